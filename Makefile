@@ -1,0 +1,65 @@
+# Everything runs in .venv, which is made on first use and refreshed when what it is made from changes.
+
+PYTHON ?= python3
+VENV   ?= .venv
+KAFKA  ?=
+BENCH  ?=
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+
+SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*.pyx kafka_actors/records/_*.pxd kafka_actors/records/_*.h)
+
+# Fault tests hold promises in seconds; a machine that is busy for a moment gets a second try. Each is shown (R).
+RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow test-unit lint format bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.installed-demo  ## the main job on an embedded broker; KAFKA=host:port for a real one
+	$(BIN)/kafka-actors demo $(if $(KAFKA),--kafka $(KAFKA))
+
+test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven for real Kafka
+	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
+	$(BIN)/python -m pytest tests/integration -m "not slow" $(RERUNS)
+
+test-slow: lint  ## all tests: every fault, every long run
+	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q
+	$(BIN)/python -m pytest tests/integration $(RERUNS)
+
+test-unit: $(VENV)/.installed-dev  ## the tests that need nothing but Python
+	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
+
+lint: $(VENV)/.installed-dev  ## style, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.installed-dev  ## put the sources into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev  ## benchmarks; BENCH=name for one of them
+	$(BIN)/python -m benchmarks $(BENCH)
+
+clean:  ## remove the environment and all that was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -f kafka_actors/records/_*.so kafka_actors/records/_kernel.c
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"kafka-actors needs Python 3.11 or later; $(PYTHON) is {v[0]}.{v[1]}. Name another one: make PYTHON=python3.12 …")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "no environment could be made: on Debian and Ubuntu, apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.installed-demo: $(SOURCES_OF_INSTALL) | $(BIN)/python
+	@echo "installing kafka-actors and what it needs into $(VENV) …"
+	$(PIP) --editable '.[ray,testing]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(SOURCES_OF_INSTALL) | $(BIN)/python
+	@echo "installing kafka-actors and its development tools into $(VENV) …"
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed-demo

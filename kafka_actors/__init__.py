@@ -1,0 +1,64 @@
+"""Kafka consumer groups as actors: Arrow batches in, committed offsets out.
+
+    import kafka_actors as ka
+
+    job = ka.Job(topics=["orders"], group_id="scorer", bootstrap_servers="localhost:9092", process=score, workers=4)
+    with job.start() as running:
+        running.wait()
+
+`Job` runs on Ray (`pip install "kafka-actors[ray]"`); `Consumer` and `AsyncConsumer` need neither Ray nor Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .actors import Job, JobStatus, RunningJob
+    from .consumer import AsyncConsumer, Consumer, Message
+    from .errors import JobFailed, KafkaActorsError, ProcessError
+    from .protocol.types import OffsetAndMetadata, TopicPartition
+
+# Loaded when first used: `import kafka_actors` stays cheap, and Ray is imported only by who starts a job.
+_HOMES = {
+    "AsyncConsumer": "consumer",
+    "Consumer": "consumer",
+    "Job": "actors",
+    "JobFailed": "errors",
+    "JobStatus": "actors",
+    "KafkaActorsError": "errors",
+    "Message": "consumer",
+    "OffsetAndMetadata": "protocol.types",
+    "ProcessError": "errors",
+    "RunningJob": "actors",
+    "TopicPartition": "protocol.types",
+}
+
+__all__ = [
+    "AsyncConsumer",
+    "Consumer",
+    "Job",
+    "JobFailed",
+    "JobStatus",
+    "KafkaActorsError",
+    "Message",
+    "OffsetAndMetadata",
+    "ProcessError",
+    "RunningJob",
+    "TopicPartition",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{home}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,51 @@
+"""Broker addresses as users write them: `host`, `host:port`, `[ipv6]:port`, in a list or a comma-separated text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import ConfigError
+
+DEFAULT_PORT = 9092
+_ACCEPTS = "accepts 'host:port', '[ipv6]:port', a comma-separated text or a list of these"
+
+
+def parse_bootstrap_servers(value: Any) -> list[str]:
+    """Checks the addresses and returns each as `host:port` (IPv6 in brackets). Raises `ConfigError`."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):
+        raise ConfigError("bootstrap_servers", f"is {value!r}: {_ACCEPTS}")
+    # Kafka's own clients forgive a trailing comma.
+    stripped = [p.strip() for p in parts if p.strip()]
+    if not stripped:
+        raise ConfigError("bootstrap_servers", f"is empty: {_ACCEPTS}")
+    return [format_address(*parse_address(p)) for p in stripped]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Splits one address into (host, port), with 9092 where no port is given. Raises `ConfigError`."""
+    # Java's clients accept a listener name in front (PLAINTEXT://host:port), so people paste it.
+    rest = text.split("://", 1)[-1].strip()
+    if rest.startswith("["):
+        host, bracket, tail = rest[1:].partition("]")
+        if not bracket or (tail and not tail.startswith(":")):
+            raise ConfigError(
+                "bootstrap_servers", f"has {text!r}: an IPv6 address needs the form [address]:port"
+            )
+        port = tail[1:]
+    elif rest.count(":") > 1:
+        host, port = rest, ""
+    else:
+        host, _, port = rest.partition(":")
+    if not host or any(c.isspace() for c in host):
+        raise ConfigError("bootstrap_servers", f"has {text!r}: no host; {_ACCEPTS}")
+    if not port:
+        return host, DEFAULT_PORT
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError("bootstrap_servers", f"has {text!r}: {port!r} is not a port (1 to 65535)")
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """The address as one text, with an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,254 @@
+"""Options: one declaration each, with Kafka's name, type, bounds, default and meaning.
+
+`ClientConfig` holds what any connection needs, `ConsumerConfig` adds fetching and the group, `JobConfig` adds
+what a job of workers needs and changes the defaults that DESIGN names. `build` turns keyword arguments and a
+`config={...}` dict (underscored or dotted keys) into one of them, and refuses what it does not know before
+anything connects.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, Struct
+
+from .addresses import parse_bootstrap_servers
+from .errors import ConfigError
+from .security import MECHANISMS, RENAMED, SECRETS, Secret, check_security
+
+__all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "build"]
+
+KIB, MIB = 1024, 1024 * 1024
+
+NonNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+
+
+def default_client_id() -> str:
+    from . import __version__
+
+    return f"kafka-actors-{__version__}"
+
+
+class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a connection to a Kafka cluster needs. Times are milliseconds, sizes bytes."""
+
+    bootstrap_servers: list[str] = msgspec.field(default_factory=lambda: ["localhost:9092"])
+    client_id: str = msgspec.field(default_factory=default_client_id)
+    client_rack: str = ""
+    api_version: tuple[int, ...] | None = None
+    request_timeout_ms: Positive = 30_000
+    retry_backoff_ms: NonNegative = 100
+    retry_backoff_max_ms: NonNegative = 1_000
+    reconnect_backoff_ms: NonNegative = 50
+    reconnect_backoff_max_ms: NonNegative = 1_000
+    connections_max_idle_ms: Positive = 540_000
+    socket_connection_setup_timeout_ms: Positive = 10_000
+    socket_connection_setup_timeout_max_ms: Positive = 30_000
+    metadata_max_age_ms: Positive = 300_000
+    max_in_flight_requests_per_connection: Positive = 5
+    receive_buffer_bytes: Positive | None = None
+    send_buffer_bytes: Positive | None = None
+
+    # TLS: files are PEM; `ssl_context` takes the place of all other ssl_ options
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    ssl_context: Any = None
+    ssl_check_hostname: bool = True
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_password: Secret | None = None
+    ssl_crlfile: str | None = None
+    ssl_ciphers: str | None = None
+
+    # SASL
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: Secret | None = None
+    sasl_kerberos_service_name: str = "kafka"
+    sasl_kerberos_domain_name: str | None = None
+    sasl_oauth_token_provider: Any = None
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    sasl_oauthbearer_client_credentials_client_secret: Secret | None = None
+    sasl_oauthbearer_scope: str | None = None
+
+
+class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A consumer: fetching, positions, and the group. Defaults are Kafka's where Kafka has one."""
+
+    # fetching
+    fetch_min_bytes: NonNegative = 1
+    fetch_max_wait_ms: NonNegative = 500
+    fetch_max_bytes: Positive = 50 * MIB
+    max_partition_fetch_bytes: Positive = MIB
+    check_crcs: bool = True
+    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    max_decompressed_batch_bytes: Positive = 128 * MIB
+    worker_buffer_bytes: Positive = 64 * MIB
+    batch_rows: Positive | None = None
+
+    # where to start, and what to do where data can't be read as asked
+    auto_offset_reset: str = "latest"
+    on_data_loss: Literal["fail", "reset"] = "fail"
+    on_bad_batch: Literal["fail", "skip"] = "fail"
+
+    # the group
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    group_protocol: Literal["classic"] = "classic"
+    partition_assignment_strategy: list[Any] = msgspec.field(default_factory=lambda: ["cooperative-sticky"])
+    session_timeout_ms: Positive = 45_000
+    heartbeat_interval_ms: Positive = 3_000
+    max_poll_interval_ms: Positive = 300_000
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: Positive = 5_000
+    exclude_internal_topics: bool = True
+
+
+class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job of worker actors: `ConsumerConfig` with a job's defaults, and the options that only a job has."""
+
+    auto_offset_reset: str = "earliest"
+    group_instance_id: str | None = "auto"
+    auto_commit_interval_ms: Positive = 1_000
+    rebalance_timeout_ms: Positive = 60_000
+    drain_timeout_ms: NonNegative = 5_000
+    worker_assignor: Any = "sticky"
+    worker_capacity: dict[int, Annotated[float, Meta(gt=0)]] = {}
+    start_timeout_s: Annotated[float, Meta(gt=0)] = 60.0
+    ping_interval_ms: Positive = 1_000
+    ping_timeout_ms: Positive = 3_000
+    batch_linger_ms: NonNegative = 0
+    on_error: Literal["fail", "skip"] = "fail"
+    retries: NonNegative = 3
+
+
+C = TypeVar("C", bound=ClientConfig)
+
+_ONE_OF = {
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": MECHANISMS,
+}
+
+# Options people bring along from other clients or from later versions: refused by name, with what to do.
+_REFUSED = {
+    "group_protocol": "only 'classic' is supported; the consumer protocol (KIP-848) comes later",
+    "enable_idempotence": "is a producer's option",
+    "key_deserializer": "is not used: keys arrive as bytes in an Arrow column",
+    "value_deserializer": "is not used: values arrive as bytes in an Arrow column",
+    **RENAMED,
+}
+
+
+def build(kind: type[C], options: Mapping[str, Any] | None = None, /, **explicit: Any) -> C:
+    """Makes a config of `kind` from a dict (dotted or underscored keys) and explicit keyword arguments.
+
+    Raises `ConfigError` with the option's name and what it accepts: for an unknown name, a wrong type, a value
+    out of bounds, an option given twice with different values, or options that contradict each other.
+    """
+    merged: dict[str, Any] = {}
+    for key, value in (options or {}).items():
+        merged[_known_name(kind, key)] = value
+    for key, value in explicit.items():
+        name = _known_name(kind, key)
+        if name in merged and merged[name] != value:
+            raise ConfigError(
+                name, "is given twice, as an argument and in config={...}, with different values"
+            )
+        merged[name] = value
+    values = {name: _converted(kind, name, value) for name, value in merged.items()}
+    config = kind(**values)
+    _check_together(config)
+    return config
+
+
+def _known_name(kind: type[ClientConfig], key: str) -> str:
+    name = str(key).replace(".", "_")
+    if name in kind.__struct_fields__:
+        return name
+    if name in _REFUSED:
+        raise ConfigError(name, _REFUSED[name])
+    close = difflib.get_close_matches(name, kind.__struct_fields__, n=1)
+    raise ConfigError(name, "is not an option" + (f"; did you mean {close[0]!r}?" if close else ""))
+
+
+def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
+    if name == "bootstrap_servers":
+        return parse_bootstrap_servers(value)
+    if name == "partition_assignment_strategy":
+        return _strategy(value)
+    if name == "auto_offset_reset":
+        return _auto_offset_reset(value)
+    if name in SECRETS:
+        return Secret.of(name, value)
+    if name in _ONE_OF:
+        return _one_of(name, value)
+    if name == "group_protocol" and value != "classic":
+        raise ConfigError(name, f"is {value!r}: {_REFUSED[name]}")
+    wanted = next(f.type for f in msgspec.structs.fields(kind) if f.name == name)
+    # A dict from a properties file or Spark's options holds strings; Kafka's own clients convert those too.
+    lax = isinstance(value, str)
+    try:
+        return msgspec.convert(value, wanted, strict=not lax)
+    except msgspec.ValidationError as error:
+        accepted = [repr(choice) for choice in get_args(wanted)] if get_origin(wanted) is Literal else []
+        why = f"accepts {' or '.join(accepted)}" if accepted else f"{str(error)[0].lower()}{str(error)[1:]}"
+        raise ConfigError(name, f"is {value!r}: {why}") from None
+
+
+def _strategy(value: Any) -> list[Any]:
+    names = (
+        value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+    )
+    names = [n.strip() if isinstance(n, str) else n for n in names]
+    if not names or "" in names:
+        raise ConfigError("partition_assignment_strategy", "is empty: name at least one assignor")
+    return names
+
+
+def _auto_offset_reset(value: Any) -> str:
+    accepted = "'earliest', 'latest', 'none' or 'by_duration:<ISO-8601 duration>'"
+    text = value.strip().lower() if isinstance(value, str) else value
+    if text in ("earliest", "latest", "none"):
+        return str(text)
+    if isinstance(text, str) and text.startswith("by_duration:"):
+        from .durations import parse_iso8601
+
+        try:
+            parse_iso8601(value.strip()[len("by_duration:") :])
+        except ValueError as error:
+            raise ConfigError("auto_offset_reset", f"is {value!r}: {error}") from None
+        return f"by_duration:{value.strip()[len('by_duration:') :]}"
+    raise ConfigError("auto_offset_reset", f"is {value!r}: accepts {accepted}")
+
+
+def _one_of(name: str, value: Any) -> str | None:
+    """Of constants in capitals; small letters are accepted, as Java does."""
+    if name == "sasl_mechanism" and value is None:
+        return None
+    text = value.strip().upper() if isinstance(value, str) else value
+    if text not in _ONE_OF[name]:
+        raise ConfigError(name, f"is {value!r}: accepts {', '.join(_ONE_OF[name])}")
+    return str(text)
+
+
+def _check_together(config: ClientConfig) -> None:
+    check_security(config, travels=isinstance(config, JobConfig))
+    if not isinstance(config, ConsumerConfig):
+        return
+    if config.group_id is not None and not config.group_id.strip():
+        raise ConfigError("group_id", "is empty")
+    if config.heartbeat_interval_ms >= config.session_timeout_ms:
+        raise ConfigError(
+            "heartbeat_interval_ms",
+            f"is {config.heartbeat_interval_ms}: must be lower than session_timeout_ms ({config.session_timeout_ms})",
+        )
+    if isinstance(config, JobConfig) and config.drain_timeout_ms >= config.rebalance_timeout_ms:
+        raise ConfigError(
+            "drain_timeout_ms",
+            f"is {config.drain_timeout_ms}: must be lower than rebalance_timeout_ms ({config.rebalance_timeout_ms})",
+        )

@@ -1,0 +1,19 @@
+"""ISO-8601 durations of fixed length, as Java's `Duration.parse` reads them (KIP-1106: `by_duration:P7DT3H`)."""
+
+from __future__ import annotations
+
+import re
+
+_PATTERN = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.IGNORECASE,
+)
+
+
+def parse_iso8601(text: str) -> float:
+    """Returns the seconds of a duration such as `PT1H30M` or `P7D`. Raises `ValueError` with what is accepted."""
+    match = _PATTERN.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text!r} is not a duration such as 'PT1H30M' or 'P7D'")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

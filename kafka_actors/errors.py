@@ -1,0 +1,639 @@
+"""The one exception tree of kafka-actors.
+
+Whether an error is worth a retry is said here and nowhere else: ``retriable`` on each class. What an error
+knows (topic, partition, offset, ...) is kept as attributes, and every error survives pickling with them,
+because Ray carries errors between processes.
+
+    KafkaActorsError
+      ConfigError, UsageError
+      KafkaError              an error code that a broker answered; one class per code
+      ClientError             found on this side of the wire: connections, timeouts, bytes that don't parse
+      RecordError             a record batch that can't be read
+      DataLossError           a position that the log no longer holds as it was
+      AuthenticationError     TLS and SASL; those that a broker answered are a KafkaError as well
+      JobError                the job as a whole
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import traceback
+from typing import Any, ClassVar
+
+
+class KafkaActorsError(Exception):
+    """Root of all errors of this library."""
+
+    retriable: ClassVar[bool] = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self.args, dict(self.__dict__), _pack_cause(self.__cause__))
+        return _restore, (type(self), state)
+
+
+_AS_RAISED = "As it was raised:"
+
+
+class RemoteCauseError(Exception):
+    """Stands for a cause that could not be carried from another process; its text is the original's."""
+
+
+def _pack_cause(cause: BaseException | None) -> tuple[bytes | None, str, str] | None:
+    """The cause as bytes where it can travel, its one-line text, and the traceback as text."""
+    if cause is None:
+        return None
+    text = "".join(traceback.format_exception_only(cause)).strip()
+    trace = "".join(traceback.format_exception(cause)).rstrip()
+    try:
+        packed = pickle.dumps(cause)
+        pickle.loads(packed)
+    except Exception:  # users' exceptions fail in __reduce__ or __init__ with anything
+        packed = None
+    return packed, text, trace
+
+
+def _unpack_cause(packed: bytes | None, text: str, trace: str) -> BaseException:
+    cause: BaseException = RemoteCauseError(text)
+    if packed is not None:
+        try:
+            cause = pickle.loads(packed)
+        except Exception:  # the class is not importable in this process
+            pass
+    if not any(note.startswith(_AS_RAISED) for note in getattr(cause, "__notes__", ())):
+        cause.add_note(f"{_AS_RAISED}\n{trace}")  # only the first journey knows the traceback
+    return cause
+
+
+def _restore(cls: type[KafkaActorsError], state: tuple[Any, ...]) -> KafkaActorsError:
+    args, attributes, cause = state
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(attributes)
+    if cause is not None:
+        error.__cause__ = _unpack_cause(*cause)
+    return error
+
+
+# ---------------------------------------------------------------- the user's side
+
+
+class ConfigError(KafkaActorsError, ValueError):
+    """An option that can't be: found before anything connects. ``option`` is its name."""
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(f"{option}: {message}")
+        self.option = option
+        self.message = message
+
+
+class UsageError(KafkaActorsError):
+    """A call that the object can't serve in its present state or mode."""
+
+
+# ---------------------------------------------------------------- answered by a broker
+
+
+class KafkaError(KafkaActorsError):
+    """An error code that a broker answered.
+
+    ``code`` and ``name`` are Kafka's (``Errors.java``), as are ``retriable`` and ``invalid_metadata`` (the
+    error says that our metadata is stale). ``request`` is the API it answered, such as ``"Fetch"``.
+    """
+
+    code: ClassVar[int]
+    name: ClassVar[str]
+    invalid_metadata: ClassVar[bool] = False
+
+    def __init_subclass__(
+        cls,
+        *,
+        code: int | None = None,
+        name: str | None = None,
+        retriable: bool = False,
+        invalid_metadata: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        if code is None:
+            return
+        cls.code = code
+        cls.name = name or _constant_name(cls.__name__)
+        cls.retriable = retriable
+        cls.invalid_metadata = invalid_metadata
+        _BY_CODE[code] = cls
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        request: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        broker: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.request = request
+        self.topic = topic
+        self.partition = partition
+        self.broker = broker
+
+    def __str__(self) -> str:
+        parts = [f"{self.name} ({self.code})"]
+        if self.request is not None:
+            parts.append(f"in answer to {self.request}")
+        if self.topic is not None:
+            parts.append(f"for {_where(self.topic, self.partition)}")
+        if self.broker is not None:
+            parts.append(f"from broker {self.broker}")
+        line = " ".join(parts)
+        return f"{line}: {self.message}" if self.message else line
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _, (_, state) = super().__reduce__()
+        # By code where the class was made for a code that this version doesn't know.
+        return _restore_broker_error, (self.code if type(self) in _UNRECOGNIZED else type(self), state)
+
+
+_BY_CODE: dict[int, type[KafkaError]] = {}
+_UNRECOGNIZED: set[type[KafkaError]] = set()
+
+
+def _constant_name(class_name: str) -> str:
+    """``NotLeaderOrFollowerError`` → ``NOT_LEADER_OR_FOLLOWER``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name.removesuffix("Error")).upper()
+
+
+def _where(topic: str, partition: int | None) -> str:
+    return topic if partition is None else f"{topic}-{partition}"
+
+
+def _restore_broker_error(which: int | type[KafkaError], state: tuple[Any, ...]) -> KafkaActorsError:
+    cls = which if isinstance(which, type) else for_code(which)
+    assert cls is not None  # 0 never gets a class
+    return _restore(cls, state)
+
+
+def for_code(code: int) -> type[KafkaError] | None:
+    """The class of a Kafka error code; None for 0 (no error).
+
+    A code newer than Kafka 4.1 gets a subclass of :class:`UnknownServerError` that carries it.
+    """
+    if code == 0:
+        return None
+    known = _BY_CODE.get(code)
+    if known is None:
+        attributes = {"code": code, "name": "UNRECOGNIZED", "__module__": __name__}
+        known = type(f"UnrecognizedError{code}", (UnknownServerError,), attributes)
+        known = _BY_CODE.setdefault(code, known)
+        _UNRECOGNIZED.add(known)
+    return known
+
+
+def error_for_code(
+    code: int,
+    message: str | None = None,
+    *,
+    request: str | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    broker: int | None = None,
+) -> KafkaError | None:
+    """The error of a code with what is known about it, or None for 0."""
+    cls = for_code(code)
+    if cls is None:
+        return None
+    return cls(message, request=request, topic=topic, partition=partition, broker=broker)
+
+
+def raise_for_code(
+    code: int,
+    message: str | None = None,
+    *,
+    request: str | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    broker: int | None = None,
+) -> None:
+    """Raise the error of a code; return for 0."""
+    error = error_for_code(code, message, request=request, topic=topic, partition=partition, broker=broker)
+    if error is not None:
+        raise error
+
+
+class AuthorizationError(KafkaError):
+    """The principal may not do this."""
+
+
+class AuthenticationError(KafkaActorsError):
+    """One side did not accept who the other is. Nothing that a retry changes."""
+
+
+class SslAuthenticationError(AuthenticationError):
+    """TLS failed: a certificate that is not trusted, expired or another host's, or no common cipher."""
+
+
+class SaslError(AuthenticationError):
+    """A SASL exchange failed on this side: no token, or a broker that can't prove that it knows the password."""
+
+
+# One line per code of Kafka 4.1; a test compares them with Kafka's own table.
+# fmt: off
+class UnknownServerError(KafkaError, code=-1, name="UNKNOWN_SERVER_ERROR"): ...
+class OffsetOutOfRangeError(KafkaError, code=1): ...
+class CorruptMessageError(KafkaError, code=2, retriable=True): ...
+class UnknownTopicOrPartitionError(KafkaError, code=3, retriable=True, invalid_metadata=True): ...
+class InvalidFetchSizeError(KafkaError, code=4): ...
+class LeaderNotAvailableError(KafkaError, code=5, retriable=True, invalid_metadata=True): ...
+class NotLeaderOrFollowerError(KafkaError, code=6, retriable=True, invalid_metadata=True): ...
+class RequestTimedOutError(KafkaError, code=7, retriable=True): ...
+class BrokerNotAvailableError(KafkaError, code=8): ...
+class ReplicaNotAvailableError(KafkaError, code=9, retriable=True, invalid_metadata=True): ...
+class MessageTooLargeError(KafkaError, code=10): ...
+class StaleControllerEpochError(KafkaError, code=11): ...
+class OffsetMetadataTooLargeError(KafkaError, code=12): ...
+class NetworkError(KafkaError, code=13, name="NETWORK_EXCEPTION", retriable=True, invalid_metadata=True): ...
+class CoordinatorLoadInProgressError(KafkaError, code=14, retriable=True): ...
+class CoordinatorNotAvailableError(KafkaError, code=15, retriable=True): ...
+class NotCoordinatorError(KafkaError, code=16, retriable=True): ...
+class InvalidTopicError(KafkaError, code=17, name="INVALID_TOPIC_EXCEPTION"): ...
+class RecordListTooLargeError(KafkaError, code=18): ...
+class NotEnoughReplicasError(KafkaError, code=19, retriable=True): ...
+class NotEnoughReplicasAfterAppendError(KafkaError, code=20, retriable=True): ...
+class InvalidRequiredAcksError(KafkaError, code=21): ...
+class IllegalGenerationError(KafkaError, code=22): ...
+class InconsistentGroupProtocolError(KafkaError, code=23): ...
+class InvalidGroupIdError(KafkaError, code=24): ...
+class UnknownMemberIdError(KafkaError, code=25): ...
+class InvalidSessionTimeoutError(KafkaError, code=26): ...
+class RebalanceInProgressError(KafkaError, code=27): ...
+class InvalidCommitOffsetSizeError(KafkaError, code=28): ...
+class TopicAuthorizationFailedError(AuthorizationError, code=29): ...
+class GroupAuthorizationFailedError(AuthorizationError, code=30): ...
+class ClusterAuthorizationFailedError(AuthorizationError, code=31): ...
+class InvalidTimestampError(KafkaError, code=32): ...
+class UnsupportedSaslMechanismError(AuthenticationError, KafkaError, code=33): ...
+class IllegalSaslStateError(AuthenticationError, KafkaError, code=34): ...
+class UnsupportedVersionError(KafkaError, code=35): ...
+class TopicAlreadyExistsError(KafkaError, code=36): ...
+class InvalidPartitionsError(KafkaError, code=37): ...
+class InvalidReplicationFactorError(KafkaError, code=38): ...
+class InvalidReplicaAssignmentError(KafkaError, code=39): ...
+class InvalidConfigError(KafkaError, code=40): ...
+class NotControllerError(KafkaError, code=41, retriable=True): ...
+class InvalidRequestError(KafkaError, code=42): ...
+class UnsupportedForMessageFormatError(KafkaError, code=43): ...
+class PolicyViolationError(KafkaError, code=44): ...
+class OutOfOrderSequenceNumberError(KafkaError, code=45): ...
+class DuplicateSequenceNumberError(KafkaError, code=46): ...
+class InvalidProducerEpochError(KafkaError, code=47): ...
+class InvalidTxnStateError(KafkaError, code=48): ...
+class InvalidProducerIdMappingError(KafkaError, code=49): ...
+class InvalidTransactionTimeoutError(KafkaError, code=50): ...
+class ConcurrentTransactionsError(KafkaError, code=51, retriable=True): ...
+class TransactionCoordinatorFencedError(KafkaError, code=52): ...
+class TransactionalIdAuthorizationFailedError(AuthorizationError, code=53): ...
+class SecurityDisabledError(KafkaError, code=54): ...
+class OperationNotAttemptedError(KafkaError, code=55): ...
+class KafkaStorageError(KafkaError, code=56, name="KAFKA_STORAGE_ERROR", retriable=True, invalid_metadata=True): ...
+class LogDirNotFoundError(KafkaError, code=57): ...
+class SaslAuthenticationFailedError(AuthenticationError, KafkaError, code=58): ...
+class UnknownProducerIdError(KafkaError, code=59): ...
+class ReassignmentInProgressError(KafkaError, code=60): ...
+class DelegationTokenAuthDisabledError(KafkaError, code=61): ...
+class DelegationTokenNotFoundError(KafkaError, code=62): ...
+class DelegationTokenOwnerMismatchError(KafkaError, code=63): ...
+class DelegationTokenRequestNotAllowedError(KafkaError, code=64): ...
+class DelegationTokenAuthorizationFailedError(AuthorizationError, code=65): ...
+class DelegationTokenExpiredError(KafkaError, code=66): ...
+class InvalidPrincipalTypeError(KafkaError, code=67): ...
+class NonEmptyGroupError(KafkaError, code=68): ...
+class GroupIdNotFoundError(KafkaError, code=69): ...
+class FetchSessionIdNotFoundError(KafkaError, code=70, retriable=True): ...
+class InvalidFetchSessionEpochError(KafkaError, code=71, retriable=True): ...
+class ListenerNotFoundError(KafkaError, code=72, retriable=True, invalid_metadata=True): ...
+class TopicDeletionDisabledError(KafkaError, code=73): ...
+class FencedLeaderEpochError(KafkaError, code=74, retriable=True, invalid_metadata=True): ...
+class UnknownLeaderEpochError(KafkaError, code=75, retriable=True): ...
+class UnsupportedCompressionTypeError(KafkaError, code=76): ...
+class StaleBrokerEpochError(KafkaError, code=77): ...
+class OffsetNotAvailableError(KafkaError, code=78, retriable=True): ...
+class MemberIdRequiredError(KafkaError, code=79): ...
+class PreferredLeaderNotAvailableError(KafkaError, code=80, retriable=True, invalid_metadata=True): ...
+class GroupMaxSizeReachedError(KafkaError, code=81): ...
+class FencedInstanceIdError(KafkaError, code=82): ...
+class EligibleLeadersNotAvailableError(KafkaError, code=83, retriable=True, invalid_metadata=True): ...
+class ElectionNotNeededError(KafkaError, code=84, retriable=True, invalid_metadata=True): ...
+class NoReassignmentInProgressError(KafkaError, code=85): ...
+class GroupSubscribedToTopicError(KafkaError, code=86): ...
+class InvalidRecordError(KafkaError, code=87): ...
+class UnstableOffsetCommitError(KafkaError, code=88, retriable=True): ...
+class ThrottlingQuotaExceededError(KafkaError, code=89, retriable=True): ...
+class ProducerFencedError(KafkaError, code=90): ...
+class ResourceNotFoundError(KafkaError, code=91): ...
+class DuplicateResourceError(KafkaError, code=92): ...
+class UnacceptableCredentialError(KafkaError, code=93): ...
+class InconsistentVoterSetError(KafkaError, code=94): ...
+class InvalidUpdateVersionError(KafkaError, code=95): ...
+class FeatureUpdateFailedError(KafkaError, code=96): ...
+class PrincipalDeserializationFailureError(KafkaError, code=97): ...
+class SnapshotNotFoundError(KafkaError, code=98): ...
+class PositionOutOfRangeError(KafkaError, code=99): ...
+class UnknownTopicIdError(KafkaError, code=100, retriable=True, invalid_metadata=True): ...
+class DuplicateBrokerRegistrationError(KafkaError, code=101): ...
+class BrokerIdNotRegisteredError(KafkaError, code=102): ...
+class InconsistentTopicIdError(KafkaError, code=103, retriable=True, invalid_metadata=True): ...
+class InconsistentClusterIdError(KafkaError, code=104): ...
+class TransactionalIdNotFoundError(KafkaError, code=105): ...
+class FetchSessionTopicIdError(KafkaError, code=106, name="FETCH_SESSION_TOPIC_ID_ERROR", retriable=True): ...
+class IneligibleReplicaError(KafkaError, code=107): ...
+class NewLeaderElectedError(KafkaError, code=108): ...
+class OffsetMovedToTieredStorageError(KafkaError, code=109): ...
+class FencedMemberEpochError(KafkaError, code=110): ...
+class UnreleasedInstanceIdError(KafkaError, code=111): ...
+class UnsupportedAssignorError(KafkaError, code=112): ...
+class StaleMemberEpochError(KafkaError, code=113): ...
+class MismatchedEndpointTypeError(KafkaError, code=114): ...
+class UnsupportedEndpointTypeError(KafkaError, code=115): ...
+class UnknownControllerIdError(KafkaError, code=116): ...
+class UnknownSubscriptionIdError(KafkaError, code=117): ...
+class TelemetryTooLargeError(KafkaError, code=118): ...
+class InvalidRegistrationError(KafkaError, code=119): ...
+class TransactionAbortableError(KafkaError, code=120): ...
+class InvalidRecordStateError(KafkaError, code=121): ...
+class ShareSessionNotFoundError(KafkaError, code=122, retriable=True): ...
+class InvalidShareSessionEpochError(KafkaError, code=123, retriable=True): ...
+class FencedStateEpochError(KafkaError, code=124): ...
+class InvalidVoterKeyError(KafkaError, code=125): ...
+class DuplicateVoterError(KafkaError, code=126): ...
+class VoterNotFoundError(KafkaError, code=127): ...
+class InvalidRegularExpressionError(KafkaError, code=128): ...
+class RebootstrapRequiredError(KafkaError, code=129): ...
+class StreamsInvalidTopologyError(KafkaError, code=130): ...
+class StreamsInvalidTopologyEpochError(KafkaError, code=131): ...
+class StreamsTopologyFencedError(KafkaError, code=132): ...
+class ShareSessionLimitReachedError(KafkaError, code=133, retriable=True): ...
+# fmt: on
+
+
+# ---------------------------------------------------------------- found on this side of the wire
+
+
+class ClientError(KafkaActorsError):
+    """Something between us and the brokers that no broker answered."""
+
+
+class ConnectionFailedError(ClientError):
+    """No connection could be made: refused, unreachable, unresolved or not in time."""
+
+    retriable = True
+
+
+class DisconnectedError(ClientError):
+    """The connection ended before the answer came; whether the request was carried out is unknown."""
+
+    retriable = True
+
+
+class KafkaTimeoutError(ClientError):
+    """No answer within the time given; whether the request was carried out is unknown."""
+
+    retriable = True
+
+
+class NoBrokersError(ClientError):
+    """No connection of the cluster gave an answer."""
+
+    retriable = True
+
+
+class NoBrokersAvailable(NoBrokersError):
+    """None of the bootstrap servers could be reached."""
+
+
+class NodeNotReadyError(ClientError):
+    """The node has no connection that is ready to send."""
+
+    retriable = True
+
+
+class UnrecognizedBrokerVersion(ClientError):
+    """A broker older than Kafka 2.1, or something that is no broker."""
+
+
+class ProtocolError(ClientError):
+    """Bytes that break the wire protocol."""
+
+
+class DecodeError(ProtocolError):
+    """Bytes that are not what the schema says: truncated, an impossible length, left over at the end."""
+
+
+class EncodeError(ProtocolError):
+    """A message that its version can't carry: a field it lacks, a value out of range."""
+
+
+class CorrelationIdError(ProtocolError):
+    """An answer to another request than the oldest one in flight."""
+
+    retriable = True
+
+
+# ---------------------------------------------------------------- records and positions
+
+
+class RecordError(KafkaActorsError):
+    """A record batch that can't be read.
+
+    ``offset`` is the first offset not read; ``next_offset`` where reading can go on behind the bad batch, or
+    None if that can't be known; ``kind`` one word for policies and metrics.
+    """
+
+    kind: str = "record"
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        next_offset: int | None = None,
+        message: str = "unreadable record batch",
+        kind: str | None = None,
+    ) -> None:
+        behind = "" if next_offset is None else f" (the next batch is at {next_offset})"
+        super().__init__(f"{topic}-{partition} at offset {offset}: {message}{behind}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+        self.message = message
+        self.kind = kind or type(self).kind
+
+
+class CorruptRecordBatchError(RecordError):
+    """A wrong checksum, an impossible length or count, a truncated varint."""
+
+    kind = "corrupt"
+
+
+class UnsupportedCompressionError(RecordError):
+    """A compression that this version doesn't know."""
+
+    kind = "compression"
+
+
+class BatchTooLargeError(RecordError):
+    """A batch that decompresses to more than ``max_decompressed_batch_bytes``."""
+
+    kind = "too_large"
+
+
+class UnknownMagicError(RecordError):
+    """A record batch of a format newer than v2, or bytes that are no batch."""
+
+    kind = "magic"
+
+
+class DataLossError(KafkaActorsError):
+    """The log no longer holds what the position stands for. ``offset`` is that position, if there is one."""
+
+    def __init__(
+        self, topic: str, partition: int, offset: int | None = None, message: str = "data loss"
+    ) -> None:
+        at = "" if offset is None else f" at offset {offset}"
+        super().__init__(f"{topic}-{partition}{at}: {message}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.message = message
+
+
+class OffsetResetRequiredError(DataLossError):
+    """There is no valid position, and the options don't allow to choose one."""
+
+
+class NoOffsetForPartitionError(OffsetResetRequiredError):
+    """No committed offset, and ``auto_offset_reset`` is ``none``."""
+
+    def __init__(self, topic: str, partition: int, message: str = "no committed offset") -> None:
+        super().__init__(topic, partition, None, message)
+
+
+class FetchOffsetOutOfRangeError(OffsetResetRequiredError):
+    """The position is before the start or behind the end of the log. Bounds are None where not known."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        log_start_offset: int | None = None,
+        log_end_offset: int | None = None,
+    ) -> None:
+        known = log_start_offset is not None or log_end_offset is not None
+        bounds = f" (the log has {log_start_offset} to {log_end_offset})" if known else ""
+        super().__init__(topic, partition, offset, f"offset out of range{bounds}")
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class LogTruncationError(DataLossError):
+    """The log was truncated below the position (KIP-320); it diverges at an offset and epoch, if known."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        divergent_offset: int | None = None,
+        divergent_epoch: int | None = None,
+    ) -> None:
+        where = (
+            ""
+            if divergent_offset is None
+            else f": it diverges at {divergent_offset}, epoch {divergent_epoch}"
+        )
+        super().__init__(topic, partition, offset, f"the log was truncated{where}")
+        self.divergent_offset = divergent_offset
+        self.divergent_epoch = divergent_epoch
+
+
+class TopicRecreatedError(DataLossError):
+    """The topic was deleted and made anew: its id changed (KIP-516)."""
+
+    def __init__(
+        self, topic: str, partition: int, offset: int | None, old_topic_id: object, new_topic_id: object
+    ) -> None:
+        super().__init__(
+            topic, partition, offset, f"the topic was recreated: id {old_topic_id} is now {new_topic_id}"
+        )
+        self.old_topic_id = old_topic_id
+        self.new_topic_id = new_topic_id
+
+
+# ---------------------------------------------------------------- the job
+
+
+class JobError(KafkaActorsError):
+    """The job as a whole."""
+
+
+class JobFailed(JobError):
+    """The job ended by an error; ``cause`` is that error."""
+
+    def __init__(self, cause: BaseException | None = None, message: str | None = None) -> None:
+        super().__init__(message or f"the job failed: {cause if cause is not None else 'cause unknown'}")
+        self.__cause__ = cause
+
+    @property
+    def cause(self) -> BaseException | None:
+        return self.__cause__
+
+
+class ProcessError(JobError):
+    """The user's function failed for good on a batch; ``__cause__`` is what it raised.
+
+    Offsets are those of the first and the last record of the batch (of ``process_message``: the record).
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        first_offset: int,
+        last_offset: int,
+        attempts: int,
+        message: str = "",
+    ) -> None:
+        offsets = (
+            f"offset {first_offset}"
+            if first_offset == last_offset
+            else f"offsets {first_offset}-{last_offset}"
+        )
+        tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        line = f"process failed on {topic}-{partition} {offsets} after {tries}"
+        super().__init__(f"{line}: {message}" if message else line)
+        self.topic = topic
+        self.partition = partition
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.attempts = attempts
+        self.message = message
+
+
+class StartTimeoutError(JobError):
+    """Something that the start needs was not there in time; ``missing`` names it."""
+
+    def __init__(self, missing: str, timeout_s: float) -> None:
+        super().__init__(f"not started within {timeout_s:g} s: missing {missing}")
+        self.missing = missing
+        self.timeout_s = timeout_s
+
+
+class JobNameInUseError(JobError):
+    """A job of this name runs already in this Ray cluster."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a job named {name!r} is already running in this Ray cluster")
+        self.name = name

@@ -1,0 +1,101 @@
+"""From the kernel's buffers to an Arrow RecordBatch with the columns of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_actors.records.batch import BinaryBuffers, ColumnBuffers, HeaderBuffers
+
+Array: TypeAlias = Any  # pyarrow publishes no types of its own
+
+HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
+
+_FIELDS: list[Any] = [
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("timestampType", pa.int32()),
+    pa.field("headers", HEADERS_TYPE),
+]
+
+SCHEMA: pa.Schema = pa.schema(_FIELDS)
+"""The eight columns of every batch, with the types that Spark expects of its Kafka source's schema.
+
+`timestampType` is 0 for CreateTime, 1 for LogAppendTime, -1 where the format (v0) has none; `timestamp` is then
+-1 ms, as in Java and Spark. `headers` is null for a record without headers."""
+
+# Not by pa.array: its first call imports pandas where that is installed, which takes longer than all else here.
+EMPTY: pa.RecordBatch = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in SCHEMA], schema=SCHEMA)
+
+
+def record_batch(topic: str, partition: int, columns: ColumnBuffers) -> pa.RecordBatch:
+    """One batch of one partition; the columns that are equal in all rows share memory between batches."""
+    rows = columns.rows
+    if rows == 0:
+        return EMPTY
+    bucket = 1 << (rows - 1).bit_length()
+    arrays = [
+        _binary(rows, columns.key),
+        _binary(rows, columns.value),
+        _constant_string(topic, bucket)[:rows],
+        _constant_int32(partition, bucket)[:rows],
+        pa.Array.from_buffers(pa.int64(), rows, [None, columns.offset], 0),
+        pa.Array.from_buffers(SCHEMA.field(5).type, rows, [None, columns.timestamp], 0),
+        pa.Array.from_buffers(pa.int32(), rows, [None, columns.timestamp_type], 0),
+        _headers(rows, bucket, columns.headers),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _binary(rows: int, column: BinaryBuffers) -> Array:
+    return pa.Array.from_buffers(
+        pa.binary(), rows, [column.validity, column.offsets, column.data], column.nulls
+    )
+
+
+@lru_cache(maxsize=16)
+def _constant_string(value: str, rows: int) -> Array:
+    data = value.encode()
+    offsets = np.arange(rows + 1, dtype=np.int64) * len(data)
+    if offsets[-1] < 2**31:
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32).data), pa.py_buffer(data * rows)]
+        return pa.Array.from_buffers(pa.string(), rows, buffers, 0)
+    raise OverflowError(f"{rows} rows of topic {value} pass 2 GB in one column; lower chunk_rows")
+
+
+@lru_cache(maxsize=32)
+def _constant_int32(value: int, rows: int) -> Array:
+    return pa.array(np.full(rows, value, dtype=np.int32))
+
+
+@lru_cache(maxsize=8)
+def _no_headers(rows: int) -> Array:
+    zeros = pa.py_buffer(bytes(4 * (rows + 1)))  # no bit is set and no list has elements
+    nothing = pa.array([], HEADER_TYPE)
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [zeros, zeros], rows, 0, [nothing])
+
+
+def _headers(rows: int, bucket: int, headers: HeaderBuffers | None) -> Array:
+    if headers is None:
+        return _no_headers(bucket)[:rows]
+    element = pa.StructArray.from_arrays(
+        [_header_keys(headers), _binary(headers.count, headers.value)], fields=list(HEADER_TYPE)
+    )
+    buffers: list[pa.Buffer | None] = [headers.validity, headers.offsets]
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, buffers, headers.nulls, 0, [element])
+
+
+def _header_keys(headers: HeaderBuffers) -> Array:
+    """Header keys as strings; Arrow demands valid UTF-8, so invalid bytes become U+FFFD, as in Java."""
+    raw: Array = _binary(headers.count, headers.key)
+    if headers.ascii:
+        return raw.view(pa.string())
+    return pa.array([key.decode("utf-8", "replace") for key in raw.to_pylist()], pa.string())

@@ -1,0 +1,164 @@
+"""The layout of record batches, and the table in which the kernel and the decoder speak about them.
+
+Format v2 (KIP-98), big-endian, positions from the start of the batch::
+
+    0 base offset i64 | 8 length i32 (of what follows) | 12 partition leader epoch i32 | 16 magic i8
+    17 CRC-32C u32 (of all that follows) | 21 attributes i16 | 23 last offset delta i32 | 27 base timestamp i64
+    35 max timestamp i64 | 43 producer id i64 | 51 producer epoch i16 | 53 base sequence i32 | 57 count i32
+    61 records, compressed as a whole
+
+A record is: length varint, attributes i8, timestamp delta varlong, offset delta varint, key and value (varint
+length, -1 for null, and the bytes), number of headers varint, and for each a key (not null) and a value.
+
+Magic 0 and 1 have the first 12 bytes and the place of the magic byte in common with v2.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+LOG_OVERHEAD: Final = 12  # base offset and length, in front of every batch of every version
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21  # where what the CRC covers begins
+HEADER_SIZE: Final = 61
+MIN_LENGTH_V0: Final = 14  # smallest legal `length` of any version
+MIN_LENGTH_V2: Final = HEADER_SIZE - LOG_OVERHEAD
+MIN_RECORD: Final = 7  # a length byte and six one-byte fields
+MAX_BASE_OFFSET: Final = 2**63 - 2**31 - 1  # so that base + delta + 1 is an int64
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+
+NO_TIMESTAMP_TYPE: Final = -1
+CREATE_TIME: Final = 0
+LOG_APPEND_TIME: Final = 1
+
+MAX_BINARY: Final = 2**31 - 1  # int32 offsets of Arrow's binary columns
+
+
+class Field(IntEnum):
+    """The columns of a batch table: one row per batch, int64 each; the same numbers stand in the kernel."""
+
+    SOURCE = 0  # 0: records in the fetched bytes, 1: in the scratch of decompressed ones
+    POS = 1  # where the next record to decode begins; moves as records are decoded
+    END = 2
+    BASE_OFFSET = 3
+    LAST_OFFSET = 4
+    BASE_TIMESTAMP = 5
+    MAX_TIMESTAMP = 6
+    COUNT = 7  # records still to decode
+    ATTRIBUTES = 8
+    PRODUCER_ID = 9
+    LEADER_EPOCH = 10
+    LAST_DELTA = 11  # offset delta of the last decoded record, -1 before the first
+    TIMESTAMP_TYPE = 12
+    START = 13  # of the batch's header in the fetched bytes
+
+
+TABLE_WIDTH: Final = len(Field)
+Table = npt.NDArray[np.int64]
+
+
+def new_table(rows: int) -> Table:
+    return np.zeros((rows, TABLE_WIDTH), dtype=np.int64)
+
+
+class Scan(IntEnum):
+    """Why a scan over batch headers stopped."""
+
+    END = 0  # no complete batch is left
+    MORE = 1  # the table or the span is full
+    LEGACY = 2  # a complete message of format v0 or v1
+    BAD_LENGTH = 3
+    BAD_MAGIC = 4
+    BAD_CRC = 5
+    BAD_HEADER = 6
+
+
+class Fill(IntEnum):
+    """Why decoding records into columns stopped."""
+
+    DONE = 0
+    FULL = 1
+    TRUNCATED = 2
+    BAD_FIELD = 3
+    BAD_HEADER_COUNT = 4
+    BAD_OFFSET = 5
+    TRAILING = 6
+
+
+class BinaryBuffers(msgspec.Struct, gc=False):
+    """The Arrow buffers of one binary column; `validity` is None where nothing is null."""
+
+    validity: pa.Buffer | None
+    offsets: pa.Buffer
+    data: pa.Buffer
+    nulls: int
+
+
+class HeaderBuffers(msgspec.Struct, gc=False):
+    """The Arrow buffers of list<struct<key, value>>: `offsets` and `validity` per record, the rest per header."""
+
+    count: int
+    nulls: int
+    validity: pa.Buffer
+    offsets: pa.Buffer
+    key: BinaryBuffers
+    value: BinaryBuffers
+    ascii: bool
+
+
+class ColumnBuffers(msgspec.Struct, gc=False):
+    """What a kernel made of the records of one chunk."""
+
+    rows: int
+    offset: pa.Buffer
+    timestamp: pa.Buffer
+    timestamp_type: pa.Buffer
+    key: BinaryBuffers
+    value: BinaryBuffers
+    headers: HeaderBuffers | None
+
+
+class Columns(Protocol):
+    """Growing columns of one chunk."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    def fill(self, data: Buffer, scratch: Buffer, table: Table, lo: int, hi: int) -> tuple[int, int]: ...
+
+    def finish(self) -> ColumnBuffers: ...
+
+
+class Kernel(Protocol):
+    """What the compiled kernel and its plain-Python twin both are."""
+
+    def scan(self, data: Buffer, pos: int, table: Table, span: int) -> tuple[int, int, int, int, int]: ...
+
+    def next_offset(self, data: Buffer) -> int | None: ...
+
+    def columns(
+        self, next_offset: int, max_rows: int, max_bytes: int, rows_hint: int, bytes_hint: int
+    ) -> Columns: ...

@@ -1,0 +1,320 @@
+"""Bytes of fetch responses in, bounded Arrow batches out."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from kafka_actors.errors import (
+    BatchTooLargeError,
+    CorruptRecordBatchError,
+    RecordError,
+    UnknownMagicError,
+    UnsupportedCompressionError,
+)
+from kafka_actors.records import legacy
+from kafka_actors.records.arrow import EMPTY, record_batch
+from kafka_actors.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    MAX_BINARY,
+    TRANSACTIONAL,
+    Columns,
+    Field,
+    Fill,
+    Kernel,
+    Scan,
+)
+from kafka_actors.records.compression import (
+    DecompressionError,
+    OversizedError,
+    UnknownCodecError,
+)
+from kafka_actors.records.kernel import ACTIVE
+from kafka_actors.records.record import control_type
+from kafka_actors.records.resume import resume_offset
+from kafka_actors.records.transactions import ABORT, AbortedTransactions
+from kafka_actors.records.workspace import TABLE_ROWS, Workspace, borrow, give_back
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
+
+_SPAN: Final = (
+    512 * 1024
+)  # bytes checked at a time: what was summed up is still in the cache when it is decoded
+_FLUSH: Final = 1024 * 1024  # decompressed bytes that wait at most before they are decoded
+
+_SCAN_ERRORS: Final = {
+    Scan.BAD_LENGTH: "the batch claims an impossible length",
+    Scan.BAD_CRC: "the checksum is wrong",
+    Scan.BAD_HEADER: "the batch header claims impossible offsets or counts",
+}
+_FILL_ERRORS: Final = {
+    Fill.TRUNCATED: "a record is cut off",
+    Fill.BAD_FIELD: "a record claims an impossible length",
+    Fill.BAD_HEADER_COUNT: "a record claims an impossible number of headers",
+    Fill.BAD_OFFSET: "the offsets of the records do not rise, or leave the batch",
+    Fill.TRAILING: "there are bytes behind a record or behind the last one",
+}
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Bounds of what a Decoder holds and hands out.
+
+    A batch that unpacks to more than `max_decompressed_batch_bytes` is a BatchTooLargeError. A chunk has at most
+    `chunk_rows` records and about `chunk_bytes` bytes (keys, values and headers; a single larger record is a chunk
+    of its own). `chunk_bytes` stays below 2 GiB, what Arrow's binary columns hold.
+    """
+
+    max_decompressed_batch_bytes: int = 128 * 1024 * 1024
+    chunk_rows: int = 65536
+    chunk_bytes: int = 16 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 0 < value <= MAX_BINARY:
+                raise ValueError(f"{name} is from 1 to {MAX_BINARY}, not {value!r}")
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Records of one partition in order, and where reading goes on.
+
+    `next_offset` is the offset behind all that was read or stepped over (control, aborted and compacted records
+    included): the position to fetch from next, and to commit when `batch` is processed. `leader_epoch` is that of
+    the last batch read, -1 where its format has none. `batch` has 0 rows where only the position moved.
+    """
+
+    batch: pa.RecordBatch
+    next_offset: int
+    leader_epoch: int
+
+
+class _UnreadableError(Exception):
+    """A batch that can't be made ready: its class of error and why."""
+
+    def __init__(self, error: type[RecordError], reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+class Decoder:
+    """Decodes the bytes of one partition of one fetch response.
+
+    `fetch_offset` is the first offset wanted: earlier records of the first batch are dropped. `aborted` is the
+    response's list of aborted transactions, (producer_id, first_offset); only read_committed heeds it.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        fetch_offset: int = 0,
+        isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+        aborted: Iterable[tuple[int, int]] = (),
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        kernel: Kernel = ACTIVE,
+    ) -> None:
+        if isolation_level not in ("read_uncommitted", "read_committed"):
+            raise ValueError(
+                f"isolation_level is 'read_uncommitted' or 'read_committed', not {isolation_level!r}"
+            )
+        self.topic = topic
+        self.partition = partition
+        self.limits = limits
+        self.next_offset = fetch_offset
+        self._kernel = kernel
+        self._aborted = AbortedTransactions(aborted if isolation_level == "read_committed" else ())
+        self._columns: Columns | None = None
+        self._rows_per_byte = 0.0
+        self._growth = 1.0  # decompressed bytes per fetched byte
+
+    def feed(self, data: Buffer) -> Iterator[Chunk]:
+        """Yields the chunks of `data`, all the bytes of one partition of one response, as they get ready.
+
+        A partial batch at the end is normal and left out. Raises CorruptRecordBatchError, BatchTooLargeError,
+        UnsupportedCompressionError or UnknownMagicError, with offset and next_offset, after the records before
+        the bad place were yielded. `data` is not held when the generator has ended.
+        """
+        with memoryview(data) as whole, whole.cast("B") as view:
+            work = borrow()
+            try:
+                yield from self._feed(view, work)
+            finally:
+                self._columns = None
+                give_back(work)
+
+    def _feed(self, view: memoryview, work: Workspace) -> Iterator[Chunk]:
+        pos, status = 0, Scan.MORE
+        while status in (Scan.MORE, Scan.LEGACY):
+            start = pos
+            n, pos, code, flags, count = self._kernel.scan(view, pos, work.table, _SPAN)
+            status = Scan(code)
+            if n:
+                self._rows_per_byte = count / (pos - start)
+                yield from self._batches(view, work, n, flags)
+            if status is Scan.LEGACY:
+                pos = yield from self._legacy(view, work, pos)
+        yield from self._flush()
+        if status is Scan.BAD_MAGIC:
+            raise self._error(UnknownMagicError, f"magic {view[pos + 16]} is no format of Kafka's", view, pos)
+        if status is not Scan.END:
+            raise self._error(CorruptRecordBatchError, _SCAN_ERRORS[status], view, pos)
+
+    def _batches(self, view: memoryview, work: Workspace, n: int, flags: int) -> Iterator[Chunk]:
+        """Decodes the table's first n batches; those that are compressed or may be aborted are prepared first."""
+        if not flags & CODEC_MASK and not self._aborted.active:
+            yield from self._fill(view, work, 0, n)
+            return
+        lo = 0
+        for i, row in enumerate(work.table[:n].tolist()):
+            try:
+                self._prepare(view, work, i, row)
+            except _UnreadableError as error:
+                yield from self._fill(view, work, lo, i)
+                yield from self._flush()
+                raise self._error(error.error, str(error), view, row[Field.START]) from error.__cause__
+            if work.scratch.used >= _FLUSH:
+                yield from self._fill(view, work, lo, i + 1)
+                lo = i + 1
+                work.scratch.reset()
+        yield from self._fill(view, work, lo, n)
+        work.scratch.reset()
+
+    def _prepare(self, view: memoryview, work: Workspace, i: int, row: list[int]) -> None:
+        """Decompresses one batch; empties it in the table when its transaction was aborted."""
+        attributes = row[Field.ATTRIBUTES]
+        if attributes & (TRANSACTIONAL | CONTROL) and self._aborted.active:
+            self._aborted.advance(row[Field.LAST_OFFSET])
+            if self._aborted.is_aborted(row[Field.PRODUCER_ID]):
+                if attributes & CONTROL:
+                    self._end_transaction(view, work, row)
+                work.table[i, Field.COUNT] = 0
+                return
+        if attributes & CODEC_MASK and row[Field.COUNT] and not attributes & CONTROL:
+            start, end = self._decompress(view, work, row)
+            work.table[i, Field.SOURCE] = 1
+            work.table[i, Field.POS] = start
+            work.table[i, Field.END] = end
+
+    def _decompress(self, view: memoryview, work: Workspace, row: list[int]) -> tuple[int, int]:
+        size = row[Field.END] - row[Field.POS]
+        with self._named_errors(), view[row[Field.POS] : row[Field.END]] as packed:
+            limit = self.limits.max_decompressed_batch_bytes
+            start, end = work.append(row[Field.ATTRIBUTES] & CODEC_MASK, packed, limit)
+        self._growth = (end - start) / max(1, size)
+        return start, end
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        limit = self.limits.max_decompressed_batch_bytes
+        try:
+            yield
+        except UnknownCodecError as error:
+            raise _UnreadableError(UnsupportedCompressionError, f"compression {error} is unknown") from None
+        except OversizedError:
+            reason = f"it decompresses to more than max_decompressed_batch_bytes ({limit})"
+            raise _UnreadableError(BatchTooLargeError, reason) from None
+        except DecompressionError as error:
+            raise _UnreadableError(CorruptRecordBatchError, f"it can't be decompressed: {error}") from None
+        except legacy.LegacyError as error:
+            raise _UnreadableError(CorruptRecordBatchError, str(error)) from None
+
+    def _end_transaction(self, view: memoryview, work: Workspace, row: list[int]) -> None:
+        """Reads a control batch of a producer whose transaction is being left out."""
+        if not row[Field.COUNT]:
+            return
+        if row[Field.ATTRIBUTES] & CODEC_MASK:
+            start, end = self._decompress(view, work, row)
+            body = work.scratch.buffer[start:end]
+        else:
+            body = bytes(view[row[Field.POS] : row[Field.END]])
+        kind = control_type(body)
+        if kind is None:
+            raise _UnreadableError(CorruptRecordBatchError, "a control record without a type")
+        if kind == ABORT:
+            self._aborted.end(row[Field.PRODUCER_ID])
+
+    def _legacy(self, view: memoryview, work: Workspace, pos: int) -> Generator[Chunk, None, int]:
+        """Decodes messages of the old formats from `pos` on; returns the position behind them."""
+        n, limit = 0, self.limits.max_decompressed_batch_bytes
+        failure: _UnreadableError | None = None
+        while n < TABLE_ROWS and work.scratch.used < _FLUSH and legacy.complete_at(view, pos):
+            try:
+                with self._named_errors():
+                    entry = legacy.read(view, pos, work, limit)
+            except _UnreadableError as error:
+                failure = error
+                break
+            self._enter_legacy(work, n, pos, entry)
+            pos, n = entry.end, n + 1
+        yield from self._fill(view, work, 0, n)
+        work.scratch.reset()
+        if failure is not None:
+            yield from self._flush()
+            raise self._error(failure.error, str(failure), view, pos)
+        return pos
+
+    def _enter_legacy(self, work: Workspace, n: int, start: int, entry: legacy.Entry) -> None:
+        """Appends the rewritten records to the scratch and enters them into the table."""
+        begin = work.scratch.used
+        work.scratch.append(entry.body)
+        row = dict.fromkeys(Field, 0)
+        row |= {Field.SOURCE: 1, Field.POS: begin, Field.END: work.scratch.used, Field.START: start}
+        row |= {Field.BASE_OFFSET: entry.base_offset, Field.LAST_OFFSET: entry.last_offset}
+        row |= {Field.COUNT: entry.count, Field.TIMESTAMP_TYPE: entry.timestamp_type}
+        row |= {Field.MAX_TIMESTAMP: entry.append_timestamp, Field.LAST_DELTA: -1}
+        row |= {Field.PRODUCER_ID: -1, Field.LEADER_EPOCH: -1}
+        work.table[n] = list(row.values())
+
+    def _fill(self, view: memoryview, work: Workspace, lo: int, hi: int) -> Iterator[Chunk]:
+        """Decodes batches lo..hi of the table, which are ready, into columns; yields those that got full."""
+        while lo < hi:
+            if self._columns is None:
+                self._columns = self._new_columns(view, work, lo)
+            lo, code = self._columns.fill(view, work.scratch.buffer, work.table, lo, hi)
+            if code == Fill.DONE:
+                return
+            yield from self._flush()
+            if code != Fill.FULL:
+                start = int(work.table[lo, Field.START])
+                raise self._error(CorruptRecordBatchError, _FILL_ERRORS[Fill(code)], view, start)
+
+    def _new_columns(self, view: memoryview, work: Workspace, lo: int) -> Columns:
+        left = len(view) - int(work.table[lo, Field.START])
+        rows = int(self._rows_per_byte * left * 1.05) + 16
+        unpacked = int(left * self._growth * 1.05)
+        return self._kernel.columns(
+            self.next_offset, self.limits.chunk_rows, self.limits.chunk_bytes, rows, unpacked
+        )
+
+    def _flush(self) -> Iterator[Chunk]:
+        """Yields what the columns hold, if they hold anything or if the position moved."""
+        columns, self._columns = self._columns, None
+        if columns is None or (columns.rows == 0 and columns.next_offset <= self.next_offset):
+            return
+        self.next_offset = columns.next_offset
+        batch = record_batch(self.topic, self.partition, columns.finish())
+        yield Chunk(batch, columns.next_offset, columns.leader_epoch)
+
+    def _error(self, error: type[RecordError], reason: str, view: memoryview, start: int) -> RecordError:
+        """The error for the batch that begins at `start`."""
+        offset, behind = resume_offset(view, start, self.next_offset)
+        return error(self.topic, self.partition, offset, behind, reason)
+
+
+def decode(data: Buffer, *, topic: str, partition: int) -> pa.RecordBatch:
+    """All records of `data` as one batch.
+
+    Raises what Decoder.feed raises, and OverflowError when they pass what one batch can hold (2 GiB a column).
+    """
+    limits = Limits(chunk_rows=MAX_BINARY, chunk_bytes=MAX_BINARY)
+    chunks = [chunk.batch for chunk in Decoder(topic, partition, limits=limits).feed(data)]
+    if len(chunks) > 1:
+        raise OverflowError("the records pass 2 GiB; read them in chunks with Decoder")
+    return chunks[0] if chunks else EMPTY

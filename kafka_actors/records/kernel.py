@@ -1,0 +1,29 @@
+"""Chooses between the compiled kernel and its plain-Python twin, once, at import."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal
+
+from kafka_actors.records.batch import Kernel
+
+ACTIVE: Kernel
+KERNEL: Literal["cython", "python"]
+"""Which kernel decodes records in this process."""
+
+try:
+    from kafka_actors.records import _kernel
+
+    ACTIVE = _kernel
+    KERNEL = "cython"
+except ImportError as error:
+    from kafka_actors.records import _reference
+
+    ACTIVE = _reference
+    KERNEL = "python"
+    warnings.warn(
+        f"kafka-actors runs without its compiled record kernel ({error}); plain Python decodes the records, "
+        "which is correct but about a hundred times slower. Install a wheel, or a C compiler and reinstall.",
+        RuntimeWarning,
+        stacklevel=2,
+    )

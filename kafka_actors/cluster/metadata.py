@@ -1,0 +1,314 @@
+"""`ClusterMetadata`: what a client knows of its cluster, without any IO."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kafka_actors.addresses import parse_address, parse_bootstrap_servers
+from kafka_actors.errors import ConfigError, KafkaError, NoBrokersError, error_for_code
+from kafka_actors.protocol import FindCoordinatorResponse, MetadataResponse
+from kafka_actors.protocol.types import TopicPartition
+
+from .future import Future
+from .machines.merge import Memory, merge
+from .machines.refresh import RefreshTimer
+from .snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[["ClusterMetadata"], object]
+
+_DEFAULTS: Mapping[str, Any] = {
+    "retry_backoff_ms": 100,
+    "retry_backoff_max_ms": 1_000,
+    "metadata_max_age_ms": 300_000,
+    "bootstrap_servers": ("localhost:9092",),
+}
+
+
+class ClusterMetadata:
+    """The brokers, topics, partitions, leaders and group coordinators of a cluster, as last heard.
+
+    It does no IO: responses come in, and `ttl` tells when the next one is wanted. Options: `retry_backoff_ms`
+    (100; grows with each failure up to `retry_backoff_max_ms`, 1000), `metadata_max_age_ms` (300000) and
+    `bootstrap_servers` ('localhost:9092'). `clock` counts seconds, monotonic; `rand` gives 0..1 for jitter.
+
+    A response that is older than what is known changes nothing (leader epochs, KIP-320); a topic whose id
+    changed is a new topic (KIP-516). Raises `ConfigError` for an option that it doesn't know.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rand: Callable[[], float] = random.random,
+        **configs: Any,
+    ) -> None:
+        for name in configs:
+            if name not in _DEFAULTS:
+                raise ConfigError(name, f"is not an option of ClusterMetadata: {', '.join(_DEFAULTS)}")
+        self.config = {**_DEFAULTS, **configs}
+        self._clock = clock
+        self._rand = rand
+        self._timer = RefreshTimer(
+            retry_backoff=self.config["retry_backoff_ms"] / 1000,
+            retry_backoff_max=self.config["retry_backoff_max_ms"] / 1000,
+            max_age=self.config["metadata_max_age_ms"] / 1000,
+            rand=rand,
+        )
+        self._memory = Memory()
+        self._snapshot = ClusterSnapshot()
+        self._listeners: list[Listener] = []
+        self._request_listeners: list[Callable[[], object]] = []
+        self._waiting: list[tuple[int, Future[ClusterMetadata]]] = []
+        self._groups: dict[str, int] = {}
+        self._coordinators: dict[int, BrokerMetadata] = {}
+        self._leads: tuple[ClusterSnapshot, dict[int, set[TopicPartition]]] | None = None
+        self._bootstrap = _bootstrap_brokers(self.config["bootstrap_servers"])
+
+    def __repr__(self) -> str:
+        s = self._snapshot
+        return f"<ClusterMetadata version={s.version} brokers={len(s.brokers)} topics={len(s.topics)}>"
+
+    # ------------------------------------------------------------ reading
+
+    def snapshot(self) -> ClusterSnapshot:
+        """All of it as one immutable value; the same object as long as nothing changed."""
+        return self._snapshot
+
+    def brokers(self) -> set[BrokerMetadata]:
+        """All brokers; the bootstrap servers (with ids -1, -2, …) as long as no broker is known."""
+        return set((self._snapshot.brokers or self._bootstrap).values())
+
+    def bootstrap_brokers(self) -> list[BrokerMetadata]:
+        """The bootstrap servers under their ids -1, -2, … in the order in which they were given."""
+        return list(self._bootstrap.values())
+
+    def broker_metadata(self, broker_id: int) -> BrokerMetadata | None:
+        """Where a broker, a group's coordinator or a bootstrap server (id below 0) is; None if not known."""
+        for known in (self._snapshot.brokers, self._coordinators, self._bootstrap):
+            if broker_id in known:
+                return known[broker_id]
+        return None
+
+    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
+        """The names of known topics, without Kafka's own unless asked for."""
+        return {
+            name
+            for name, topic in self._snapshot.topics.items()
+            if topic.partitions and not (exclude_internal_topics and topic.is_internal)
+        }
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """All partitions of a topic, available or not; None where the topic is unknown."""
+        return self._snapshot.partitions_for_topic(topic)
+
+    def available_partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The partitions of a topic that have a leader; None where the topic is unknown."""
+        known = self._snapshot.topics.get(topic)
+        if known is None or self._snapshot.partitions_for_topic(topic) is None:
+            return None
+        return {p.partition for p in known.partitions.values() if p.leader >= 0}
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        """The node id of the leader, -1 while there is none, None where the partition is unknown."""
+        return self._snapshot.leader(partition)
+
+    def partitions_for_broker(self, broker_id: int) -> set[TopicPartition] | None:
+        """The partitions that a broker leads; None where it leads none or isn't known."""
+        if self._leads is None or self._leads[0] is not self._snapshot:
+            self._leads = self._snapshot, _by_leader(self._snapshot)
+        led = self._leads[1].get(broker_id)
+        return None if led is None else set(led)
+
+    def coordinator_for_group(self, group: str) -> int | None:
+        """The node id of a group's coordinator (-1 after an error), None where the group isn't known."""
+        return self._groups.get(group)
+
+    def topic_errors(self) -> dict[str, KafkaError]:
+        """The topics that could not be described, each with its error (not authorized, invalid name, unknown)."""
+        found = {}
+        for name, topic in self._snapshot.topics.items():
+            error = error_for_code(topic.error_code, request="Metadata", topic=name)
+            if error is not None:
+                found[name] = error
+        return found
+
+    # ------------------------------------------------------------ when to refresh
+
+    def ttl(self) -> float:
+        """Milliseconds until metadata should be refreshed; 0 when that is due."""
+        return self._timer.ttl(self._clock()) * 1000
+
+    def refresh_backoff(self) -> float:
+        """Milliseconds to wait before trying again after a failure."""
+        return self._timer.backoff() * 1000
+
+    def request_update(self) -> Future[ClusterMetadata]:
+        """Wants metadata newer than the present. The future resolves to this object after the update.
+
+        It fails with the error of the next attempt, if that fails. The update itself is someone else's to do:
+        this only changes what `ttl` says.
+        """
+        demand = self._timer.demand()
+        future: Future[ClusterMetadata] = Future()
+        self._waiting.append((demand, future))
+        for listener in list(self._request_listeners):
+            listener()
+        return future
+
+    def add_request_listener(self, listener: Callable[[], object]) -> None:
+        """Call `listener()` whenever an update is requested: for whoever carries the updates out."""
+        self._request_listeners.append(listener)
+
+    def update_started(self) -> None:
+        """A Metadata request is being sent: its answer will meet the updates requested until now, no later ones."""
+        self._timer.started()
+
+    # ------------------------------------------------------------ what happened
+
+    def update_metadata(
+        self, metadata: MetadataResponse, *, version: int | None = None, partial: bool = False
+    ) -> None:
+        """Takes in a Metadata response.
+
+        `version` is the one it had on the wire (None: current), `partial` says that the topics it doesn't list
+        keep what is known of them, and that it is no answer to `request_update`. A response with an error, or
+        without any broker, is a failed update.
+        """
+        error: Exception | None = error_for_code(metadata.error_code, request="Metadata")
+        if error is None and not metadata.brokers:
+            error = NoBrokersError("a broker answered Metadata without naming any broker")
+        if error is not None:
+            if not partial:
+                self.failed_update(error)
+            return
+        self._snapshot = merge(self._snapshot, metadata, self._memory, version=version, partial=partial)
+        if not partial:
+            self._settle(self._timer.succeeded(self._clock(), incomplete=_incomplete(metadata)), None)
+        self._notify()
+
+    def update_leader(
+        self, tp: TopicPartition, leader_id: int, leader_epoch: int, broker: BrokerMetadata | None = None
+    ) -> bool:
+        """Takes in the leader that a Fetch or Produce error named (KIP-951). Returns whether it was news."""
+        known = self._snapshot.partition(tp)
+        if known is None or leader_id < 0 or leader_epoch <= known.leader_epoch:
+            return False
+        brokers = self._snapshot.brokers
+        if broker is not None and brokers.get(leader_id) != broker:
+            brokers = {**brokers, leader_id: broker}
+        if leader_id not in brokers:
+            return False
+        moved = _with_leader(known, leader_id, leader_epoch)
+        self._snapshot = _with_partitions(self._snapshot, [(tp.topic, moved)], brokers)
+        self._notify()
+        return True
+
+    def failed_update(self, exception: BaseException) -> None:
+        """Takes in the failure of a Metadata request: the requested updates fail with it, and it is tried again."""
+        self._settle(self._timer.failed(self._clock()), exception)
+
+    def fail_requests(self, exception: BaseException) -> None:
+        """Fails all updates requested so far: nobody will carry them out."""
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            future.failure(exception)
+
+    def add_group_coordinator(self, group: str, response: FindCoordinatorResponse) -> int | None:
+        """Takes in a FindCoordinator response of any version. Returns the coordinator's node id, None on error."""
+        found = next((c for c in response.coordinators if c.key == group), None)
+        answer = response if found is None else found
+        if answer.error_code:
+            log.info("no coordinator for group %s: %s", group, error_for_code(answer.error_code))
+            self._groups[group] = -1
+            return None
+        self._coordinators[answer.node_id] = BrokerMetadata(answer.node_id, answer.host, answer.port)
+        self._groups[group] = answer.node_id
+        return answer.node_id
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener(self)` after each update."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Call it no more. Raises `ValueError` if it was never added."""
+        self._listeners.remove(listener)
+
+    def with_partitions(self, partitions_to_add: Iterable[tuple[str, PartitionMetadata]]) -> ClusterMetadata:
+        """A copy that knows these partitions, (topic, partition) each, as well."""
+        copy = ClusterMetadata(clock=self._clock, rand=self._rand, **self.config)
+        copy._snapshot = _with_partitions(self._snapshot, partitions_to_add, self._snapshot.brokers)
+        copy._groups = dict(self._groups)
+        copy._coordinators = dict(self._coordinators)
+        return copy
+
+    def restore(self, snapshot: ClusterSnapshot) -> None:
+        """Starts from what another one knew, so that its leader epochs don't go backwards here either."""
+        self._snapshot = snapshot
+        self._notify()
+
+    def _settle(self, met: int, exception: BaseException | None) -> None:
+        settled = [future for demand, future in self._waiting if demand <= met]
+        self._waiting = [(demand, future) for demand, future in self._waiting if demand > met]
+        for future in settled:
+            if exception is None:
+                future.success(self)
+            else:
+                future.failure(exception)
+
+    def _notify(self) -> None:
+        for listener in list(self._listeners):
+            listener(self)
+
+
+def _bootstrap_brokers(servers: Any) -> dict[int, BrokerMetadata]:
+    addresses = [parse_address(text) for text in parse_bootstrap_servers(servers)]
+    return {-i: BrokerMetadata(-i, host, port) for i, (host, port) in enumerate(addresses, 1)}
+
+
+def _by_leader(snapshot: ClusterSnapshot) -> dict[int, set[TopicPartition]]:
+    led: dict[int, set[TopicPartition]] = {}
+    for name, topic in snapshot.topics.items():
+        for index, partition in topic.partitions.items():
+            if partition.leader >= 0:
+                led.setdefault(partition.leader, set()).add(TopicPartition(name, index))
+    return led
+
+
+def _incomplete(metadata: MetadataResponse) -> bool:
+    """Whether something in it is only temporarily so, such as a partition without a leader."""
+    for topic in metadata.topics:
+        error = error_for_code(topic.error_code)
+        if error is not None and error.invalid_metadata:
+            return True
+        if any(p.leader_id < 0 for p in topic.partitions):
+            return True
+    return False
+
+
+def _with_leader(known: PartitionMetadata, leader: int, epoch: int) -> PartitionMetadata:
+    return PartitionMetadata(
+        known.partition, leader, epoch, known.replicas, known.isr, known.offline_replicas
+    )
+
+
+def _with_partitions(
+    snapshot: ClusterSnapshot,
+    partitions: Iterable[tuple[str, PartitionMetadata]],
+    brokers: dict[int, BrokerMetadata],
+) -> ClusterSnapshot:
+    added: dict[str, dict[int, PartitionMetadata]] = {}
+    for name, partition in partitions:
+        added.setdefault(name, {})[partition.partition] = partition
+    topics = dict(snapshot.topics)
+    for name, new in added.items():
+        old = topics.get(name) or TopicMetadata(name)
+        topics[name] = TopicMetadata(
+            name, old.topic_id, old.is_internal, old.error_code, {**old.partitions, **new}
+        )
+    return ClusterSnapshot(snapshot.version + 1, snapshot.cluster_id, snapshot.controller_id, brokers, topics)

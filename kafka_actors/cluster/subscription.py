@@ -1,0 +1,145 @@
+"""What a consumer wants to read, and what it was given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+
+from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.protocol.types import TopicPartition
+
+from .snapshot import ClusterSnapshot
+
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class SubscriptionMode(Enum):
+    """How the partitions are chosen."""
+
+    NONE = "none"
+    TOPICS = "topics"
+    PATTERN = "pattern"
+    MANUAL = "manual"
+
+
+class SubscriptionState:
+    """One of: topics by name, topics by pattern, partitions assigned by hand. No IO.
+
+    As in Java's `SubscriptionState`, the three exclude each other until `unsubscribe`.
+    """
+
+    def __init__(self, *, exclude_internal_topics: bool = True) -> None:
+        self.exclude_internal_topics = exclude_internal_topics
+        self.mode = SubscriptionMode.NONE
+        self._topics: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._assigned: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics subscribed to by name."""
+        return self._topics
+
+    @property
+    def pattern(self) -> str | None:
+        """The pattern subscribed to."""
+        return None if self._pattern is None else self._pattern.pattern
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """The partitions that are this consumer's, from its user or from its group."""
+        return self._assigned
+
+    @property
+    def uses_group(self) -> bool:
+        """Whether the group assigns the partitions."""
+        return self.mode in (SubscriptionMode.TOPICS, SubscriptionMode.PATTERN)
+
+    def subscribe(
+        self, topics: Iterable[str] | None = None, pattern: str | re.Pattern[str] | None = None
+    ) -> None:
+        """Wants whole topics, by name or by a pattern that a topic's whole name must match.
+
+        Replaces an earlier subscription of the same kind; no topics at all is `unsubscribe`. Raises
+        `ConfigError` for both or neither, an invalid name or pattern, `UsageError` if another mode is in use.
+        """
+        if (topics is None) == (pattern is None):
+            raise ConfigError("topics", "give either topics or pattern")
+        if pattern is not None:
+            compiled = _compiled(pattern)
+            self._enter(SubscriptionMode.PATTERN)
+            self._pattern = compiled
+            return
+        names = check_topics(topics)
+        if not names:
+            self.unsubscribe()
+            return
+        self._enter(SubscriptionMode.TOPICS)
+        self._topics = names
+
+    def assign_from_user(self, partitions: Iterable[TopicPartition]) -> None:
+        """Takes these partitions without a group. An empty list is `unsubscribe`. Raises as `subscribe`."""
+        chosen = frozenset(TopicPartition(*p) for p in partitions)
+        check_topics(tp.topic for tp in chosen)
+        negative = next((tp for tp in chosen if tp.partition < 0), None)
+        if negative is not None:
+            raise ConfigError("partitions", f"has {negative.topic}-{negative.partition}: ids start at 0")
+        if not chosen:
+            self.unsubscribe()
+            return
+        self._enter(SubscriptionMode.MANUAL)
+        self._assigned = chosen
+
+    def assign_from_group(self, partitions: Iterable[TopicPartition]) -> None:
+        """Takes what the group assigned. Raises `UsageError` where the partitions are chosen by hand."""
+        if not self.uses_group:
+            raise UsageError("a group can't assign partitions: nothing is subscribed to")
+        self._assigned = frozenset(partitions)
+
+    def unsubscribe(self) -> None:
+        """Wants nothing and has nothing."""
+        self.mode = SubscriptionMode.NONE
+        self._topics, self._pattern, self._assigned = frozenset(), None, frozenset()
+
+    def matching(self, snapshot: ClusterSnapshot) -> frozenset[str]:
+        """The topics wanted: by name whether they exist or not, by pattern those of the snapshot."""
+        if self._pattern is not None:
+            return frozenset(snapshot.topics_matching(self._pattern, self.exclude_internal_topics))
+        if self.mode is SubscriptionMode.MANUAL:
+            return frozenset(tp.topic for tp in self._assigned)
+        return self._topics
+
+    def metadata_topics(self) -> list[str] | None:
+        """The topics whose metadata is needed; None for all, as a pattern needs."""
+        if self.mode is SubscriptionMode.PATTERN:
+            return None
+        return sorted(self._topics or {tp.topic for tp in self._assigned})
+
+    def _enter(self, mode: SubscriptionMode) -> None:
+        if self.mode not in (SubscriptionMode.NONE, mode):
+            raise UsageError(
+                f"subscription to topics, partitions and pattern are mutually exclusive: "
+                f"{self.mode.value} is in use, unsubscribe first"
+            )
+        self.mode = mode
+
+
+def check_topics(topics: Iterable[str] | None) -> frozenset[str]:
+    """Checks names as Kafka does (`Topic.validate`). Raises `ConfigError`."""
+    if topics is None or isinstance(topics, str):
+        raise ConfigError("topics", f"is {topics!r}: accepts a list of topic names")
+    names = list(topics)
+    for name in names:
+        if not isinstance(name, str) or _LEGAL_TOPIC.fullmatch(name) is None or name in (".", ".."):
+            raise ConfigError(
+                "topics", f"has {name!r}: a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+            )
+    return frozenset(names)
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ConfigError("pattern", f"is {pattern!r}: {error}") from None

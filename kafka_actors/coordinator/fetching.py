@@ -1,0 +1,84 @@
+"""Committed offsets, asked of the coordinator until they are known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .channels import Channels
+from .machines.backoff import Backoff
+from .machines.offsets import offset_fetch_request, read_offset_fetch
+from .machines.policy import GroupConfig
+from .machines.verdicts import Api, Verdict, judge
+
+if TYPE_CHECKING:
+    from .base import BaseCoordinator
+
+Found = dict[TopicPartition, OffsetAndMetadata | None]
+
+
+class OffsetFetcher:
+    """OffsetFetch with retries, on the offsets channel: it waits for no JoinGroup and no commit."""
+
+    def __init__(
+        self,
+        coordinator: BaseCoordinator,
+        channels: Channels,
+        config: GroupConfig,
+        rand: Callable[[], float],
+    ) -> None:
+        self._coordinator = coordinator
+        self._channels = channels
+        self._config = config
+        self._rand = rand
+        self._request_timeout_ms = min(config.request_timeout, config.heartbeat_timeout) * 1000
+
+    async def fetch(self, partitions: Sequence[TopicPartition], timeout_ms: float | None) -> Found:
+        """See `ConsumerCoordinator.fetch_committed_offsets`."""
+        found: Found = {}
+        if not partitions:
+            return found
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self._fetch_all(list(partitions), found)
+        except TimeoutError:
+            raise KafkaTimeoutError(
+                f"group {self._config.group_id}: committed offsets not known after {timeout_ms:g} ms"
+            ) from None
+        return found
+
+    async def _fetch_all(self, partitions: list[TopicPartition], found: Found) -> None:
+        backoff = Backoff(self._config.retry_backoff, self._config.retry_backoff_max, self._rand)
+        while missing := [tp for tp in partitions if tp not in found]:
+            await self._coordinator.ensure_coordinator_known()
+            if not await self._attempt(missing, found):
+                await asyncio.sleep(backoff.next())
+
+    async def _attempt(self, partitions: list[TopicPartition], found: Found) -> bool:
+        """One request. False: something is missing and worth another one."""
+        request = offset_fetch_request(self._config.group_id, partitions, require_stable=True)
+        broker = self._channels.broker
+        try:
+            committed = read_offset_fetch(await self._channels.ask(request, self._request_timeout_ms))
+            if committed.error is not None:
+                raise committed.error
+        except Exception as error:
+            self._judge(error, broker)
+            return False
+        for tp, offset in committed.offsets.items():
+            found[tp] = offset
+        for refused in committed.errors.values():
+            self._judge(refused, broker)
+        return not committed.errors
+
+    def _judge(self, error: Exception, broker: object) -> None:
+        verdict = judge(Api.OFFSET_FETCH, error)
+        if verdict is Verdict.REDISCOVER:
+            if self._channels.broker is broker:  # else another one has been found meanwhile
+                self._coordinator.coordinator_dead(error)
+        elif verdict is not Verdict.RETRY:
+            raise error

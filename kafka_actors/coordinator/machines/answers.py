@@ -1,0 +1,281 @@
+"""What a member does with each answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from kafka_actors.errors import (
+    DecodeError,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    KafkaActorsError,
+    KafkaError,
+    error_for_code,
+)
+from kafka_actors.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kafka_actors.protocol.messages.heartbeat import HeartbeatResponse
+from kafka_actors.protocol.messages.join_group import JoinGroupResponse
+from kafka_actors.protocol.messages.leave_group import LeaveGroupResponse
+from kafka_actors.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+from .core import MemberCore
+from .states import MemberState
+from .steps import NO_GENERATION, Assigned, ComputeAssignment, CoordinatorFound, Generation, Outgoing
+from .verdicts import Api, Verdict, judge
+
+_S = MemberState
+_LOSSES = (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER)
+
+
+class Answers(MemberCore):
+    """The half of `GroupMember` that takes answers; requests are made in the other."""
+
+    def on_response(self, request: Outgoing, outcome: object, now: float) -> bool:
+        """The answer to a request, or the exception that ended it. False: it no longer matters."""
+        if self.ended or self._inflight.get(request.api) is not request:
+            return False
+        del self._inflight[request.api]
+        try:
+            _HANDLERS[request.api](self, request, outcome, now)
+        except KafkaActorsError as error:
+            self._fail(error)
+        return True
+
+    def on_membership_error(
+        self, error: Exception, verdict: Verdict, generation: Generation, now: float
+    ) -> None:
+        """A request outside this machine (a commit) was answered by something that concerns the membership."""
+        if self.ended:
+            return
+        if verdict is Verdict.REDISCOVER:
+            self.coordinator_lost(str(error), now)
+        elif verdict is Verdict.REJOIN:
+            self._rebalancing()
+        elif verdict is Verdict.FATAL:
+            self._fail(error)
+        elif verdict in _LOSSES and self._concerns(generation, verdict):
+            self._reset(str(error), keep_member_id=verdict is Verdict.RESET_GENERATION)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no JoinGroup is due or under way, whose answer would bring a new generation."""
+        return self.state in (_S.SYNCING, _S.STABLE, _S.REVOKING)
+
+    def _concerns(self, generation: Generation, verdict: Verdict) -> bool:
+        """Whether an error about this generation is about what this member is now.
+
+        While JoinGroup is under way an illegal generation may only mean that its answer is. But who is unknown,
+        or fenced, then is so for good: the rebalance went on without this member, perhaps its request got lost.
+        """
+        if generation != self.generation or generation.id == NO_GENERATION:
+            return False
+        return self.settled or (verdict is not Verdict.RESET_GENERATION and self.state is _S.JOINING)
+
+    def _rebalancing(self) -> None:
+        if self.state in (_S.STABLE, _S.REVOKING):
+            self.request_rejoin("the group is rebalancing")
+
+    # ------------------------------------------------------------ the coordinator
+
+    def _on_found(self, request: Outgoing, outcome: object, now: float) -> None:
+        self.finder.found(outcome, now, partial(self._send, now))
+
+    def _on_connected(self, request: Outgoing, outcome: object, now: float) -> None:
+        node = self.finder.connected(outcome, now)
+        if node is not None:
+            self._events.append(CoordinatorFound(node))
+
+    def _on_described(self, request: Outgoing, outcome: object, now: float) -> None:
+        group = outcome.groups[0] if isinstance(outcome, DescribeGroupsResponse) and outcome.groups else None
+        if self._explaining is not None:
+            self._fail(self._explained(self._explaining, group))
+            return
+        if isinstance(outcome, Exception) and judge(Api.DESCRIBE, outcome) is Verdict.REDISCOVER:
+            self._described = False
+            self.coordinator_lost(str(outcome), now)
+            return
+        # Whatever else went wrong: an old broker or a missing permission only costs the comparison.
+        self.policy.on_described(group if group is not None and group.error_code == 0 else None)
+
+    def _explained(self, error: Exception, group: DescribedGroup | None) -> Exception:
+        ours = self.config.describe_strategy or ", ".join(name for name, _ in self.policy.protocols())
+        theirs = "another one"
+        if group is not None and group.protocol_type not in ("", self.config.protocol_type):
+            theirs = f"the protocol type {group.protocol_type!r}"
+        elif group is not None and group.protocol_data:
+            theirs = repr(group.protocol_data)
+        return InconsistentGroupProtocolError(
+            f"partition_assignment_strategy is {ours}, but the group {self.config.group_id!r} uses {theirs}",
+            request="JoinGroup",
+        )
+
+    # ------------------------------------------------------------ join and sync
+
+    def _on_join(self, request: Outgoing, outcome: object, now: float) -> None:
+        error = _error(request.api, outcome)
+        if error is not None:
+            self._on_join_error(error, outcome, now)
+            return
+        assert isinstance(outcome, JoinGroupResponse)
+        if outcome.protocol_type not in (None, self.config.protocol_type):
+            raise InconsistentGroupProtocolError(
+                f"the group {self.config.group_id!r} is of the type {outcome.protocol_type!r}",
+                request="JoinGroup",
+            )
+        self.finder.proved()
+        self.generation = Generation(outcome.generation_id, outcome.member_id, outcome.protocol_name)
+        self.leader = outcome.leader == outcome.member_id
+        self.heartbeat.reset(now)
+        self.heartbeat.acknowledged(request.sent_at)
+        self._goto(_S.SYNCING)
+        members = tuple(outcome.members) if self.leader else ()
+        self.policy.on_joined(self.generation, self.leader, members)
+        if self.leader and not outcome.skip_assignment:
+            self._token += 1
+            self._work = (self._token, now + self.config.rebalance_timeout)
+            self._events.append(ComputeAssignment(self._token, outcome.protocol_name or "", members))
+        else:
+            self._send_sync(now, ())
+
+    def _on_join_error(self, error: Exception, outcome: object, now: float) -> None:
+        verdict = judge(Api.JOIN, error)
+        if verdict is Verdict.TAKE_MEMBER_ID:
+            assert isinstance(outcome, JoinGroupResponse)
+            self.generation = Generation(member_id=outcome.member_id)
+            self.request_rejoin("need to re-join with the given member id")
+        elif verdict is Verdict.EXPLAIN:
+            self._explaining = error
+            request = DescribeGroupsRequest(groups=[self.config.group_id])
+            self._send(now, Api.DESCRIBE, request, self.config.request_timeout)
+        else:
+            self.request_rejoin(f"rebalance failed: {_short(error)}")
+            self._on_membership_lost(error, verdict, now)
+
+    def _send_sync(self, now: float, assignments: Sequence[SyncGroupRequestAssignment]) -> None:
+        request = SyncGroupRequest(
+            group_id=self.config.group_id,
+            generation_id=self.generation.id,
+            member_id=self.generation.member_id,
+            group_instance_id=self.config.group_instance_id,
+            protocol_type=self.config.protocol_type,
+            protocol_name=self.generation.protocol,
+            assignments=list(assignments),
+        )
+        # A follower's answer waits for the leader's, whose time is the rebalance timeout (KIP-862).
+        timeout = max(self.config.rebalance_timeout, self.config.request_timeout)
+        self._send(now, Api.SYNC, request, timeout)
+
+    def _on_sync(self, request: Outgoing, outcome: object, now: float) -> None:
+        error = _error(request.api, outcome)
+        if error is None:
+            assert isinstance(outcome, SyncGroupResponse)
+            if outcome.protocol_name not in (None, self.generation.protocol):
+                raise InconsistentGroupProtocolError(
+                    f"joined with {self.generation.protocol!r}, synced with {outcome.protocol_name!r}",
+                    request="SyncGroup",
+                )
+            try:
+                self._on_assignment_bytes(request, outcome.assignment, now)
+                return
+            except DecodeError as unreadable:
+                error = unreadable
+        self.request_rejoin(f"rebalance failed: {_short(error)}")
+        verdict = judge(Api.SYNC, error)
+        if verdict is not Verdict.FATAL:
+            self._goto(_S.JOINING)
+        if isinstance(error, DecodeError):
+            self._wait(now)
+        elif verdict is not Verdict.REJOIN:
+            self._on_membership_lost(error, verdict, now)
+
+    def _on_assignment_bytes(self, request: Outgoing, data: bytes, now: float) -> None:
+        change = self.policy.on_synced(self.generation, data)
+        self.finder.proved()
+        self.heartbeat.acknowledged(request.sent_at)
+        if change.revoked:
+            self.request_rejoin("need to revoke partitions and re-join")
+            self._revoke(change.revoked, now)
+        else:
+            self._goto(_S.STABLE)
+        if change.rejoin is not None:
+            self.request_rejoin(change.rejoin)
+            self._wait(now)
+        else:
+            self._backoff.reset()
+        self._events.append(Assigned(self.generation.id, change.added, self.policy.owned()))
+
+    def _on_membership_lost(self, error: Exception, verdict: Verdict, now: float) -> None:
+        """What JoinGroup and SyncGroup have in common."""
+        if verdict is Verdict.FATAL:
+            raise error
+        if verdict in _LOSSES:
+            self._reset(_short(error), keep_member_id=verdict is Verdict.RESET_GENERATION)
+        elif verdict is Verdict.REDISCOVER:
+            self.coordinator_lost(str(error), now)
+        else:
+            self._wait(now)
+
+    # ------------------------------------------------------------ heartbeat and leave
+
+    def _on_heartbeat(self, request: Outgoing, outcome: object, now: float) -> None:
+        error = _error(request.api, outcome)
+        verdict = None if error is None else judge(Api.HEARTBEAT, error)
+        if error is None or verdict is Verdict.REJOIN:
+            self.finder.proved()
+            self.heartbeat.acknowledged(request.sent_at)
+            if error is not None:
+                self._rebalancing()
+        elif verdict is Verdict.RETRY:
+            self.heartbeat.postpone(now + self.config.retry_backoff)
+        elif verdict is Verdict.REDISCOVER:
+            self.coordinator_lost(str(error), now)
+        elif verdict is not None and self._concerns(request.generation, verdict):
+            self.on_membership_error(error, verdict, request.generation, now)
+        elif verdict is Verdict.FATAL and not isinstance(error, FencedInstanceIdError):
+            # Fenced in an older generation: this member itself may have taken the id over since.
+            raise error
+
+    def _on_leave(self, request: Outgoing, outcome: object, now: float) -> None:
+        if self.state is not _S.LEAVING:
+            return
+        # An answer that can't be read is one all the same: what could be done has been.
+        error = None if isinstance(outcome, DecodeError) else _error(request.api, outcome)
+        verdict = None if error is None else judge(Api.LEAVE, error)
+        if verdict is Verdict.REDISCOVER:
+            self.coordinator_lost(str(error), now)
+        elif verdict is Verdict.RETRY:
+            self._wait(now)
+        else:
+            self._end_left()
+
+
+def _error(api: Api, outcome: object) -> Exception | None:
+    """The error in an outcome, if there is one."""
+    if isinstance(outcome, Exception):
+        return outcome
+    assert isinstance(outcome, (JoinGroupResponse, SyncGroupResponse, HeartbeatResponse, LeaveGroupResponse))
+    return error_for_code(outcome.error_code, request=api.value)
+
+
+def _short(error: Exception) -> str:
+    return error.name if isinstance(error, KafkaError) else type(error).__name__
+
+
+_HANDLERS: Mapping[Api, Callable[[Answers, Outgoing, object, float], None]] = {
+    Api.FIND_COORDINATOR: Answers._on_found,
+    Api.CONNECT: Answers._on_connected,
+    Api.DESCRIBE: Answers._on_described,
+    Api.JOIN: Answers._on_join,
+    Api.SYNC: Answers._on_sync,
+    Api.HEARTBEAT: Answers._on_heartbeat,
+    Api.LEAVE: Answers._on_leave,
+}

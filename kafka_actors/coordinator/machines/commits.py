@@ -1,0 +1,336 @@
+"""Offset commits of one member: at most one in flight, whatever is asked meanwhile waits and is merged.
+
+- Of several commits of a partition that wait, the latest asked for is sent; the earlier ones share its outcome.
+- A commit carries the generation current when it is sent.
+- A commit whose outcome is unknown (no answer, connection lost) is resolved by OffsetFetch on a new connection
+  before anything else is committed: two commits under way at once could land in the wrong order.
+- A partition that is no longer this member's is never sent again, not even as a retry.
+
+Every commit asked for ends by its deadline. What each error code means stands in `verdicts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from kafka_actors.errors import EncodeError, KafkaError, KafkaTimeoutError, error_for_code
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kafka_actors.protocol.messages.offset_fetch import OffsetFetchResponse
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .backoff import Backoff
+from .core import GRACE
+from .offsets import offset_fetch_request, read_offset_fetch
+from .policy import GroupConfig
+from .steps import Generation, Outgoing
+from .tickets import CommitReady, Notice, Standing, Ticket, as_ours, check_offset, not_owned
+from .verdicts import Api, Verdict, judge, outcome_known
+
+_ABOUT_MEMBERSHIP = (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER, Verdict.FATAL)
+_FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, Verdict.PARTITION)
+
+
+@dataclass(slots=True)
+class _Entry:
+    offset: OffsetAndMetadata
+    tickets: list[Ticket]
+
+
+class CommitQueue:
+    """See the module. Times are seconds of one monotonic clock."""
+
+    def __init__(self, config: GroupConfig, *, rand: Callable[[], float]) -> None:
+        self._config = config
+        self._timeout = min(config.request_timeout, config.heartbeat_timeout)
+        self._backoff = Backoff(config.retry_backoff, config.retry_backoff_max, rand)
+        self._not_before = 0.0
+        self._waiting: dict[TopicPartition, _Entry] = {}
+        self._sent: dict[TopicPartition, _Entry] = {}
+        """In the request in flight, or of unknown outcome."""
+        self._request: Outgoing | None = None
+        self._unknown = False
+        self._void: set[TopicPartition] = set()
+        """Of `_sent`, what has been taken from this member since."""
+        self._held_in: Generation | None = None
+        """The generation whose commits the group no longer takes."""
+        self._tickets: list[Ticket] = []
+        self._done: list[Ticket] = []
+        self._notices: list[Notice] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is waiting, in flight or of unknown outcome."""
+        return not (self._waiting or self._sent)
+
+    def submit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], now: float, timeout: float
+    ) -> Ticket:
+        """Asks for a commit. Raises `UsageError` for an offset that can't be; nothing is asked for then."""
+        for tp, offset in offsets.items():
+            check_offset(tp, offset)
+        ticket = Ticket(dict(offsets), now + timeout)
+        for tp, offset in offsets.items():
+            earlier = self._waiting.get(tp)
+            tickets = earlier.tickets if earlier else []
+            self._waiting[tp] = _Entry(offset, [*tickets, ticket])
+        (self._done if ticket.done else self._tickets).append(ticket)
+        return ticket
+
+    def poll(self, now: float, standing: Standing) -> CommitReady:
+        """All that is to be done now, and when to be called again."""
+        if self._request is not None and now >= self._request.sent_at + self._request.timeout + GRACE:
+            self.on_response(self._request, KafkaTimeoutError("no answer"), now, standing)
+        self._expire(now)
+        self._check_ownership(standing)
+        request = None
+        if standing.ended is not None:
+            self._fail_all(standing.ended)
+        elif self._request is None and standing.connected and now >= self._not_before:
+            request = self._next_request(now, standing)
+        ready = CommitReady(request, tuple(self._done), tuple(self._notices), self._next_wake(standing))
+        self._done.clear()
+        self._notices.clear()
+        return ready
+
+    def on_response(self, request: Outgoing, outcome: object, now: float, standing: Standing) -> None:
+        """The answer to the request in flight, or the exception that ended it. Others are ignored."""
+        if request is not self._request:
+            return
+        self._request = None
+        if request.api is Api.OFFSET_FETCH:
+            self._resolve(request, outcome, now, standing)
+        elif isinstance(outcome, Exception):
+            self._on_failure(request, outcome, now, standing)
+        else:
+            assert isinstance(outcome, OffsetCommitResponse)
+            self._on_committed(request, outcome, now, standing)
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """What waits or is under way for these is about something that is gone: never sent, nor sent again."""
+        for tp in partitions:
+            if tp in self._waiting:
+                self._tell(tp, self._waiting.pop(tp), not_owned(tp))
+            if tp in self._sent:
+                self._void.add(tp)
+
+    def connection_lost(self, error: Exception, now: float, standing: Standing) -> None:
+        """The connections to the coordinator are closed: what was in flight gets no answer."""
+        if self._request is not None:
+            self.on_response(self._request, error, now, standing)
+
+    # ------------------------------------------------------------ sending
+
+    def _next_request(self, now: float, standing: Standing) -> Outgoing | None:
+        group_id = self._config.group_id
+        if self._unknown:
+            # Not require_stable: what is asked is what landed last, not what may be read.
+            body: object = offset_fetch_request(group_id, self._sent, require_stable=False)
+            self._request = Outgoing(Api.OFFSET_FETCH, body, self._timeout, now, standing.generation)
+        elif self._may_send(standing):
+            self._held_in = None
+            self._sent, self._waiting = self._waiting, {}
+            body = self._commit_request(standing)
+            self._request = Outgoing(Api.COMMIT, body, self._timeout, now, standing.generation)
+        return self._request
+
+    def _may_send(self, standing: Standing) -> bool:
+        return bool(self._waiting) and standing.may_commit and standing.generation != self._held_in
+
+    def _commit_request(self, standing: Standing) -> OffsetCommitRequest:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for tp, entry in sorted(self._sent.items()):
+            partition = OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=entry.offset.offset,
+                committed_leader_epoch=entry.offset.leader_epoch,
+                committed_metadata=entry.offset.metadata,
+            )
+            topics.setdefault(tp.topic, []).append(partition)
+        member = standing.owned is not None
+        return OffsetCommitRequest(
+            group_id=self._config.group_id,
+            generation_id_or_member_epoch=standing.generation.id,
+            member_id=standing.generation.member_id,
+            group_instance_id=self._config.group_instance_id if member else None,
+            topics=[OffsetCommitRequestTopic(name=t, partitions=ps) for t, ps in topics.items()],
+        )
+
+    # ------------------------------------------------------------ answers
+
+    def _on_failure(self, request: Outgoing, error: Exception, now: float, standing: Standing) -> None:
+        """No answer, or none that says anything about single partitions."""
+        verdict = judge(Api.COMMIT, error)
+        self._notify(error, verdict, request, standing)
+        self._wait(now)
+        if not outcome_known(error):
+            self._unknown = True
+            return
+        for tp in list(self._sent):
+            self._settle(tp, error, verdict)
+
+    def _on_committed(
+        self, request: Outgoing, response: OffsetCommitResponse, now: float, standing: Standing
+    ) -> None:
+        codes = {
+            TopicPartition(topic.name, p.partition_index): p.error_code
+            for topic in response.topics
+            for p in topic.partitions
+        }
+        worst: tuple[KafkaError, Verdict] | None = None
+        again = False
+        for tp in list(self._sent):
+            # A partition that the answer leaves out is asked again: nothing was said about it.
+            code = codes.get(tp, 14)
+            error = error_for_code(code, request="OffsetCommit", topic=tp.topic, partition=tp.partition)
+            if error is None:
+                self._settle(tp, None, None)
+                continue
+            verdict = self._verdict(error, standing, request.generation)
+            self._settle(tp, error, verdict)
+            again |= verdict not in _FAILS_AT_ONCE
+            if verdict not in (Verdict.PARTITION, Verdict.RETRY):
+                worst = error, verdict
+            if verdict is Verdict.REJOIN and standing.owned is not None:
+                self._held_in = request.generation
+        if worst is not None:
+            self._notify(*worst, request, standing)
+        if again:
+            self._wait(now)
+        else:
+            self._backoff.reset()
+
+    def _verdict(self, error: KafkaError, standing: Standing, sent_in: Generation) -> Verdict:
+        """An error about a generation that is no longer, or soon not, the current one only means: again, later."""
+        verdict = judge(Api.COMMIT, error)
+        old = standing.generation != sent_in
+        ending = not standing.settled and verdict is Verdict.RESET_GENERATION
+        about_membership = error.code == 82 or verdict in (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER)
+        return Verdict.REJOIN if about_membership and (old or ending) else verdict
+
+    def _resolve(self, request: Outgoing, outcome: object, now: float, standing: Standing) -> None:
+        """What the group has tells which of the unknown commits landed."""
+        if isinstance(outcome, OffsetFetchResponse):
+            committed = read_offset_fetch(outcome)
+            error: Exception | None = committed.error
+        else:
+            assert isinstance(outcome, Exception)
+            error = outcome
+        if error is not None:
+            verdict = judge(Api.OFFSET_FETCH, error)
+            self._notify(error, verdict, request, standing)
+            self._wait(now)
+            if verdict is Verdict.FATAL:
+                self._unknown = False
+                self._fail_sent(error)
+            return
+        for tp, entry in list(self._sent.items()):
+            if tp in committed.errors:
+                if judge(Api.OFFSET_FETCH, committed.errors[tp]) is Verdict.PARTITION:
+                    self._settle(tp, committed.errors[tp], Verdict.PARTITION)
+                continue
+            found = committed.offsets.get(tp)
+            landed = found is not None and found[:2] == entry.offset[:2]
+            self._settle(tp, None, None) if landed else self._requeue(tp)
+        self._unknown = bool(self._sent)
+        if self._unknown:
+            self._wait(now)
+
+    def _notify(self, error: Exception, verdict: Verdict, request: Outgoing, standing: Standing) -> None:
+        """Without a membership only the coordinator's whereabouts matter; a bad request is the asker's alone."""
+        if isinstance(error, EncodeError) or (standing.owned is None and verdict is not Verdict.REDISCOVER):
+            return
+        self._notices.append(Notice(error, verdict, request.generation))
+
+    # ------------------------------------------------------------ outcomes
+
+    def _settle(self, tp: TopicPartition, error: Exception | None, verdict: Verdict | None) -> None:
+        if error is not None and verdict not in _FAILS_AT_ONCE:
+            self._requeue(tp)
+            return
+        entry = self._sent.pop(tp)
+        self._void.discard(tp)
+        self._tell(tp, entry, error, whole=verdict is not Verdict.PARTITION)
+
+    def _requeue(self, tp: TopicPartition) -> None:
+        """Again, unless something newer waits already, the partition has gone, or nobody waits for it."""
+        entry = self._sent.pop(tp)
+        if tp in self._void:
+            self._void.discard(tp)
+            self._tell(tp, entry, not_owned(tp))
+            return
+        newer = self._waiting.get(tp)
+        if newer is not None:
+            newer.tickets = [*entry.tickets, *newer.tickets]
+        elif entry.tickets:
+            self._waiting[tp] = entry
+
+    def _tell(
+        self, tp: TopicPartition, entry: _Entry, error: Exception | None, *, whole: bool = False
+    ) -> None:
+        for ticket in entry.tickets:
+            ticket.results[tp] = as_ours(error)
+            if error is not None and whole:
+                ticket.refused = error
+            if ticket.done:
+                self._finish(ticket)
+
+    def _finish(self, ticket: Ticket) -> None:
+        if any(error is None for error in ticket.results.values()):
+            ticket.refused = None
+        self._tickets.remove(ticket)
+        self._done.append(ticket)
+
+    def _fail_all(self, error: Exception) -> None:
+        self._unknown = False
+        self._request = None
+        self._fail_sent(error)
+        for tp in list(self._waiting):
+            self._tell(tp, self._waiting.pop(tp), error, whole=True)
+
+    def _fail_sent(self, error: Exception) -> None:
+        for tp in list(self._sent):
+            self._settle(tp, error, Verdict.FATAL)
+
+    def _check_ownership(self, standing: Standing) -> None:
+        if standing.owned is None:
+            return
+        self._void.update(tp for tp in self._sent if tp not in standing.owned)
+        for tp in [tp for tp in self._waiting if tp not in standing.owned]:
+            self._tell(tp, self._waiting.pop(tp), not_owned(tp))
+
+    def _expire(self, now: float) -> None:
+        for ticket in [t for t in self._tickets if now >= t.deadline]:
+            error = KafkaTimeoutError(
+                "the offsets could not be committed in time; whether they were is unknown"
+            )
+            for tp in ticket.wanted:
+                ticket.results.setdefault(tp, error)
+            ticket.refused = error
+            self._finish(ticket)
+            self._abandon(ticket)
+
+    def _abandon(self, ticket: Ticket) -> None:
+        """Nobody waits for it: not sent if it has not been, resolved if it may have been."""
+        for entries in (self._waiting, self._sent):
+            for tp in [tp for tp in ticket.wanted if tp in entries]:
+                entry = entries[tp]
+                entry.tickets = [t for t in entry.tickets if t is not ticket]
+                if not entry.tickets and entries is self._waiting:
+                    del self._waiting[tp]
+
+    def _wait(self, now: float) -> None:
+        self._not_before = now + self._backoff.next()
+
+    def _next_wake(self, standing: Standing) -> float | None:
+        times = [ticket.deadline for ticket in self._tickets]
+        if self._request is not None:
+            times.append(self._request.sent_at + self._request.timeout + GRACE)
+        elif standing.connected and (self._unknown or self._may_send(standing)):
+            times.append(self._not_before)
+        return min(times, default=None)

@@ -1,0 +1,101 @@
+"""Who coordinates the group: FindCoordinator, then two new connections to that broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from kafka_actors.errors import KafkaError, error_for_code
+from kafka_actors.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+from .backoff import Backoff
+from .steps import CoordinatorNode, Outgoing
+from .verdicts import Api, Verdict, judge
+
+
+class _Stage(Enum):
+    UNKNOWN = "unknown"
+    FINDING = "finding"
+    CONNECTING = "connecting"
+    KNOWN = "known"
+
+
+class CoordinatorFinder:
+    """Finds the coordinator of `group_id` and has it connected. Times are seconds."""
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        request_timeout: float,
+        backoff: Backoff,
+    ) -> None:
+        self._group_id = group_id
+        self._timeout = request_timeout
+        self._backoff = backoff
+        self._stage = _Stage.UNKNOWN
+        self._not_before = 0.0
+        self._node: CoordinatorNode | None = None
+
+    @property
+    def node(self) -> CoordinatorNode | None:
+        """The coordinator, if it is known and connected."""
+        return self._node if self._stage is _Stage.KNOWN else None
+
+    @property
+    def next_wake(self) -> float | None:
+        return self._not_before if self._stage is _Stage.UNKNOWN else None
+
+    def poll(self, now: float, send: Callable[[Api, object, float], Outgoing]) -> None:
+        """Takes the next step towards a known coordinator, if one is due."""
+        if self._stage is not _Stage.UNKNOWN or now < self._not_before:
+            return
+        self._stage = _Stage.FINDING
+        request = FindCoordinatorRequest(coordinator_keys=[self._group_id])
+        send(Api.FIND_COORDINATOR, request, self._timeout)
+
+    def found(self, outcome: object, now: float, send: Callable[[Api, object, float], Outgoing]) -> None:
+        """The end of FindCoordinator. Raises what no retry mends."""
+        try:
+            self._node = read_coordinator(outcome)
+        except Exception as error:
+            self._failed(Api.FIND_COORDINATOR, error, now)
+            return
+        self._stage = _Stage.CONNECTING
+        send(Api.CONNECT, self._node, self._timeout)
+
+    def connected(self, outcome: object, now: float) -> CoordinatorNode | None:
+        """The end of connecting: the node, or None if it is to be found again. Raises what no retry mends."""
+        if isinstance(outcome, Exception):
+            self._failed(Api.CONNECT, outcome, now)
+            return None
+        self._stage = _Stage.KNOWN
+        return self._node
+
+    def lost(self, now: float) -> None:
+        """The coordinator is another one, or gone."""
+        self._stage = _Stage.UNKNOWN
+        self._not_before = now + self._backoff.next()
+
+    def proved(self) -> None:
+        """It answered as the coordinator does."""
+        self._backoff.reset()
+
+    def _failed(self, api: Api, error: Exception, now: float) -> None:
+        if judge(api, error) is Verdict.FATAL:
+            raise error
+        self.lost(now)
+
+
+def read_coordinator(outcome: object) -> CoordinatorNode:
+    """The node in a FindCoordinator response of any version. Raises its error, or the outcome if it is one."""
+    if isinstance(outcome, Exception):
+        raise outcome
+    assert isinstance(outcome, FindCoordinatorResponse)
+    answer = outcome.coordinators[0] if outcome.coordinators else outcome
+    error: KafkaError | None = error_for_code(
+        answer.error_code, answer.error_message or None, request="FindCoordinator"
+    )
+    if error is not None:
+        raise error
+    return CoordinatorNode(answer.node_id, answer.host, answer.port)

@@ -1,0 +1,65 @@
+"""OffsetFetch: the request, and what its answer says of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kafka_actors.errors import KafkaError, error_for_code
+from kafka_actors.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+REQUEST = "OffsetFetch"
+
+
+@dataclass(slots=True)
+class Committed:
+    """One answer. `offsets`: None where the group has none. `errors`: partitions that have to be asked again,
+    or refused. `error`: about the group as a whole; the rest is empty then."""
+
+    offsets: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
+    errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
+    error: KafkaError | None = None
+
+
+def offset_fetch_request(
+    group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool
+) -> OffsetFetchRequest:
+    """The request in its newest shape (KIP-709).
+
+    require_stable: an offset that a transaction is about to move is an error to be retried (KIP-447).
+    """
+    topics: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    group = OffsetFetchRequestGroup(
+        group_id=group_id,
+        topics=[OffsetFetchRequestTopics(name=name, partition_indexes=ids) for name, ids in topics.items()],
+    )
+    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
+
+
+def read_offset_fetch(response: OffsetFetchResponse) -> Committed:
+    """What a response of any version, to a request for one group, says."""
+    answer = response.groups[0] if response.groups else response
+    result = Committed(error=error_for_code(answer.error_code, request=REQUEST))
+    if result.error is not None:
+        return result
+    for topic in answer.topics:
+        for p in topic.partitions:
+            tp = TopicPartition(topic.name, p.partition_index)
+            error = error_for_code(p.error_code, request=REQUEST, topic=tp.topic, partition=tp.partition)
+            if error is not None:
+                result.errors[tp] = error
+            elif p.committed_offset < 0:
+                result.offsets[tp] = None
+            else:
+                result.offsets[tp] = OffsetAndMetadata(
+                    p.committed_offset, p.metadata or "", p.committed_leader_epoch
+                )
+    return result

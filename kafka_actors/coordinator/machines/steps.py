@@ -1,0 +1,137 @@
+"""What a member's machine gives out: requests to send, and things that happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
+from kafka_actors.protocol.types import TopicPartition
+
+from .verdicts import Api
+
+Partitions = frozenset[TopicPartition]
+
+NO_GENERATION = -1
+
+
+class Generation(NamedTuple):
+    """A member's place in its group: `id` -1 and `member_id` empty where it has none."""
+
+    id: int = NO_GENERATION
+    member_id: str = ""
+    protocol: str | None = None
+
+
+class CoordinatorNode(NamedTuple):
+    """The broker that coordinates the group."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outgoing:
+    """A request to send now. Its answer, or what ended it, goes to `on_response` together with this object.
+
+    `body`: the request, of `Api.CONNECT` the `CoordinatorNode` to open two new connections to. `timeout`:
+    seconds. `member_channel`: JoinGroup and SyncGroup wait long and must not hold up heartbeats and commits.
+    """
+
+    api: Api
+    body: Any
+    timeout: float
+    sent_at: float
+    generation: Generation
+
+    @property
+    def member_channel(self) -> bool:
+        return self.api in (Api.JOIN, Api.SYNC)
+
+
+@dataclass(frozen=True, slots=True)
+class LeavePlan:
+    """How to end. `ask`: send LeaveGroup; else the session ends by itself (a static member comes back)."""
+
+    deadline: float
+    ask: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened; the shell carries it out in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorFound(Event):
+    node: CoordinatorNode
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorLost(Event):
+    """The connections to it are to be closed; what was in flight there has failed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinStarted(Event):
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAssignment(Event):
+    """This member leads: `on_assignment(token, …)` wants everybody's assignment."""
+
+    token: int
+    protocol: str
+    members: tuple[JoinGroupResponseMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke(Event):
+    """Drain and commit these, then `on_released(token)`; at `deadline` the machine goes on without."""
+
+    token: int
+    partitions: Partitions
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned(Event):
+    """A new assignment: `added` are new here, `partitions` all of them without those being revoked."""
+
+    generation: int
+    added: Partitions
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Event):
+    """No longer this member's: nothing about them may be committed any more."""
+
+    partitions: Partitions
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Event):
+    """The member has ended: `FATAL`."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Left(Event):
+    """The member has ended: `LEFT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All that is to be done now. `next_wake`: when to call `poll` again if nothing else happens; None: never."""
+
+    requests: tuple[Outgoing, ...]
+    events: tuple[Event, ...]
+    next_wake: float | None

@@ -1,0 +1,95 @@
+"""What goes into and comes out of the queue of commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kafka_actors.errors import IllegalGenerationError, KafkaActorsError, UsageError
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .steps import Generation, Outgoing, Partitions
+from .verdicts import Verdict
+
+Results = dict[TopicPartition, KafkaActorsError | None]
+
+NO_MEMBERSHIP = Generation()
+MAX_METADATA_BYTES = 32_767
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The member at this moment, as far as commits go.
+
+    `connected`: the coordinator is known. `may_commit`: it would take a commit of `generation`. `settled`: an
+    error about `generation` is about the membership itself, since no newer one is on its way. `owned`: what may
+    be committed; None where partitions are chosen by hand. `ended`: why nothing will ever be committed again.
+    """
+
+    connected: bool
+    may_commit: bool
+    settled: bool = True
+    generation: Generation = NO_MEMBERSHIP
+    owned: Partitions | None = None
+    ended: Exception | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One commit that was asked for. Done when `results` covers all of `wanted`.
+
+    `refused`: the error that ended it as a whole, where no partition was committed.
+    """
+
+    wanted: Mapping[TopicPartition, OffsetAndMetadata]
+    deadline: float
+    results: Results = field(default_factory=dict)
+    refused: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        return len(self.results) == len(self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An answer that concerns the membership: for `GroupMember.on_membership_error`."""
+
+    error: Exception
+    verdict: Verdict
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReady:
+    """What is to be done now: at most one request, tickets that are done, news for the membership."""
+
+    request: Outgoing | None
+    done: tuple[Ticket, ...]
+    notices: tuple[Notice, ...]
+    next_wake: float | None
+
+
+def check_offset(tp: TopicPartition, offset: OffsetAndMetadata) -> None:
+    """Raises `UsageError` for what no request can carry."""
+    where = f"{tp.topic}-{tp.partition}"
+    if offset.offset < 0:
+        raise UsageError(f"can't commit offset {offset.offset} of {where}")
+    if len(offset.metadata.encode()) > MAX_METADATA_BYTES:
+        raise UsageError(f"the metadata of the commit of {where} has more than {MAX_METADATA_BYTES} bytes")
+
+
+def not_owned(tp: TopicPartition) -> IllegalGenerationError:
+    """A commit of a partition that is not this member's (any more)."""
+    return IllegalGenerationError(
+        "the partition is not assigned to this member",
+        request="OffsetCommit",
+        topic=tp.topic,
+        partition=tp.partition,
+    )
+
+
+def as_ours(error: Exception | None) -> KafkaActorsError | None:
+    if error is None or isinstance(error, KafkaActorsError):
+        return error
+    return UsageError(str(error))

@@ -1,0 +1,22 @@
+"""Fetching records: the worker side (`Fetcher`) and the connection side (`BrokerFetcher`), and what they say to
+each other (`messages`)."""
+
+from .broker_fetcher import BrokerFetcher
+from .fetcher import Fetcher, RecordSource
+from .machines.buffer import FetchedBytes
+from .machines.partition import Start
+from .messages import Fetched, FetchReply, Pull, Want
+from .offsets import OffsetLookup
+
+__all__ = [
+    "BrokerFetcher",
+    "FetchReply",
+    "Fetched",
+    "FetchedBytes",
+    "Fetcher",
+    "OffsetLookup",
+    "Pull",
+    "RecordSource",
+    "Start",
+    "Want",
+]

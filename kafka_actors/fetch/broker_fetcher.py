@@ -1,0 +1,211 @@
+"""The connection side of fetching: one socket, one fetch session and one thread for one worker and one broker.
+
+The thread blocks in the kernel while it receives, and a response is received straight into Arrow memory; so
+it costs the event loops and the user's code next to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import AuthenticationError, DisconnectedError, KafkaActorsError
+from kafka_actors.protocol import ApiKey, FetchRequest, FetchResponse, decode_header, decode_message, frame
+from kafka_actors.records import next_offset
+
+from .machines.session import FetchSession, SequenceGap
+from .messages import FetchReply, Pull
+
+logger = logging.getLogger(__name__)
+
+JOIN_S = 1.0
+
+Answer = tuple[FetchReply, memoryview]
+
+
+class Versions(Protocol):
+    """What a broker speaks."""
+
+    def pick(self, request: type[FetchRequest]) -> int: ...
+
+
+class Channel(Protocol):
+    """A blocking connection to a broker, as `net.FetchSocket`."""
+
+    @property
+    def versions(self) -> Versions: ...
+    def open(self) -> object: ...
+    def exchange(self, frame: bytes, *, timeout_ms: int) -> memoryview: ...
+    def close(self) -> None: ...
+
+
+Connect = Callable[[str, int, ConsumerConfig], Channel]
+
+
+class _Job(NamedTuple):
+    pull: Pull
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Answer]
+
+
+class BrokerFetcher:
+    """Carries out the pulls of one worker at one broker, one Fetch per pull, in order.
+
+    `connect` makes the connection: `net.FetchSocket`. While no pull waits, no Fetch is sent: the pulls outstanding are the credit. After a failure every pull is
+    refused with `DisconnectedError` until one with sequence 0 begins anew; it opens the connection again.
+    """
+
+    def __init__(
+        self,
+        broker: int,
+        host: str,
+        port: int,
+        config: ConsumerConfig,
+        *,
+        connect: Connect,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.broker = broker
+        self.address = (host, port)
+        self._config = config
+        self._connect = connect
+        self._clock = clock
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._channel: Channel | None = None
+        self._session = FetchSession(broker=broker)
+        self._correlation_id = 0
+        self._used = 0.0
+        self._closed = False
+
+    def pull(self, pull: Pull) -> asyncio.Future[Answer]:
+        """A future of the reply and of the whole response that it slices; made and resolved in the running loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        if self._closed:
+            future.set_exception(DisconnectedError(f"the connection to broker {self.broker} is closed"))
+            return future
+        if self._thread is None:
+            name = f"fetch-{self.broker}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+        self._jobs.put(_Job(pull, loop, future))
+        return future
+
+    async def close(self) -> None:
+        """Closes the connection; pulls under way fail with `DisconnectedError`."""
+        self._closed = True
+        self._jobs.put(None)
+        channel = self._channel
+        if channel is not None:
+            channel.close()
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            # It may be connecting, which nothing interrupts; the thread is a daemon and ends by itself.
+            await asyncio.to_thread(thread.join, JOIN_S)
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                answer = self._exchange(job.pull)
+            except AuthenticationError as error:
+                self._break()
+                _resolve(job, None, error)
+            except (KafkaActorsError, OSError, SequenceGap) as error:
+                self._break()
+                _resolve(job, None, DisconnectedError(f"broker {self.broker} at {self._where()}: {error}"))
+            except Exception as error:  # whatever it is, the worker must not wait for an answer in vain
+                logger.exception("the fetch thread of broker %d failed", self.broker)
+                self._break()
+                _resolve(job, None, error)
+            else:
+                _resolve(job, answer, None)
+            del job
+        self._break()
+
+    def _exchange(self, pull: Pull) -> Answer:
+        channel = self._ready(pull)
+        self._session.apply(pull)
+        request, version = self._session.request(channel.versions.pick(FetchRequest))
+        self._correlation_id += 1
+        out = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
+        data = channel.exchange(out, timeout_ms=self._config.request_timeout_ms + pull.max_wait_ms)
+        self._used = self._clock()
+        view = data if data.format == "B" else data.cast("B")
+        header, body = decode_header(ApiKey.FETCH, version, "response", view)
+        if header.correlation_id != self._correlation_id:
+            raise DisconnectedError(f"answer {header.correlation_id} to request {self._correlation_id}")
+        response = decode_message(FetchResponse, version, body)
+        base = pa.py_buffer(view).address
+
+        def locate(records: bytes | memoryview) -> tuple[int, int]:
+            begin = pa.py_buffer(records).address - base
+            return begin, begin + len(records)
+
+        return self._session.digest(response, locate=locate, next_offset=next_offset, size=len(view)), view
+
+    def _ready(self, pull: Pull) -> Channel:
+        """The open connection. One that was idle for long is replaced: the broker, or something between, may
+        have forgotten it without a word."""
+        if (
+            self._channel is not None
+            and self._clock() - self._used > self._config.connections_max_idle_ms / 1000
+        ):
+            self._channel.close()
+            self._channel = None
+            self._session.reset()
+            return self._open()
+        if self._channel is not None:
+            return self._channel
+        if pull.sequence != 0:
+            raise DisconnectedError("the stream of pulls was cut")
+        config = self._config
+        self._session = FetchSession(
+            broker=self.broker,
+            min_bytes=config.fetch_min_bytes,
+            isolation_level=int(config.isolation_level == "read_committed"),
+            rack=config.client_rack,
+        )
+        return self._open()
+
+    def _open(self) -> Channel:
+        channel = self._connect(*self.address, self._config)
+        self._channel = channel
+        if self._closed:
+            raise DisconnectedError("closed")
+        channel.open()
+        self._used = self._clock()
+        return channel
+
+    def _break(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def _where(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+
+def _resolve(job: _Job, answer: Answer | None, error: Exception | None) -> None:
+    def settle() -> None:
+        if job.future.done():
+            return
+        if error is not None:
+            job.future.set_exception(error)
+        elif answer is not None:
+            job.future.set_result(answer)
+
+    try:
+        job.loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        logger.debug("the loop that asked for a pull is closed")

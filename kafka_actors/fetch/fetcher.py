@@ -1,0 +1,472 @@
+"""The worker side of fetching: an asyncio shell over `FetchMachine`, for `Consumer` and for worker actors alike."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from kafka_actors.cluster.snapshot import ClusterSnapshot
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import (
+    AuthenticationError,
+    ClientError,
+    CorruptRecordBatchError,
+    KafkaActorsError,
+    NodeNotReadyError,
+    RecordError,
+)
+from kafka_actors.events import EventSink, log_event
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.records import Chunk, Decoder, Limits
+
+from .machines.buffer import FetchedBytes
+from .machines.fetching import FetchMachine, Issue
+from .machines.partition import Purpose, Start, State
+from .machines.resets import Lookup
+from .messages import Epoch, FetchReply, Pull
+from .offsets import OffsetLookup, carry_out
+
+logger = logging.getLogger(__name__)
+
+Answer = tuple[FetchReply, "memoryview | pa.Buffer"]
+Validation = tuple[TopicPartition, int, int, int]
+
+
+class RecordSource(Protocol):
+    """The connection side for one broker. A source that died raises `DisconnectedError`; its next pull has
+    sequence 0. Pulls are answered in order."""
+
+    def pull(self, pull: Pull) -> Awaitable[Answer]: ...
+
+
+class Fetcher:
+    """Fetches the assigned partitions from their leaders and hands the bytes out, fair over partitions.
+
+    `sources(broker_id)` gives the way to a broker, None while there is none. `request_metadata()` asks for newer
+    metadata, which comes through `update_metadata`. `events` is called in the loop's thread. `on_ready` is
+    called there when there may be something to take. `credit`: pulls outstanding per broker under load.
+
+    Everything but `start`, `close` and `next` may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        sources: Callable[[int], RecordSource | None],
+        lookups: OffsetLookup,
+        request_metadata: Callable[[], None] = lambda: None,
+        events: EventSink = log_event,
+        on_ready: Callable[[], None] = lambda: None,
+        credit: int = 2,
+        clock: Callable[[], float] = time.monotonic,
+        rand: Callable[[], float] = random.random,
+        wall_clock: Callable[[], float] = time.time,  # wall clock: auto_offset_reset=by_duration
+    ) -> None:
+        self._config = config
+        self._sources = sources
+        self._lookups = lookups
+        self._request_metadata = request_metadata
+        self._events = events
+        self._on_ready = on_ready
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
+        if config.batch_rows is not None:
+            self._limits = Limits(config.max_decompressed_batch_bytes, config.batch_rows)
+        self._machine = FetchMachine(config, rand=rand, credit=credit)
+        self._lock = threading.RLock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._lanes: dict[int, deque[tuple[Issue, asyncio.Future[Answer]]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrived = asyncio.Event()
+        self._closed = False
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Begins to fetch. Assignments and metadata may come before or after."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._soon()
+
+    async def close(self) -> None:
+        """Ends what is under way; sources stay their owner's."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        pulls = [pull for lane in self._lanes.values() for _, pull in lane]
+        self._lanes.clear()
+        under_way: list[asyncio.Future[Any]] = [*self._tasks, *pulls]
+        for future in under_way:
+            future.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    # ------------------------------------------------------------ what to fetch
+
+    def update_metadata(self, snapshot: ClusterSnapshot) -> None:
+        """New metadata; positions are checked where leaders or topic ids changed."""
+        with self._lock:
+            self._machine.update_metadata(snapshot, self._clock())
+        self._soon()
+
+    def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
+        """Takes partitions on. One that is held under the same epoch is left as it is."""
+        with self._lock:
+            for tp, start in starts.items():
+                self._machine.assign(tp, start, self._clock())
+        self._soon()
+
+    def regrant(self, tp: TopicPartition, epoch: Epoch) -> None:
+        """The partition goes on from its own position under a new epoch."""
+        with self._lock:
+            self._machine.regrant(tp, epoch)
+        self._soon()
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets partitions with their positions; those that aren't assigned are passed over."""
+        with self._lock:
+            for tp in partitions:
+                self._machine.revoke(tp)
+        self._soon()
+
+    def drain(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hands no more of them out; positions stay readable until `revoke`. Unassigned ones are passed over."""
+        with self._lock:
+            for tp in partitions:
+                if tp in self._machine.positions:
+                    self._machine.drain(tp)
+        self._soon()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hands no more of them out until `resume`. Raises `UsageError` for one that isn't assigned."""
+        with self._lock:
+            for tp in partitions:
+                self._machine.pause(tp)
+        self._soon()
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ends `pause`. Raises `UsageError` for a partition that isn't assigned."""
+        with self._lock:
+            for tp in partitions:
+                self._machine.resume(tp)
+        self._soon()
+        self._notify()
+
+    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """The next record handed out is the first at or behind `offset`. Raises `UsageError` if unassigned."""
+        with self._lock:
+            self._machine.seek(tp, offset, leader_epoch)
+        self._soon()
+
+    def seek_to_beginning(self, tp: TopicPartition) -> None:
+        """Looks up the start of the log and goes on from there. Raises `UsageError` if unassigned."""
+        self._seek_to(tp, Purpose.SEEK_BEGINNING)
+
+    def seek_to_end(self, tp: TopicPartition) -> None:
+        """Looks up the end (under read_committed the last stable offset) and goes on from there."""
+        self._seek_to(tp, Purpose.SEEK_END)
+
+    def _seek_to(self, tp: TopicPartition, purpose: Purpose) -> None:
+        with self._lock:
+            self._machine.seek_to(tp, purpose)
+        self._soon()
+
+    # ------------------------------------------------------------ what is known
+
+    def position(self, tp: TopicPartition) -> int | None:
+        """The offset behind what was consumed, None until it is known. Raises `UsageError` if unassigned."""
+        with self._lock:
+            partition = self._machine.positions.require(tp)
+            return partition.position if partition.position >= 0 and not _is_lost(partition.state) else None
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """What is assigned."""
+        with self._lock:
+            return frozenset(partition.tp for partition in self._machine.positions)
+
+    def failure(self, tp: TopicPartition) -> Exception | None:
+        """The error of a partition that can't be read on. Raises `UsageError` if unassigned."""
+        with self._lock:
+            return self._machine.positions.require(tp).error
+
+    def holds(self, tp: TopicPartition, epoch: Epoch, position: int) -> bool:
+        """Whether the partition is still assigned under this epoch, and its position is this one."""
+        with self._lock:
+            partition = self._machine.positions.get(tp)
+            return partition is not None and partition.epoch == epoch and partition.position == position
+
+    def position_epoch(self, tp: TopicPartition) -> int:
+        """The leader epoch of the last record consumed, to be committed with the position; -1 if unknown."""
+        with self._lock:
+            return self._machine.positions.require(tp).position_epoch
+
+    def end(self, tp: TopicPartition) -> int | None:
+        """The end of the log as last seen: high watermark, or last stable offset under read_committed."""
+        with self._lock:
+            partition = self._machine.positions.require(tp)
+            committed = self._machine.positions.read_committed
+            end = partition.last_stable_offset if committed else partition.high_watermark
+            return end if end >= 0 else None
+
+    def lag(self, tp: TopicPartition) -> int | None:
+        """How far the position is behind `end`, in offsets; None until both are known."""
+        with self._lock:
+            return self._machine.positions.require(tp).lag(self._machine.positions.read_committed)
+
+    def end_reached(self, tp: TopicPartition) -> bool:
+        """Whether a bounded partition was consumed up to its end offset (KIP-98 markers and gaps included)."""
+        with self._lock:
+            return self._machine.end_reached(tp)
+
+    def reason(self, tp: TopicPartition) -> str:
+        """Why no records of the partition are fetched, for people; empty while they are."""
+        with self._lock:
+            return self._machine.reason(tp, self._clock())
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of fetch responses still in memory."""
+        with self._lock:
+            return self._machine.buffer.total
+
+    # ------------------------------------------------------------ handing out
+
+    def take(self) -> FetchedBytes | None:
+        """The next records, None while there are none. Raises the typed error of a partition that failed, once
+        everything before it is consumed."""
+        with self._lock:
+            item = self._machine.take()
+            again = self._machine.needs_plan
+        if again:
+            self._soon()
+        return item
+
+    def take_newcomer(self) -> FetchedBytes | None:
+        """As `take`, but only the first records of a partition that nothing was handed out of yet."""
+        with self._lock:
+            return self.take() if self._machine.buffer.newcomer else None
+
+    async def next(self, timeout_s: float | None) -> FetchedBytes | None:
+        """As `take`, waiting up to `timeout_s` (None: without end). In the loop's thread only."""
+        deadline = None if timeout_s is None else self._clock() + timeout_s
+        while True:
+            self._arrived.clear()
+            item = self.take()
+            if item is not None:
+                return item
+            left = None if deadline is None else deadline - self._clock()
+            if left is not None and left <= 0:
+                return None
+            try:
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return None
+
+    def decode(self, item: FetchedBytes) -> Iterator[Chunk]:
+        """Decodes what was taken, in bounded chunks; any thread, one item of a partition after the other.
+
+        Stops early where the position was moved meanwhile, or in front of a batch that can't be read: then
+        `on_bad_batch` decides, and under "fail" the error comes out of `take` and `next`.
+        """
+        topic, number = item.partition
+        end = self._end_offset(item.partition)
+        decoder = Decoder(
+            topic,
+            number,
+            fetch_offset=item.fetched.fetch_offset,
+            isolation_level=self._config.isolation_level,
+            aborted=item.fetched.aborted,
+            limits=self._limits,
+        )
+        reached = item.fetched.fetch_offset
+        try:
+            for chunk in decoder.feed(item.data):
+                if not item.valid:
+                    return
+                item.leader_epoch = chunk.leader_epoch
+                reached = chunk.next_offset
+                if end is not None and chunk.next_offset > end:
+                    yield _cut(chunk, end)
+                    return
+                yield chunk
+        except RecordError as error:
+            self._bad_batch(item, error)
+            return
+        if reached == item.fetched.fetch_offset:
+            self._bad_batch(
+                item, CorruptRecordBatchError(topic, number, reached, None, "no complete record batch")
+            )
+
+    def consumed(self, item: FetchedBytes, next_offset: int | None = None) -> bool:
+        """Everything of `item` below `next_offset` (by default all) is worked off: moves the position and frees
+        the budget. False if the position was moved meanwhile: then no offset of it may be committed."""
+        with self._lock:
+            done = self._machine.consumed(item, next_offset)
+            again = self._machine.needs_plan
+        if again:
+            self._soon()
+        return done
+
+    def _bad_batch(self, item: FetchedBytes, error: RecordError) -> None:
+        with self._lock:
+            self._machine.bad_batch(item, error)
+        self._soon()
+
+    def _end_offset(self, tp: TopicPartition) -> int | None:
+        with self._lock:
+            partition = self._machine.positions.get(tp)
+            return None if partition is None else partition.end_offset
+
+    # ------------------------------------------------------------ doing what the machine plans
+
+    def _soon(self) -> None:
+        """Has `_pump` run in the loop, once for however many reasons."""
+        loop = self._loop
+        if loop is None or self._due or self._closed:
+            return
+        self._due = True
+        if threading.get_ident() == self._thread:
+            loop.call_soon(self._pump)
+        else:
+            loop.call_soon_threadsafe(self._pump)
+
+    def _pump(self) -> None:
+        self._due = False
+        if self._closed or self._loop is None:
+            return
+        with self._lock:
+            plan = self._machine.plan(self._clock())
+            events, self._machine.positions.events = self._machine.positions.events, []
+        for event in events:
+            self._events(event)
+        if plan.refresh_metadata:
+            self._request_metadata()
+        for issue in plan.pulls:
+            self._send(issue)
+        if plan.lookups:
+            self._spawn(self._look_up(plan.lookups))
+        if plan.validations:
+            self._spawn(self._validate(plan.validations))
+        self._set_timer(plan.wakeup)
+        if self._machine.has_something:
+            self._notify()
+
+    def _set_timer(self, wakeup: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wakeup is not None and self._loop is not None:
+            self._timer = self._loop.call_later(max(0.0, wakeup - self._clock()), self._pump)
+
+    def _notify(self) -> None:
+        """Wakes whoever waits for records."""
+        if threading.get_ident() == self._thread:
+            self._arrived.set()
+        elif self._loop is not None and not self._closed:
+            self._loop.call_soon_threadsafe(self._arrived.set)
+        self._on_ready()
+
+    def _send(self, issue: Issue) -> None:
+        source = self._sources(issue.broker)
+        if source is None:
+            self._failed(issue, NodeNotReadyError(f"no connection to broker {issue.broker}"))
+            return
+        pull = asyncio.ensure_future(source.pull(issue.pull))
+        self._lanes.setdefault(issue.token, deque()).append((issue, pull))
+        pull.add_done_callback(lambda _: self._arrive(issue.token))
+
+    def _arrive(self, token: int) -> None:
+        """Takes answers in the order of their pulls, whichever future is done first."""
+        lane = self._lanes.get(token)
+        while lane and lane[0][1].done():
+            issue, pull = lane.popleft()
+            self._answered(issue, pull)
+        if not lane:
+            self._lanes.pop(token, None)
+
+    def _answered(self, issue: Issue, pull: asyncio.Future[Answer]) -> None:
+        if self._closed:
+            return
+        if pull.cancelled():
+            self._failed(issue, NodeNotReadyError(f"the pull from broker {issue.broker} was cancelled"))
+            return
+        error = pull.exception()
+        if error is not None:
+            if not isinstance(error, (KafkaActorsError, OSError)):
+                logger.error("a pull from broker %d failed unexpectedly", issue.broker, exc_info=error)
+            self._failed(issue, error)
+            return
+        reply, data = pull.result()
+        view = memoryview(data)
+        with self._lock:
+            self._machine.on_reply(
+                issue, reply, view if view.format == "B" else view.cast("B"), self._clock()
+            )
+        self._pump()
+
+    def _failed(self, issue: Issue, error: BaseException) -> None:
+        logger.info("broker %d: %s", issue.broker, error)
+        with self._lock:
+            self._machine.on_pull_failed(
+                issue,
+                error if isinstance(error, AuthenticationError) else ClientError(str(error)),
+                self._clock(),
+            )
+        self._soon()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_up(self, lookups: list[Lookup]) -> None:
+        try:
+            found = await carry_out(lookups, self._lookups, self._config.isolation_level, self._wall_clock)
+        except KafkaActorsError as error:
+            found = dict.fromkeys(lookups, error)
+        with self._lock:
+            for lookup in lookups:
+                self._machine.on_offset(lookup, found[lookup], self._clock())
+        self._soon()
+
+    async def _validate(self, validations: list[Validation]) -> None:
+        asked = {tp: (current, epoch) for tp, _, current, epoch in validations}
+        answers: Mapping[TopicPartition, Any]
+        try:
+            answers = await self._lookups.offsets_for_leader_epoch(asked)
+        except KafkaActorsError as error:
+            answers = dict.fromkeys(asked, error)
+        with self._lock:
+            for tp, version, _, _ in validations:
+                answer = answers[tp]
+                found = (
+                    answer
+                    if isinstance(answer, KafkaActorsError)
+                    else (answer.leader_epoch, answer.end_offset)
+                )
+                self._machine.on_epoch_end(tp, version, found, self._clock())
+        self._soon()
+
+
+def _is_lost(state: State) -> bool:
+    return state is State.AWAITING_OFFSET
+
+
+def _cut(chunk: Chunk, end: int) -> Chunk:
+    """Only the records below `end`, and the position there."""
+    offsets = chunk.batch.column("offset").to_numpy()
+    return Chunk(chunk.batch.slice(0, int(offsets.searchsorted(end))), end, chunk.leader_epoch)

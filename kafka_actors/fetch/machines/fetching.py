@@ -1,0 +1,416 @@
+"""The worker's side of fetching as a whole: positions, the stream of pulls to each broker, and the buffer.
+
+`plan` says what to send now and when to ask again; `on_…` take what came back; `take` hands out. No IO, no
+clock: the shell (`kafka_actors.fetch.fetcher`) has both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from kafka_actors.cluster.snapshot import ClusterSnapshot
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import AuthenticationError, KafkaActorsError, RecordError
+from kafka_actors.events import BadBatchSkipped
+from kafka_actors.fetch.messages import Epoch, Fetched, FetchReply, Pull
+from kafka_actors.protocol.types import TopicPartition
+
+from .backoff import Backoff
+from .buffer import Buffer, FetchedBytes
+from .partition import Partition, Purpose, Start, State
+from .positions import Positions
+from .resets import Lookup, ResetPolicy
+from .streams import Stream, want_of
+
+SHORT_WAIT_MS = 20
+DOUBT_S = 1.5  # a broker that is silent for so long behind its long poll makes us look whether leaders moved
+
+
+class Issue(Struct, frozen=True):
+    """A pull to send. `token` names the stream; it comes back with the answer."""
+
+    broker: int
+    token: int
+    pull: Pull
+
+
+class Plan(Struct, frozen=True):
+    """What to do now. `validations`: (partition, version, current leader epoch, epoch of the position)."""
+
+    pulls: list[Issue]
+    lookups: list[Lookup]
+    validations: list[tuple[TopicPartition, int, int, int]]
+    refresh_metadata: bool
+    wakeup: float | None
+
+
+class FetchMachine:
+    """See the module. `credit`: pulls outstanding per broker while records flow."""
+
+    def __init__(self, config: ConsumerConfig, *, rand: Callable[[], float], credit: int = 2) -> None:
+        self._config = config
+        self._rand = rand
+        self._credit = credit
+        self._on_bad_batch = config.on_bad_batch
+        retry = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self._reconnect = Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000)
+        self.positions = Positions(
+            ResetPolicy(config.auto_offset_reset, config.on_data_loss),
+            retry,
+            read_committed=config.isolation_level == "read_committed",
+            replica_lifetime_s=config.metadata_max_age_ms / 1000,
+            rand=rand,
+        )
+        self.buffer = Buffer(config.worker_buffer_bytes)
+        self._streams: dict[int, Stream] = {}
+        self._tokens = 0
+        self._source: dict[TopicPartition, int] = {}  # the broker whose stream has the partition
+        self._full: set[TopicPartition] = set()  # so much buffered that others need the room
+        self._errors: list[Partition] = []
+        self._raised = False
+        self._snapshot: ClusterSnapshot | None = None
+        self.needs_plan = False  # something changed that `plan` should see soon
+
+    # ------------------------------------------------------------ what is asked of this worker
+
+    def assign(self, tp: TopicPartition, start: Start, now: float) -> None:
+        self.positions.assign(tp, start, self._snapshot, now)
+        self._apply_void()
+
+    def revoke(self, tp: TopicPartition) -> None:
+        self.positions.revoke(tp)
+        self._apply_void()
+        self._full.discard(tp)
+        self._errors = [p for p in self._errors if p.tp != tp]
+
+    def drain(self, tp: TopicPartition) -> None:
+        self.positions.drain(tp)
+        self._apply_void()
+
+    def regrant(self, tp: TopicPartition, epoch: Epoch) -> None:
+        self.positions.regrant(tp, epoch)
+        self._apply_void()
+
+    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        self.positions.seek(tp, offset, leader_epoch)
+        self._apply_void()
+
+    def seek_to(self, tp: TopicPartition, purpose: Purpose) -> None:
+        self.positions.seek_to(tp, purpose)
+        self._apply_void()
+
+    def pause(self, tp: TopicPartition) -> None:
+        self.positions.pause(tp)
+        self.buffer.pause(tp)
+
+    def resume(self, tp: TopicPartition) -> None:
+        self.positions.resume(tp)
+        self.buffer.resume(tp)
+
+    def update_metadata(self, snapshot: ClusterSnapshot, now: float) -> None:
+        self._snapshot = snapshot
+        self.positions.on_snapshot(snapshot, now)
+        self._apply_void()
+
+    # ------------------------------------------------------------ what to send
+
+    def plan(self, now: float) -> Plan:
+        self.needs_plan = False
+        self.positions.tick(now)
+        lookups = self.positions.lookups(now)
+        validations = self.positions.validations(now)
+        self._apply_void()
+        self._route(now)
+        pulls: list[Issue] = []
+        for stream in list(self._streams.values()):
+            pulls += self._pulls(stream, now)
+            if not stream.active and not stream.outstanding:
+                del self._streams[stream.broker]
+            self._doubt(stream, now)
+        refresh, self.positions.refresh_metadata = self.positions.refresh_metadata, False
+        return Plan(pulls, lookups, validations, refresh, self._wakeup(now))
+
+    def _route(self, now: float) -> None:
+        """Tells the streams about every partition that may have changed its source."""
+        dirty, self.positions.dirty = self.positions.dirty, {}
+        for tp in dirty:
+            partition = self.positions.get(tp)
+            target = None if partition is None else self._target(partition, now)
+            current = self._source.pop(tp, None)
+            if current is not None and current != target and current in self._streams:
+                self._streams[current].remove(tp)
+            if target is not None:
+                self._source[tp] = target
+                self._stream(target).add(tp)
+
+    def _target(self, partition: Partition, now: float) -> int | None:
+        if not partition.wants_records or partition.retry_at > now or partition.tp in self._full:
+            return None
+        if partition.replica >= 0:
+            return partition.replica
+        return partition.leader if partition.leader >= 0 else None
+
+    def _stream(self, broker: int) -> Stream:
+        stream = self._streams.get(broker)
+        if stream is None:
+            self._tokens += 1
+            stream = self._streams[broker] = Stream(broker, self._tokens)
+        return stream
+
+    def _pulls(self, stream: Stream, now: float) -> list[Issue]:
+        issues = []
+        while stream.may_pull(self._credit, now):
+            size, need = self._pull_size(), self._need(stream)
+            stream.starved = not self._make_room(stream, need)
+            if stream.starved:
+                break
+            wants = []
+            for tp in stream.want:
+                partition = self.positions.get(tp)
+                if partition is not None:
+                    wants.append(want_of(partition, self._config.max_partition_fetch_bytes))
+            issues.append(
+                Issue(stream.broker, stream.token, stream.pull(wants, size, self._wait(stream), need))
+            )
+        return issues
+
+    def _doubt(self, stream: Stream, now: float) -> None:
+        """A stopped broker closes no connection: without this its partitions would wait for the request timeout,
+        though another broker leads them by now."""
+        if not stream.outstanding:
+            stream.doubt_at = float("inf")
+        elif now >= stream.doubt_at:
+            self.positions.refresh_metadata = True
+            stream.doubt_at = now + DOUBT_S
+        elif stream.doubt_at == float("inf"):
+            stream.doubt_at = now + self._config.fetch_max_wait_ms / 1000 + DOUBT_S
+
+    def _pull_size(self) -> int:
+        """So many bytes that a broker's share has room for what is outstanding and what is being consumed."""
+        share = self.buffer.share(len(self._streams))
+        return max(1, min(self._config.fetch_max_bytes, share // (self._credit + 1)))
+
+    def _need(self, stream: Stream) -> int:
+        """The bytes that one pull brings at most, as a rule."""
+        return min(self._pull_size(), stream.partitions * self._config.max_partition_fetch_bytes)
+
+    def _wait(self, stream: Stream) -> int:
+        """While a partition is left out because of its backlog, a long poll would keep it waiting."""
+        usual = self._config.fetch_max_wait_ms
+        crowded = any(self._leader_of(tp) == stream.broker for tp in self._full)
+        return min(SHORT_WAIT_MS, usual) if crowded else usual
+
+    def _room(self, stream: Stream) -> int:
+        return self.buffer.room(stream.broker, len(self._streams)) - stream.reserved
+
+    def _make_room(self, stream: Stream, need: int) -> bool:
+        if self._room(stream) < need and not stream.outstanding:
+            for tp in self.buffer.idle_holders(stream.broker):
+                self.positions.rewind(tp)
+            self._apply_void()
+        return self._room(stream) >= need
+
+    def _leader_of(self, tp: TopicPartition) -> int | None:
+        partition = self.positions.get(tp)
+        return None if partition is None else partition.leader
+
+    def _wakeup(self, now: float) -> float | None:
+        times = [
+            t for s in self._streams.values() for t in (s.retry_at, s.doubt_at) if now < t < float("inf")
+        ]
+        position = self.positions.wakeup()
+        return min([*times, position]) if position is not None else min(times, default=None)
+
+    # ------------------------------------------------------------ what came back
+
+    def on_reply(self, issue: Issue, reply: FetchReply, data: memoryview, now: float) -> None:
+        """The answer to a pull; answers of one stream come in the order of their pulls."""
+        stream = self._streams.get(issue.broker)
+        if stream is None or stream.token != issue.token:
+            return
+        stream.outstanding.pop(reply.sequence, None)
+        stream.doubt_at = float("inf")
+        stream.retry_at = now + reply.throttle_ms / 1000 if reply.throttle_ms else 0.0
+        self._count_failure(stream, reply, now)
+        response = self.buffer.hold(issue.broker, reply.size)
+        for fetched in reply.partitions:
+            tp = TopicPartition(fetched.topic, fetched.partition)
+            partition = self.positions.get(tp)
+            if partition is None or reply.sequence < stream.asked.get(tp, reply.sequence + 1):
+                continue
+            if fetched.next_offset == fetched.fetch_offset and _left_session(fetched):
+                stream.dropped(tp)
+                self.positions.touch(tp)
+            if self.positions.on_fetched(partition, fetched, issue.broker, now):
+                item = FetchedBytes(tp, data[fetched.begin : fetched.end], fetched, response)
+                self.buffer.add(item, paused=partition.paused)
+                self._check_full(tp, stream)
+        stream.busy = any(fetched.end > fetched.begin for fetched in reply.partitions)
+        self.buffer.settle(response)
+        self._collect_errors()
+        self._apply_void()
+
+    def _count_failure(self, stream: Stream, reply: FetchReply, now: float) -> None:
+        if not reply.error_code:
+            stream.failures = 0
+            return
+        # A session that the broker lost is opened anew at once; a broker that goes on refusing is left in peace.
+        stream.failures += 1
+        if stream.failures > 1:
+            stream.retry_at = now + self._reconnect.delay(stream.failures - 1, self._rand())
+
+    def _check_full(self, tp: TopicPartition, stream: Stream) -> None:
+        half = self.buffer.share(len(self._streams)) // 2
+        if self.buffer.buffered(tp) > half and len(stream.asked) > 1:
+            self._full.add(tp)
+            self.positions.touch(tp)
+
+    def on_pull_failed(self, issue: Issue, error: Exception, now: float) -> None:
+        """The source is gone: everything is asked for again, from our own positions.
+
+        A login that is refused is no better the next time: the partitions fail with that error.
+        """
+        stream = self._streams.get(issue.broker)
+        if stream is None or stream.token != issue.token:
+            return
+        if isinstance(error, AuthenticationError):
+            self._refuse(stream, error)
+            return
+        self._tokens += 1
+        fresh = self._streams[issue.broker] = Stream(issue.broker, self._tokens)
+        fresh.failures = stream.failures + 1
+        fresh.trouble = str(error)
+        fresh.retry_at = now + self._reconnect.delay(fresh.failures, self._rand())
+        for tp in [*stream.asked, *stream.want]:
+            fresh.add(tp)
+        self.positions.refresh_metadata = True
+
+    def _refuse(self, stream: Stream, error: AuthenticationError) -> None:
+        for tp in {*stream.asked, *stream.want}:
+            self.positions.fail(self.positions.require(tp), error)
+        del self._streams[stream.broker]
+        self._collect_errors()
+
+    def on_offset(self, lookup: Lookup, found: tuple[int, int] | KafkaActorsError, now: float) -> None:
+        self.positions.on_offset(lookup, found, now)
+        self._collect_errors()
+        self._apply_void()
+
+    def on_epoch_end(
+        self, tp: TopicPartition, version: int, found: tuple[int, int] | KafkaActorsError, now: float
+    ) -> None:
+        self.positions.on_epoch_end(tp, version, found, now)
+        self._collect_errors()
+        self._apply_void()
+
+    # ------------------------------------------------------------ handing out
+
+    def take(self) -> FetchedBytes | None:
+        """The next records to hand out, fair over partitions; None while there are none.
+
+        Raises the error of a failed partition once everything before it is consumed; then, call after call, in
+        turn with the records of other partitions.
+        """
+        self._collect_errors()
+        failed = next((p for p in self._errors if not self._has_records(p)), None)
+        if failed is not None and failed.error is not None and not (self._raised and self.buffer.ready):
+            self._raised = True
+            raise failed.error
+        self._raised = False
+        item = self.buffer.take()
+        if item is None:
+            return None
+        partition = self.positions.require(item.partition)
+        partition.delivered = item.fetched.next_offset
+        if (
+            item.partition in self._full
+            and self.buffer.buffered(item.partition) <= self.buffer.share(len(self._streams)) // 4
+        ):
+            self._full.discard(item.partition)
+            self.positions.touch(item.partition)
+            self.needs_plan = True
+        return item
+
+    @property
+    def has_something(self) -> bool:
+        """Whether `take` may return or raise something."""
+        return self.buffer.ready or bool(self._errors or self.positions.failed)
+
+    def consumed(self, item: FetchedBytes, next_offset: int | None = None) -> bool:
+        """The user has all records of `item` below `next_offset`, by default all. False if the position was moved meanwhile:
+        then nothing is to be made of these records any more, and least of all a commit."""
+        partition = self.positions.get(item.partition)
+        if not item.valid or partition is None:
+            return False
+        next_offset = item.fetched.next_offset if next_offset is None else next_offset
+        self.positions.consumed(partition, next_offset, item.leader_epoch)
+        released = self.buffer.consumed(item.partition, next_offset)
+        if partition.state is State.VALIDATING or (released and self._may_feed(item.held.broker)):
+            self.needs_plan = True
+        return True
+
+    def _may_feed(self, broker: int) -> bool:
+        """Whether a stream that had no room for another pull has it now."""
+        stream = self._streams.get(broker)
+        return stream is not None and stream.starved and self._room(stream) >= self._need(stream)
+
+    def bad_batch(self, item: FetchedBytes, error: RecordError) -> None:
+        """A batch of `item` can't be read; everything before it was handed out. `on_bad_batch` decides."""
+        partition = self.positions.get(item.partition)
+        if not item.valid or partition is None:
+            return
+        if self._on_bad_batch == "skip" and error.next_offset is not None:
+            topic, number = item.partition
+            self.positions.events.append(
+                BadBatchSkipped(topic, number, error.offset, error.next_offset, error.kind)
+            )
+            self.positions.skip_to(partition, error.next_offset)
+        else:
+            self.buffer.drop(item.partition, in_hand=True)
+            partition.delivered = partition.fetched = partition.position
+            self.positions.fail(partition, error)
+        self._collect_errors()
+        self._apply_void()
+        self.needs_plan = True
+
+    def end_reached(self, tp: TopicPartition) -> bool:
+        """Whether a bounded partition was consumed up to its end offset."""
+        partition = self.positions.require(tp)
+        return partition.end_offset is not None and partition.position >= partition.end_offset
+
+    def reason(self, tp: TopicPartition, now: float) -> str:
+        """Why no records of this partition are fetched, for people; empty while they are."""
+        partition = self.positions.require(tp)
+        own = partition.reason(now)
+        stream = self._streams.get(self._source.get(tp, -1))
+        if own or stream is None:
+            return own
+        if stream.retry_at > now:
+            return f"broker {stream.broker}: {stream.trouble or 'throttled'}"
+        return "buffer full" if stream.starved or tp in self._full else ""
+
+    def _has_records(self, partition: Partition) -> bool:
+        return self.buffer.buffered(partition.tp) > 0 or self.buffer.in_hand(partition.tp)
+
+    def _collect_errors(self) -> None:
+        failed, self.positions.failed = self.positions.failed, []
+        self._errors = [p for p in [*self._errors, *failed] if p.state is State.FAILED]
+
+    def _apply_void(self) -> None:
+        void, self.positions.void = self.positions.void, {}
+        for tp, in_hand in void.items():
+            self.buffer.drop(tp, in_hand=in_hand)
+            self._full.discard(tp)
+            self.needs_plan = True
+
+
+def _left_session(fetched: Fetched) -> bool:
+    """Whether the connection side took the partition out of its session (`FetchSession` has the same rule)."""
+    return bool(
+        fetched.error_code
+        or fetched.diverging_end_offset >= 0
+        or fetched.preferred_read_replica >= 0
+        or fetched.end > fetched.begin
+    )

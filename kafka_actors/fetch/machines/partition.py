@@ -1,0 +1,195 @@
+"""The worker's side of one partition: where it stands, as data.
+
+Three offsets run one behind the other: `position` (consumed by the user), `delivered` (handed out), and
+`fetched` (the next one to ask for). What arrives is taken only if it continues `fetched` exactly.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from kafka_actors.errors import UsageError
+from kafka_actors.fetch.messages import Epoch
+from kafka_actors.protocol.types import TopicPartition
+
+UNKNOWN = -1
+
+
+class State(Enum):
+    """What a partition is doing."""
+
+    AWAITING_OFFSET = "awaiting offset"  # where to start is being looked up
+    VALIDATING = "validating"  # the leader changed: was the log truncated below the position? (KIP-320)
+    FETCHING = "fetching"
+    AT_END = "at end"  # a bounded run has read up to its end offset
+    FAILED = "failed"  # only a seek or a new assignment helps
+
+
+class Happening(Enum):
+    """What moves a partition from one state to another."""
+
+    OFFSET_KNOWN = "offset known"
+    EPOCH_CHANGED = "leader epoch changed"
+    VALIDATED = "validated"
+    OFFSET_LOST = "offset lost"
+    END_REACHED = "end reached"
+    ERROR = "error"
+    SOUGHT = "sought"
+
+
+TRANSITIONS: dict[tuple[State, Happening], State] = {
+    (State.AWAITING_OFFSET, Happening.OFFSET_KNOWN): State.FETCHING,
+    (State.AWAITING_OFFSET, Happening.OFFSET_LOST): State.AWAITING_OFFSET,
+    (State.AWAITING_OFFSET, Happening.ERROR): State.FAILED,
+    (State.AWAITING_OFFSET, Happening.SOUGHT): State.FETCHING,
+    (State.VALIDATING, Happening.EPOCH_CHANGED): State.VALIDATING,
+    (State.VALIDATING, Happening.VALIDATED): State.FETCHING,
+    (State.VALIDATING, Happening.OFFSET_LOST): State.AWAITING_OFFSET,
+    (State.VALIDATING, Happening.OFFSET_KNOWN): State.FETCHING,
+    (State.VALIDATING, Happening.END_REACHED): State.AT_END,
+    (State.VALIDATING, Happening.ERROR): State.FAILED,
+    (State.VALIDATING, Happening.SOUGHT): State.FETCHING,
+    (State.FETCHING, Happening.EPOCH_CHANGED): State.VALIDATING,
+    (State.FETCHING, Happening.OFFSET_LOST): State.AWAITING_OFFSET,
+    (State.FETCHING, Happening.END_REACHED): State.AT_END,
+    (State.FETCHING, Happening.ERROR): State.FAILED,
+    (State.FETCHING, Happening.SOUGHT): State.FETCHING,
+    (State.AT_END, Happening.OFFSET_LOST): State.AWAITING_OFFSET,
+    (State.AT_END, Happening.ERROR): State.FAILED,
+    (State.AT_END, Happening.SOUGHT): State.FETCHING,
+    (State.FAILED, Happening.SOUGHT): State.FETCHING,
+    (State.FAILED, Happening.OFFSET_LOST): State.AWAITING_OFFSET,
+}
+
+
+class Purpose(Enum):
+    """Why an offset is looked up."""
+
+    NO_COMMIT = "no committed offset"
+    BEGINNING = "new partition"  # it appeared in a topic that is consumed: from its start, always
+    SEEK_BEGINNING = "seek to beginning"
+    SEEK_END = "seek to end"
+    OUT_OF_RANGE = "out_of_range"
+    TRUNCATED = "truncated"
+    RECREATED = "recreated"
+
+
+DATA_LOSS = frozenset({Purpose.OUT_OF_RANGE, Purpose.TRUNCATED, Purpose.RECREATED})
+
+
+class Start(Struct, frozen=True):
+    """How a partition is taken on.
+
+    `offset` None: `auto_offset_reset` decides, or the beginning where `from_start`. `end_offset`: a bounded
+    run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown.
+    """
+
+    epoch: Epoch = (0, 0)
+    offset: int | None = None
+    leader_epoch: int = UNKNOWN
+    end_offset: int | None = None
+    from_start: bool = False
+
+
+class Partition:
+    """One assigned partition. Mutable; `Positions` alone changes it."""
+
+    __slots__ = (
+        "delivered",
+        "draining",
+        "end_offset",
+        "epoch",
+        "error",
+        "failures",
+        "fetched",
+        "high_watermark",
+        "last_stable_offset",
+        "leader",
+        "leader_epoch",
+        "log_start_offset",
+        "looking_up",
+        "paused",
+        "position",
+        "position_epoch",
+        "proven",
+        "purpose",
+        "replica",
+        "replica_until",
+        "retry_at",
+        "state",
+        "topic_id",
+        "tp",
+        "trouble",
+        "version",
+    )
+
+    def __init__(self, tp: TopicPartition, start: Start) -> None:
+        self.tp = tp
+        self.epoch = start.epoch
+        self.topic_id: bytes | None = None
+        self.state = State.AWAITING_OFFSET
+        self.purpose: Purpose | None = Purpose.BEGINNING if start.from_start else Purpose.NO_COMMIT
+        self.proven = False  # the broker's own bounds show that the position is out of range
+        self.paused = False
+        self.draining = False
+        self.end_offset = start.end_offset
+        self.position = UNKNOWN
+        self.position_epoch = start.leader_epoch
+        self.delivered = UNKNOWN
+        self.fetched = UNKNOWN
+        self.leader = UNKNOWN
+        self.leader_epoch = UNKNOWN
+        self.replica = UNKNOWN  # the follower that the leader told us to read from (KIP-392)
+        self.replica_until = 0.0
+        self.high_watermark = UNKNOWN
+        self.last_stable_offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
+        self.retry_at = 0.0
+        self.failures = 0
+        self.trouble = ""  # why the last attempt failed, for people
+        self.error: Exception | None = None
+        self.version = 0  # counts what makes an answer under way obsolete
+        self.looking_up = False
+
+    def move(self, happening: Happening) -> None:
+        """Takes the transition, or raises `UsageError`: the table is complete, so that would be our mistake."""
+        following = TRANSITIONS.get((self.state, happening))
+        if following is None:
+            raise UsageError(
+                f"{self.tp.topic}-{self.tp.partition} is {self.state.value}: no {happening.value}"
+            )
+        self.state = following
+        self.version += 1
+        self.looking_up = False
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether it is to be fetched at all; backoff and leaders are another matter."""
+        return self.state is State.FETCHING and not self.paused and not self.draining
+
+    def reason(self, now: float) -> str:
+        """Why no records are fetched, for people; empty while they are."""
+        if self.error is not None:
+            return f"failed: {self.error}"
+        if self.draining:
+            return "draining"
+        if self.state is State.AT_END and self.end_offset is not None and self.position < self.end_offset:
+            return ""  # all is fetched, and being worked off
+        if self.state is not State.FETCHING:
+            return f"{self.state.value} ({self.trouble})" if self.trouble else self.state.value
+        if self.paused:
+            return "paused"
+        if self.leader < 0:
+            return "no leader"
+        if self.retry_at > now:
+            return f"backing off: {self.trouble}"
+        return ""
+
+    def lag(self, read_committed: bool) -> int | None:
+        """Records up to the end as last seen, by offsets; None while the end or the position isn't known."""
+        end = self.last_stable_offset if read_committed else self.high_watermark
+        if end < 0 or self.position < 0:
+            return None
+        return max(0, end - self.position)

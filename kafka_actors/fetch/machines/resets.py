@@ -1,0 +1,100 @@
+"""Where a partition starts that has no valid position, and whether the options allow to choose one."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from kafka_actors.durations import parse_iso8601
+from kafka_actors.errors import (
+    FetchOffsetOutOfRangeError,
+    KafkaActorsError,
+    NoOffsetForPartitionError,
+    TopicRecreatedError,
+)
+from kafka_actors.events import Event, NoCommittedOffset, OffsetReset
+from kafka_actors.protocol.types import TopicPartition
+
+from .partition import DATA_LOSS, Partition, Purpose
+
+
+class Kind(Enum):
+    """What is asked of ListOffsets."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    DURATION = "by_duration"  # the first record not older than this (KIP-1106)
+    BOUNDS = "bounds"  # both ends of the log: is the position really outside?
+
+
+class Lookup(Struct, frozen=True):
+    """One offset to look up. `version` tells a later answer from one that is still wanted."""
+
+    tp: TopicPartition
+    version: int
+    kind: Kind
+    seconds: float = 0.0  # of DURATION: how far back
+    leader_epoch: int = -1
+
+
+class ResetPolicy(Struct, frozen=True):
+    """`auto_offset_reset` (Kafka's option and KIP-1106) and `on_data_loss` ("fail" or "reset")."""
+
+    auto_offset_reset: str
+    on_data_loss: str
+
+    @property
+    def loss_is_fatal(self) -> bool:
+        return self.on_data_loss == "fail" or self.auto_offset_reset == "none"
+
+    def lookup(self, partition: Partition) -> Lookup | None:
+        """What to ask for this partition; None where the policy is `none` and it has to fail."""
+        purpose = partition.purpose
+        if purpose is Purpose.OUT_OF_RANGE and not partition.proven:
+            return self._ask(partition, Kind.BOUNDS)
+        if purpose in (Purpose.BEGINNING, Purpose.SEEK_BEGINNING):
+            return self._ask(partition, Kind.EARLIEST)
+        if purpose is Purpose.SEEK_END:
+            return self._ask(partition, Kind.LATEST)
+        name, _, duration = self.auto_offset_reset.partition(":")
+        if name == "none":
+            return None
+        if name == "by_duration":
+            return self._ask(partition, Kind.DURATION, parse_iso8601(duration))
+        return self._ask(partition, Kind(name))
+
+    def _ask(self, partition: Partition, kind: Kind, seconds: float = 0.0) -> Lookup:
+        return Lookup(partition.tp, partition.version, kind, seconds, partition.leader_epoch)
+
+
+def event_of_choice(partition: Partition, chosen: int, policy: ResetPolicy) -> Event | None:
+    """What to tell about a position that was chosen by policy; None where the user asked for it."""
+    topic, number = partition.tp
+    purpose, old = partition.purpose, partition.position
+    if purpose in DATA_LOSS and purpose is not None:
+        return OffsetReset(
+            topic, number, old, chosen, purpose.value, max(0, chosen - old) if old >= 0 else None
+        )
+    if purpose is Purpose.NO_COMMIT:
+        return NoCommittedOffset(topic, number, chosen, policy.auto_offset_reset)
+    if purpose is Purpose.BEGINNING:
+        return NoCommittedOffset(topic, number, chosen, "earliest")
+    return None
+
+
+def error_of_loss(
+    partition: Partition, start: int | None = None, end: int | None = None, old_id: object = None
+) -> KafkaActorsError:
+    """The typed error of a partition whose options forbid to choose a position."""
+    topic, number = partition.tp
+    if partition.purpose is Purpose.OUT_OF_RANGE:
+        return FetchOffsetOutOfRangeError(topic, number, partition.position, start, end)
+    if partition.purpose is Purpose.RECREATED:
+        old = partition.position if partition.position >= 0 else None
+        return TopicRecreatedError(topic, number, old, _hex(old_id), _hex(partition.topic_id))
+    return NoOffsetForPartitionError(topic, number)
+
+
+def _hex(topic_id: object) -> object:
+    return topic_id.hex() if isinstance(topic_id, bytes) else topic_id

@@ -1,0 +1,272 @@
+"""The connection side of fetching: one incremental fetch session with one broker (KIP-227).
+
+It keeps what the worker wants, and advances each partition by the records that came, so that the next Fetch can
+be sent while the worker still decodes the last one. A request then names only what changed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+
+from kafka_actors.fetch.messages import Fetched, FetchReply, Pull, Want
+from kafka_actors.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+
+Key = tuple[str, int]
+Locate = Callable[[bytes | memoryview], tuple[int, int]]
+NextOffset = Callable[[bytes | memoryview], int | None]
+
+NO_SESSION = 0
+FULL = 0  # the session epoch of a request that names every partition
+FIRST_WITH_TOPIC_IDS = 13
+LAST_WITHOUT_TOPIC_IDS = 12
+MAX_SESSION_EPOCH = 2**31 - 1
+
+FETCH_SESSION_ID_NOT_FOUND = 70
+
+
+class SequenceGap(Exception):
+    """A pull that doesn't follow the last one: the worker has to start its stream anew."""
+
+
+class _Wanted:
+    """A want and how far its partition has been fetched."""
+
+    __slots__ = ("offset", "want")
+
+    def __init__(self, want: Want) -> None:
+        self.want = want
+        self.offset = want.fetch_offset
+
+
+class FetchSession:
+    """Builds the Fetch requests of one connection and digests its responses.
+
+    `isolation_level` is 0 (read_uncommitted) or 1; `rack` is the client's (KIP-392). All methods are pure
+    bookkeeping: `apply` a pull, send what `request` returns, `digest` the response; then the next.
+    """
+
+    def __init__(
+        self, *, broker: int = -1, min_bytes: int = 1, isolation_level: int = 0, rack: str = ""
+    ) -> None:
+        self.broker = broker
+        self._min_bytes = min_bytes
+        self._isolation_level = isolation_level
+        self._rack = rack
+        self._pull = Pull(sequence=-1)
+        self._wanted: dict[Key, _Wanted] = {}
+        self._without_id = 0
+        self._session_id = NO_SESSION
+        self._epoch = FULL
+        self._with_ids: bool | None = None
+        self._told: dict[Key, bytes | None] = {}  # what the broker's session holds, and under which topic id
+        self._changed: dict[Key, None] = {}
+        self._requested: frozenset[Key] | None = None  # what a full request asked for
+        self._names: dict[bytes, str] = {}
+
+    @property
+    def wanted(self) -> dict[Key, int]:
+        """The partitions that are fetched, each with its next fetch offset."""
+        return {key: wanted.offset for key, wanted in self._wanted.items()}
+
+    def apply(self, pull: Pull) -> None:
+        """Takes over what a pull changes. Raises `SequenceGap` if a pull before it was lost."""
+        if pull.sequence == 0:
+            for key in list(self._wanted):
+                self._drop(key)
+        elif pull.sequence != self._pull.sequence + 1:
+            raise SequenceGap(f"pull {pull.sequence} after {self._pull.sequence}")
+        for topic, partition in pull.forget:
+            self._drop((topic, partition))
+        for want in pull.wants:
+            key = (want.topic, want.partition)
+            self._drop(key)
+            self._wanted[key] = _Wanted(want)
+            self._changed[key] = None
+            if want.topic_id is None:
+                self._without_id += 1
+            else:
+                self._names[want.topic_id] = want.topic
+        self._pull = pull
+
+    def reset(self) -> None:
+        """The connection is gone: the next request opens a session of its own."""
+        self._session_id = NO_SESSION
+        self._epoch = FULL
+
+    def request(self, max_version: int) -> tuple[FetchRequest, int]:
+        """The next request and the version to send it in. `max_version`: the highest both sides know."""
+        with_ids = self._without_id == 0 and max_version >= FIRST_WITH_TOPIC_IDS
+        if with_ids != self._with_ids:
+            # A session can't mix names and ids (KIP-516): keeping the id closes the old one on the broker.
+            self._epoch = FULL
+            self._with_ids = with_ids
+        if self._epoch == FULL:
+            forgotten: dict[Key, bytes | None] = {}
+            named: Iterable[Key] = self._wanted
+            self._requested = frozenset(self._wanted)
+            self._told = {}
+        else:
+            forgotten = self._forgotten()
+            named = [key for key in self._changed if key in self._wanted]
+            self._requested = None
+        request = FetchRequest(
+            max_wait_ms=self._pull.max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._pull.max_bytes,
+            isolation_level=self._isolation_level,
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+            topics=self._topics(named),
+            forgotten_topics_data=_forgotten_topics(forgotten),
+            rack_id=self._rack,
+        )
+        for key in forgotten:
+            if key not in self._wanted:
+                self._told.pop(key, None)
+        for key in named:
+            self._told[key] = self._wanted[key].want.topic_id
+        self._changed.clear()
+        return request, max_version if with_ids else min(max_version, LAST_WITHOUT_TOPIC_IDS)
+
+    def digest(
+        self, response: FetchResponse, *, locate: Locate, next_offset: NextOffset, size: int = 0
+    ) -> FetchReply:
+        """Turns a response into the reply to the pull it answers, and advances what was fetched.
+
+        `locate(records)` gives the (begin, end) of record bytes within the response; `next_offset(records)` the
+        offset behind their last complete batch, None where there is none.
+        """
+        partitions: list[Fetched] = []
+        if response.error_code:
+            self._refused(response.error_code)
+        else:
+            self._continued(response.session_id)
+            answered = set()
+            for topic in response.responses:
+                name = self._names.get(topic.topic_id.bytes, "") if self._with_ids else topic.topic
+                for data in topic.partitions:
+                    key = (name, data.partition_index)
+                    answered.add(key)
+                    wanted = self._wanted.get(key)
+                    if wanted is not None:
+                        partitions.append(self._fetched(key, wanted, data, locate, next_offset))
+            if self._requested is not None and not self._requested <= answered:
+                self._epoch = FULL  # the broker's session isn't what was asked for
+        return FetchReply(
+            broker=self.broker,
+            sequence=self._pull.sequence,
+            partitions=partitions,
+            size=size,
+            throttle_ms=response.throttle_time_ms,
+            error_code=response.error_code,
+        )
+
+    def _fetched(
+        self, key: Key, wanted: _Wanted, data: PartitionData, locate: Locate, next_offset: NextOffset
+    ) -> Fetched:
+        fetch_offset = wanted.offset
+        begin = end = 0
+        stays = (
+            not data.error_code and data.diverging_epoch.end_offset < 0 and data.preferred_read_replica < 0
+        )
+        if stays and data.records:
+            begin, end = locate(data.records)
+            behind = next_offset(data.records)
+            if behind is None or behind <= fetch_offset:
+                stays = False  # bytes that lead nowhere: the worker finds out why, and wants it anew
+            else:
+                wanted.offset = behind
+                self._changed[key] = None
+                # Brokers fill a response in the order of the request: who got records goes to the end.
+                self._wanted[key] = self._wanted.pop(key)
+        if not stays:
+            self._drop(key)
+        return Fetched(
+            topic=key[0],
+            partition=key[1],
+            epoch=wanted.want.epoch,
+            fetch_offset=fetch_offset,
+            next_offset=wanted.offset,
+            error_code=data.error_code,
+            high_watermark=data.high_watermark,
+            last_stable_offset=data.last_stable_offset,
+            log_start_offset=data.log_start_offset,
+            aborted=tuple((a.producer_id, a.first_offset) for a in data.aborted_transactions or ()),
+            diverging_epoch=data.diverging_epoch.epoch,
+            diverging_end_offset=data.diverging_epoch.end_offset,
+            current_leader_id=data.current_leader.leader_id,
+            current_leader_epoch=data.current_leader.leader_epoch,
+            preferred_read_replica=data.preferred_read_replica,
+            begin=begin,
+            end=end,
+        )
+
+    def _drop(self, key: Key) -> None:
+        wanted = self._wanted.pop(key, None)
+        if wanted is not None:
+            self._without_id -= wanted.want.topic_id is None
+            self._changed[key] = None
+
+    def _refused(self, error_code: int) -> None:
+        """Every error of the response as a whole is answered by a full request; an id unknown to the broker
+        isn't sent again, any other session is closed by the request that replaces it."""
+        if error_code == FETCH_SESSION_ID_NOT_FOUND:
+            self._session_id = NO_SESSION
+        self._epoch = FULL
+
+    def _continued(self, session_id: int) -> None:
+        self._session_id = session_id
+        if session_id == NO_SESSION:
+            self._epoch = FULL  # the broker has no room for a session: each request stays a full one
+        else:
+            self._epoch = 1 if self._epoch == MAX_SESSION_EPOCH else self._epoch + 1
+
+    def _forgotten(self) -> dict[Key, bytes | None]:
+        """What the broker's session holds and shouldn't; under another topic id it is another partition."""
+        gone: dict[Key, bytes | None] = {}
+        for key in self._changed:
+            if key in self._told:
+                wanted = self._wanted.get(key)
+                if wanted is None or wanted.want.topic_id != self._told[key]:
+                    gone[key] = self._told[key]
+        return gone
+
+    def _topics(self, keys: Iterable[Key]) -> list[FetchTopic]:
+        topics: list[FetchTopic] = []
+        for key in keys:
+            wanted = self._wanted[key]
+            want = wanted.want
+            if not topics or topics[-1].topic != want.topic:
+                # Consecutive partitions of a topic share an entry; the order of partitions is kept.
+                topics.append(FetchTopic(topic=want.topic, topic_id=_uuid(want.topic_id), partitions=[]))
+            topics[-1].partitions.append(
+                FetchPartition(
+                    partition=want.partition,
+                    current_leader_epoch=want.leader_epoch,
+                    fetch_offset=wanted.offset,
+                    partition_max_bytes=want.max_bytes,
+                )
+            )
+        return topics
+
+
+def _forgotten_topics(forgotten: dict[Key, bytes | None]) -> list[ForgottenTopic]:
+    by_topic: dict[tuple[str, bytes | None], list[int]] = {}
+    for (topic, partition), topic_id in forgotten.items():
+        by_topic.setdefault((topic, topic_id), []).append(partition)
+    return [
+        ForgottenTopic(topic=topic, topic_id=_uuid(topic_id), partitions=partitions)
+        for (topic, topic_id), partitions in by_topic.items()
+    ]
+
+
+def _uuid(topic_id: bytes | None) -> uuid.UUID:
+    return uuid.UUID(int=0) if topic_id is None else uuid.UUID(bytes=topic_id)

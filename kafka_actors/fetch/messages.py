@@ -1,0 +1,83 @@
+"""What the worker side of fetching and the connection side say to each other.
+
+They travel between actors as MessagePack, or are passed by reference inside one process. Record bytes are never
+inside: a `FetchReply` comes with the response buffer, and each `Fetched` names its slice of it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+__all__ = ["Epoch", "FetchReply", "Fetched", "Pull", "Want"]
+
+Epoch = tuple[int, int]  # an assignment epoch: (incarnation, n), compared for equality only
+
+
+class Want(Struct, frozen=True, tag=True, gc=False):
+    """Fetch this partition from here on.
+
+    `epoch` comes back in each `Fetched`. `topic_id` is 16 bytes, None where the broker doesn't know ids.
+    `leader_epoch` is the leader's as metadata has it, so that a broker behind or ahead of it says so (KIP-320).
+    """
+
+    topic: str
+    partition: int
+    epoch: Epoch
+    fetch_offset: int
+    max_bytes: int
+    topic_id: bytes | None = None
+    leader_epoch: int = -1
+
+
+class Pull(Struct, frozen=True, tag=True):
+    """Credit for one Fetch, and what changed since the pull before it.
+
+    `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` are then all there is.
+    `max_bytes` bounds the response, `max_wait_ms` how long the broker may wait for data.
+    """
+
+    sequence: int
+    wants: list[Want] = []
+    forget: list[tuple[str, int]] = []
+    max_bytes: int = 0
+    max_wait_ms: int = 0
+
+
+class Fetched(Struct, frozen=True, tag=True, gc=False):
+    """One partition of one fetch response.
+
+    `begin:end` slices its record bytes out of the response; offsets run from `fetch_offset` to `next_offset`.
+    A partition with an `error_code`, with a `diverging_end_offset` (KIP-595) or a `preferred_read_replica`
+    (KIP-392) is not fetched again until it is wanted anew. `current_leader_id` is KIP-951's hint, -1 for none.
+    """
+
+    topic: str
+    partition: int
+    epoch: Epoch
+    fetch_offset: int
+    next_offset: int
+    error_code: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted: tuple[tuple[int, int], ...] = ()
+    diverging_epoch: int = -1
+    diverging_end_offset: int = -1
+    current_leader_id: int = -1
+    current_leader_epoch: int = -1
+    preferred_read_replica: int = -1
+    begin: int = 0
+    end: int = 0
+
+
+class FetchReply(Struct, frozen=True, tag=True):
+    """The answer to one `Pull`. `size` is the length of the response in bytes, all of which stays in memory
+    until the last slice is dropped. `error_code` is that of the response as a whole.
+    """
+
+    broker: int
+    sequence: int
+    partitions: list[Fetched]
+    size: int = 0
+    throttle_ms: int = 0
+    error_code: int = 0

@@ -1,0 +1,73 @@
+"""What is said on a new connection before it is used: which versions does the broker speak?
+
+Written as a generator that yields frames to send and is sent the frames received, so that the asyncio connection
+and the blocking one share it; authentication (`security.exchange`) is more steps of the same kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+from kafka_actors.errors import CorrelationIdError, UnsupportedVersionError, raise_for_code
+from kafka_actors.protocol import (
+    ApiKey,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    decode_api_versions,
+    decode_header,
+    frame,
+)
+
+from .machines.versions import ApiVersionTable, retry_version
+
+Handshake = Generator[bytes, bytes, ApiVersionTable]
+
+T = TypeVar("T")
+
+_SOFTWARE = "kafka-actors"
+
+
+def advance(steps: Generator[bytes, bytes, T], received: bytes | None) -> tuple[bytes, None] | tuple[None, T]:
+    """One step: the next frame to send, or None and the result at the end. `received` is None at the start.
+
+    Unlike a generator's own `send` it may run in a thread for an event loop, which can't carry StopIteration.
+    """
+    try:
+        return (next(steps) if received is None else steps.send(received)), None
+    except StopIteration as done:
+        return None, done.value
+
+
+def handshake(client_id: str) -> Handshake:
+    """Yields requests, takes responses, returns the versions that the broker speaks.
+
+    Raises `UnrecognizedBrokerVersion` for what is no broker of 2.1 or newer, `ProtocolError` for other bytes.
+    """
+    version = ApiVersionsRequest.latest
+    correlation_id = 0
+    while True:
+        request = ApiVersionsRequest(_SOFTWARE, _software_version())
+        answer = yield frame(ApiKey.API_VERSIONS, version, correlation_id, client_id, request)
+        response = _decode(answer, version, correlation_id)
+        if response.error_code != UnsupportedVersionError.code or version == 0:
+            raise_for_code(response.error_code, request="ApiVersions")
+            return ApiVersionTable.of(response)
+        version = retry_version(response, version)
+        correlation_id += 1
+
+
+def _decode(answer: bytes, version: int, correlation_id: int) -> ApiVersionsResponse:
+    header, body = decode_header(ApiKey.API_VERSIONS, version, "response", answer)
+    if header.correlation_id != correlation_id:
+        raise CorrelationIdError(
+            f"ApiVersions {correlation_id} was answered with correlation id {header.correlation_id}: "
+            "this is no Kafka broker"
+        )
+    return decode_api_versions(version, body)
+
+
+def _software_version() -> str:
+    from kafka_actors import __version__
+
+    return __version__

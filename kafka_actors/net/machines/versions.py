@@ -1,0 +1,108 @@
+"""Which version of a request a broker and this client both speak, and which Kafka a broker is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka_actors.errors import UnrecognizedBrokerVersion, UnsupportedVersionError
+from kafka_actors.protocol import ApiKey, ApiVersionsResponse
+from kafka_actors.protocol.schema import Request
+
+# What tells the releases apart, newest first: an API and the highest version of it that the release speaks.
+_RELEASES: tuple[tuple[tuple[int, int], ApiKey, int], ...] = (
+    ((4, 1), ApiKey.FETCH, 18),
+    ((4, 0), ApiKey.CONSUMER_GROUP_HEARTBEAT, 1),
+    ((3, 9), ApiKey.FETCH, 17),
+    ((3, 8), ApiKey.LIST_GROUPS, 5),
+    ((3, 7), ApiKey.FETCH, 16),
+    ((3, 5), ApiKey.FETCH, 15),
+    ((3, 2), ApiKey.JOIN_GROUP, 9),
+    ((3, 1), ApiKey.FETCH, 13),
+    ((3, 0), ApiKey.FIND_COORDINATOR, 4),
+    ((2, 8), ApiKey.METADATA, 11),
+    ((2, 7), ApiKey.FETCH, 12),
+    ((2, 6), ApiKey.LIST_GROUPS, 4),
+    ((2, 5), ApiKey.JOIN_GROUP, 7),
+    ((2, 4), ApiKey.METADATA, 9),
+    ((2, 3), ApiKey.JOIN_GROUP, 5),
+    ((2, 2), ApiKey.JOIN_GROUP, 4),
+    ((2, 1), ApiKey.FETCH, 10),
+)
+
+OLDEST_BROKER = _RELEASES[-1][0]
+
+
+class ApiVersionTable:
+    """The versions of each API that a broker speaks, as its ApiVersions response says."""
+
+    def __init__(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        self.ranges = dict(ranges)
+        self._mock = self._is_librdkafkas_mock()
+
+    @classmethod
+    def of(cls, response: ApiVersionsResponse) -> ApiVersionTable:
+        """Reads a response. Raises `UnrecognizedBrokerVersion` for brokers before 2.1."""
+        table = cls({a.api_key: (a.min_version, a.max_version) for a in response.api_keys})
+        table.broker_version()
+        return table
+
+    def _is_librdkafkas_mock(self) -> bool:
+        """Each release of Kafka with flexible Metadata (9, Kafka 2.4) has flexible ApiVersions (3) as well.
+
+        librdkafka's mock brokers claim such versions and answer with a byte too many, or in another format.
+        """
+        metadata = self.ranges.get(ApiKey.METADATA, (0, -1))[1]
+        api_versions = self.ranges.get(ApiKey.API_VERSIONS, (0, 99))[1]
+        return metadata >= 9 and api_versions < 3
+
+    def pick(
+        self, request: type[Request[Any]], *, lowest: int | None = None, highest: int | None = None
+    ) -> int:
+        """The highest version that both sides speak, within bounds. Raises `UnsupportedVersionError`."""
+        low = request.min_version if lowest is None else max(lowest, request.min_version)
+        high = request.latest if highest is None else min(highest, request.latest)
+        if self._mock and request.flexible_from is not None:
+            high = min(high, request.flexible_from - 1)
+        name = request.__name__.removesuffix("Request")
+        if request.api_key not in self.ranges:
+            raise UnsupportedVersionError(f"the broker has no {name}", request=name)
+        broker_low, broker_high = self.ranges[request.api_key]
+        best = min(high, broker_high)
+        if best < max(low, broker_low):
+            raise UnsupportedVersionError(
+                f"the broker speaks {name} {broker_low} to {broker_high}, {low} to {high} is needed",
+                request=name,
+            )
+        return best
+
+    def broker_version(self) -> tuple[int, int]:
+        """The release the broker is at least, as (major, minor). Raises `UnrecognizedBrokerVersion` below 2.1."""
+        for release, api, version in _RELEASES:
+            low, high = self.ranges.get(api, (0, -1))
+            if low <= high and high >= version:
+                return release
+        raise UnrecognizedBrokerVersion(
+            f"this is no Kafka broker of version 2.1 or newer: it speaks {_described(self.ranges)}"
+        )
+
+
+def retry_version(response: ApiVersionsResponse, tried: int) -> int:
+    """The version of ApiVersions to try next, after UNSUPPORTED_VERSION to the one tried (KIP-511).
+
+    The broker names its own range where it can; version 0 is known to all.
+    """
+    named = _highest(response.api_keys)
+    return named if 0 <= named < tried else 0
+
+
+def _highest(ranges: Iterable[Any]) -> int:
+    return next((a.max_version for a in ranges if a.api_key == ApiKey.API_VERSIONS), -1)
+
+
+def _described(ranges: Mapping[int, tuple[int, int]]) -> str:
+    known = [f"{ApiKey(k).name} {low}-{high}" for k, (low, high) in sorted(ranges.items()) if k in _KNOWN]
+    return ", ".join(known[:4]) or "no API that is known here"
+
+
+_KNOWN = frozenset(int(k) for k in ApiKey)

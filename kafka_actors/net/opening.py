@@ -1,0 +1,163 @@
+"""How a TCP connection to a broker comes to be: names, addresses, socket options. TLS belongs between the steps.
+
+All addresses of a name are tried in the resolver's order, and the name is resolved anew each time, because
+brokers move. The time allowed is shared among the addresses not yet tried, so that one that never answers
+leaves time for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from kafka_actors.addresses import format_address
+from kafka_actors.config import ClientConfig
+from kafka_actors.errors import ConnectionFailedError
+
+Address = tuple[socket.AddressFamily, tuple[Any, ...]]
+
+_KEEPALIVE = (
+    # A NAT or load balancer that forgets a quiet connection sends no reset: ask after a minute of silence.
+    ("TCP_KEEPIDLE", 60),
+    ("TCP_KEEPINTVL", 10),
+    ("TCP_KEEPCNT", 3),
+)
+
+
+class SocketOptions(Struct, frozen=True):
+    """What is set on a socket before it connects. Sizes are bytes; `source` is the local (host, port) to bind."""
+
+    receive_buffer_bytes: int | None = None
+    send_buffer_bytes: int | None = None
+    source: tuple[str, int] | None = None
+
+    @classmethod
+    def of(cls, config: ClientConfig, source: tuple[str, int] | None = None) -> SocketOptions:
+        """The options of a config."""
+        return cls(config.receive_buffer_bytes, config.send_buffer_bytes, source)
+
+    def make(self, family: socket.AddressFamily) -> socket.socket:
+        """A new TCP socket with them. Raises `OSError`, such as for a source that can't be bound."""
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._apply(sock)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _apply(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        # Before connecting: the window scale is agreed upon in the handshake.
+        if self.receive_buffer_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
+        if self.send_buffer_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
+        if self.source is not None:
+            sock.bind(self.source)
+
+
+async def connect(host: str, port: int, options: SocketOptions, within: float) -> socket.socket:
+    """A connected, non-blocking socket. `within` that many seconds: this covers the name and all addresses.
+
+    Raises `ConnectionFailedError`, which says of each address why it failed.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within
+    failures: list[str] = []
+    try:
+        async with asyncio.timeout(within):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError, UnicodeError) as error:
+        raise _unresolved(host, port, error) from error
+    addresses = _distinct(found)
+    for tried, (family, address) in enumerate(addresses):
+        try:
+            sock = options.make(family)
+        except OSError as error:
+            failures.append(_why(address, error))
+            continue
+        try:
+            sock.setblocking(False)
+            async with asyncio.timeout(max(end - loop.time(), 0) / (len(addresses) - tried)):
+                await loop.sock_connect(sock, address)
+            return sock
+        except (OSError, TimeoutError) as error:
+            sock.close()
+            failures.append(_why(address, error))
+        except BaseException:
+            sock.close()
+            raise
+    raise _failed(host, port, failures)
+
+
+def connect_blocking(
+    host: str,
+    port: int,
+    options: SocketOptions,
+    within: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> socket.socket:
+    """A connected, blocking socket; otherwise as `connect`."""
+    end = clock() + within
+    failures: list[str] = []
+    try:
+        addresses = _distinct(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError) as error:
+        raise _unresolved(host, port, error) from error
+    for tried, (family, address) in enumerate(addresses):
+        try:
+            sock = options.make(family)
+        except OSError as error:
+            failures.append(_why(address, error))
+            continue
+        try:
+            sock.settimeout(max((end - clock()) / (len(addresses) - tried), 0.001))
+            sock.connect(address)
+            sock.settimeout(None)
+            return sock
+        except OSError as error:
+            sock.close()
+            failures.append(_why(address, error))
+    raise _failed(host, port, failures)
+
+
+def _distinct(found: list[Any]) -> list[Address]:
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def _why(address: tuple[Any, ...], error: BaseException) -> str:
+    reason = "no answer in time" if isinstance(error, TimeoutError) else _text(error)
+    return f"{format_address(str(address[0]), int(address[1]))} {reason}"
+
+
+def _text(error: BaseException) -> str:
+    """The system's own words, without the address that asyncio puts before them."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error) or type(error).__name__
+
+
+def _unresolved(host: str, port: int, error: BaseException) -> ConnectionFailedError:
+    reason = (
+        "no answer in time"
+        if isinstance(error, TimeoutError)
+        else (getattr(error, "strerror", None) or error)
+    )
+    return ConnectionFailedError(f"{format_address(host, port)}: the name can't be resolved: {reason}")
+
+
+def _failed(host: str, port: int, failures: list[str]) -> ConnectionFailedError:
+    return ConnectionFailedError(
+        f"{format_address(host, port)}: can't connect: {'; '.join(failures) or 'the name has no address'}"
+    )

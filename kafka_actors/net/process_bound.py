@@ -1,0 +1,29 @@
+"""What holds sockets belongs to the process that opened them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NoReturn
+
+from kafka_actors.errors import UsageError
+
+
+class ProcessBound:
+    """Refuses use after a fork, which would share sockets between two processes, and refuses pickling."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def _check_process(self) -> None:
+        """Raises `UsageError` in a forked child."""
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"this {type(self).__name__} was made in process {self._pid} and its sockets can't be shared "
+                f"with its fork {os.getpid()}: make a new one there"
+            )
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} can't be pickled, because it holds sockets: send its config and make a "
+            "new one where it is needed"
+        )

@@ -1,0 +1,123 @@
+"""TLS: the context that the `ssl_` options describe, and what a failed handshake means in plain words."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from functools import lru_cache
+
+from kafka_actors.addresses import format_address
+from kafka_actors.config import ClientConfig
+from kafka_actors.errors import ConfigError, ConnectionFailedError, KafkaActorsError, SslAuthenticationError
+from kafka_actors.security import Secret
+
+_NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"}
+_WHY_NOT_TRUSTED = {
+    10: "it has expired",
+    9: "it is not valid yet",
+    18: "it is self-signed, and ssl_cafile does not hold it",
+    19: "it ends in a CA that is not trusted: give that CA as ssl_cafile",
+    20: "its CA is not trusted: give that CA as ssl_cafile",
+    23: "it was revoked (ssl_crlfile)",
+    3: "ssl_crlfile holds no list of its CA",
+}
+
+
+def context_of(config: ClientConfig) -> ssl.SSLContext | None:
+    """The context for a config's connections, None where they don't use TLS.
+
+    Made once per set of options and state of the files: certificates that were renewed are used by the next
+    connection. Raises `ConfigError` for what can't be loaded.
+    """
+    if not config.security_protocol.endswith("SSL"):
+        return None
+    if config.ssl_context is not None:
+        assert isinstance(config.ssl_context, ssl.SSLContext)  # checked with the options
+        return config.ssl_context
+    files = (config.ssl_cafile, config.ssl_certfile, config.ssl_keyfile, config.ssl_crlfile)
+    return _make(
+        *files,
+        config.ssl_password,
+        config.ssl_ciphers,
+        config.ssl_check_hostname,
+        tuple(_stamp(file) for file in files),
+    )
+
+
+def _stamp(file: str | None) -> tuple[int, int] | None:
+    try:
+        found = os.stat(file) if file is not None else None
+    except OSError:
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_ino)
+
+
+@lru_cache(maxsize=32)
+def _make(
+    cafile: str | None,
+    certfile: str | None,
+    keyfile: str | None,
+    crlfile: str | None,
+    password: Secret | None,
+    ciphers: str | None,
+    check_hostname: bool,
+    _stamps: tuple[object, ...],
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # from TLS 1.2 on, certificates required
+    context.check_hostname = check_hostname
+    option = "ssl_cafile"
+    try:
+        if cafile is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(cafile)
+        if crlfile is not None:
+            option = "ssl_crlfile"
+            context.load_verify_locations(crlfile)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        if certfile is not None:
+            option = "ssl_certfile" if keyfile is None else "ssl_keyfile"
+            # Without a password OpenSSL would ask at the terminal for one.
+            context.load_cert_chain(certfile, keyfile, lambda: password.reveal() if password else "")
+        if ciphers is not None:
+            option = "ssl_ciphers"
+            context.set_ciphers(ciphers)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        hint = ""
+        if option in ("ssl_certfile", "ssl_keyfile"):
+            hint = " (a wrong ssl_password?)" if password else " (does the key need ssl_password?)"
+        raise ConfigError(option, f"can't be used: {_reason(error)}{hint}") from None
+    return context
+
+
+def refusal(error: BaseException, host: str, port: int) -> KafkaActorsError:
+    """The error for a TLS handshake, or a first answer, that failed with `error`.
+
+    `SslAuthenticationError` where a retry changes nothing; `ConnectionFailedError` where the connection merely
+    ended, which a broker that restarts does as well as one whose port speaks no TLS.
+    """
+    address = format_address(host, port)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = _WHY_NOT_TRUSTED.get(error.verify_code, error.verify_message.rstrip("."))
+        return SslAuthenticationError(f"{address}: the broker's certificate is refused: {why}")
+    if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        if error.reason in _NO_TLS:
+            return SslAuthenticationError(
+                f"{address}: the port does not speak TLS, and security_protocol asks for it"
+            )
+        if "ALERT" in (error.reason or ""):
+            return SslAuthenticationError(f"{address}: the broker refused TLS: {_reason(error)}")
+        return SslAuthenticationError(f"{address}: TLS failed: {_reason(error)}")
+    if isinstance(error, (TimeoutError, ConnectionAbortedError)):  # the latter is asyncio's word for it
+        return ConnectionFailedError(
+            f"{address}: connected, but no answer to the TLS handshake in time: does the port speak TLS?"
+        )
+    return ConnectionFailedError(
+        f"{address}: the connection ended during the TLS handshake: a port that does not speak TLS does that"
+    )
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,341 @@
+"""`AsyncConsumer`: the twin of `Consumer` for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.events import EventSink
+from kafka_actors.net import EARLIEST, LATEST, ListedOffset
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .cursor import Cursor
+from .message import Message, messages_of
+from .rebalance import ConsumerRebalanceListener, awaited
+from .session import API_TIMEOUT_S, GRACE_S, Pattern, Session, Topics
+
+T = TypeVar("T")
+
+
+class AsyncConsumer:
+    """`Consumer` with coroutines: the same options, the same calls, the same promises; see there.
+
+        async with AsyncConsumer(topics=["orders"], group_id="g", bootstrap_servers="localhost:9092") as consumer:
+            batch = await consumer.poll_batch(timeout_ms=1000)
+            async for message in consumer: ...
+
+    Records are decoded in a thread, so that the event loop isn't held up. The listener's methods may be
+    coroutine functions. For one task at a time.
+    """
+
+    def __init__(
+        self,
+        topics: Topics = None,
+        *,
+        pattern: Pattern = None,
+        listener: ConsumerRebalanceListener | None = None,
+        events: EventSink | None = None,
+        config: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = asyncio.Event()
+        self._session = Session(topics, pattern, events, self._wake, config, options)
+        self._session.listener = listener
+        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="kafka-decode")
+
+    async def __aenter__(self) -> Self:
+        await self._started()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        config = self._session.config
+        return f"<AsyncConsumer group={config.group_id!r} of {config.bootstrap_servers}>"
+
+    # ------------------------------------------------------------ reading
+
+    async def poll_batch(self, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
+        """As `Consumer.poll_batch`."""
+        session = await self._started()
+        session.reader.settle()
+        return await self._wait_for(session, session.reader.next_batch, timeout_ms)
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """As `Consumer.__iter__`."""
+        session = await self._started()
+        while True:
+            session.check_open()
+            session.reader.settle()
+            cursor: Cursor | None = await self._wait_for(session, session.reader.next_cursor, None)
+            if cursor is None:
+                continue
+            for message in messages_of(cursor.batch, cursor.row):
+                cursor.begun = cursor.row
+                cursor.row += 1
+                yield message
+                if session.attention:
+                    break
+
+    async def _wait_for(
+        self, session: Session, take: Callable[[], T | None], timeout_ms: float | None
+    ) -> T | None:
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while True:
+            self._woken.clear()
+            if session.attention:
+                await self._attend(session)
+            taken = await self._decoded(session, take)
+            if taken is not None:
+                return taken
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            if not session.attention:
+                try:
+                    await asyncio.wait_for(self._woken.wait(), left)
+                except TimeoutError:
+                    pass
+                session.check_open()
+
+    async def _decoded(self, session: Session, take: Callable[[], T | None]) -> T | None:
+        """Takes in the decoder's thread, which no cancellation stops: what it took for a cancelled call goes back,
+        or it would count as handed out and be committed, unseen."""
+        work = asyncio.wrap_future(self._decoder.submit(take))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            while not work.done():
+                try:
+                    await asyncio.wait([work])
+                except asyncio.CancelledError:
+                    continue
+            if not work.cancelled() and work.exception() is None:
+                session.reader.put_back()
+            raise
+
+    async def _attend(self, session: Session) -> None:
+        for callback in session.attend():
+            await awaited(callback())
+
+    def _wake(self) -> None:
+        """Called in the IO thread."""
+        if self._loop is not None and not self._woken.is_set():
+            try:
+                self._loop.call_soon_threadsafe(self._woken.set)
+            except RuntimeError:  # the user's loop was closed before the consumer
+                pass
+
+    # ------------------------------------------------------------ what to read
+
+    async def subscribe(
+        self,
+        topics: Topics = None,
+        *,
+        pattern: Pattern = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """As `Consumer.subscribe`."""
+        session = self._open()
+        session.check_group()
+        session.change_subscription(topics, pattern)
+        session.listener = listener or session.listener
+        if session.started:
+            await self._call(session.core.subscribed())
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `Consumer.assign`."""
+        session = self._open()
+        session.subscription.assign_from_user(partitions)
+        if session.started:
+            session.reader.revoked(session.assignment() - session.subscription.assigned)
+            await self._call(session.core.assigned(session.subscription.assigned))
+
+    async def unsubscribe(self) -> None:
+        """As `Consumer.unsubscribe`."""
+        session = self._open()
+        if session.started:
+            for callback in session.farewell():
+                await awaited(callback())
+            offsets = session.last_offsets()
+            session.reader.revoked(session.assignment())
+            await self._call(session.core.unsubscribed(offsets))
+        session.subscription.unsubscribe()
+
+    def subscription(self) -> set[str]:
+        """As `Consumer.subscription`."""
+        return set(self._session.subscription.topics)
+
+    def assignment(self) -> set[TopicPartition]:
+        """As `Consumer.assignment`."""
+        return set(self._session.assignment())
+
+    async def pause(self, *partitions: TopicPartition) -> None:
+        """As `Consumer.pause`."""
+        session = await self._started()
+        session.pause(session.some(partitions))
+
+    async def resume(self, *partitions: TopicPartition) -> None:
+        """As `Consumer.resume`."""
+        session = await self._started()
+        session.resume(session.some(partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """As `Consumer.paused`."""
+        return set(self._session.reader.paused) if self._session.started else set()
+
+    # ------------------------------------------------------------ positions
+
+    async def seek(self, partition: TopicPartition, offset: int) -> None:
+        """As `Consumer.seek`."""
+        (await self._started()).seek(TopicPartition(*partition), offset)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """As `Consumer.seek_to_beginning`."""
+        session = await self._started()
+        session.seek_to_ends(session.some(partitions), beginning=True)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """As `Consumer.seek_to_end`."""
+        session = await self._started()
+        session.seek_to_ends(session.some(partitions), beginning=False)
+
+    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """As `Consumer.position`."""
+        session = await self._started()
+        tp = TopicPartition(*partition)
+        known = session.reader.position(tp)
+        if known is None:
+            await self._call(session.core.position(tp, _seconds(timeout_ms)), timeout_ms, GRACE_S)
+            known = session.reader.position(tp)
+        if known is None:
+            raise KafkaTimeoutError(f"the position of {tp.topic}-{tp.partition} was lost again")
+        return known.offset
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """As `Consumer.lag`."""
+        tp = TopicPartition(*partition)
+        return self._session.lag(tp)
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """As `Consumer.commit`."""
+        session = await self._started()
+        wanted = session.to_commit(offsets)
+        if wanted:
+            await self._call(session.core.commit(wanted), timeout_ms)
+        if offsets is None:
+            session.reader.finish()
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """As `Consumer.committed`."""
+        session = await self._started()
+        session.check_group()
+        return await self._call(
+            session.core.committed([TopicPartition(*tp) for tp in partitions]), timeout_ms
+        )
+
+    # ------------------------------------------------------------ what there is
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """As `Consumer.offsets_for_times`."""
+        found = await self._list({TopicPartition(*tp): ms for tp, ms in timestamps.items()}, timeout_ms)
+        return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """As `Consumer.beginning_offsets`."""
+        found = await self._list({TopicPartition(*tp): EARLIEST for tp in partitions}, timeout_ms)
+        return {tp: listed.offset for tp, listed in found.items()}
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """As `Consumer.end_offsets`."""
+        found = await self._list({TopicPartition(*tp): LATEST for tp in partitions}, timeout_ms)
+        return {tp: listed.offset for tp, listed in found.items()}
+
+    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
+        """As `Consumer.partitions_for_topic`."""
+        return await self._call((await self._started()).core.partitions_for_topic(topic), timeout_ms)
+
+    async def topics(self, timeout_ms: float | None = None) -> set[str]:
+        """As `Consumer.topics`."""
+        return await self._call((await self._started()).core.topics(), timeout_ms)
+
+    async def _list(
+        self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
+    ) -> dict[TopicPartition, ListedOffset]:
+        session = await self._started()
+        return await self._call(session.core.list_offsets(wanted, _seconds(timeout_ms)), timeout_ms, GRACE_S)
+
+    # ------------------------------------------------------------ life
+
+    async def close(self, timeout_ms: float = 30_000) -> None:
+        """As `Consumer.close`."""
+        session = self._session
+        if session.closed:
+            return
+        try:
+            if session.started:
+                try:
+                    for callback in session.farewell():
+                        await awaited(callback())
+                finally:
+                    close = session.core.close(session.last_offsets(), timeout_ms / 1000)
+                    await asyncio.wrap_future(session.io.submit(close))
+        finally:
+            await asyncio.to_thread(session.end)
+            self._decoder.shutdown(wait=False)
+
+    def _open(self) -> Session:
+        self._session.check_open()
+        return self._session
+
+    async def _started(self) -> Session:
+        session = self._open()
+        if not session.started:
+            self._loop = asyncio.get_running_loop()
+            session.begin()
+            try:
+                await self._call(session.core.begin(), session.config.request_timeout_ms + 10_000)
+            except BaseException:
+                await self.close(0)
+                raise
+        return session
+
+    async def _call(
+        self, work: Coroutine[Any, Any, T], timeout_ms: float | None = None, grace_s: float = 0.0
+    ) -> T:
+        """Runs a coroutine in the IO thread and awaits it."""
+        seconds = _seconds(timeout_ms) + grace_s
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await asyncio.wrap_future(self._session.io.submit(work))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise KafkaTimeoutError(f"no answer within {seconds:g} s") from None
+
+
+def _seconds(timeout_ms: float | None) -> float:
+    return API_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000

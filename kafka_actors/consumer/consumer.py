@@ -1,0 +1,342 @@
+"""`Consumer`: reads Kafka in one process, without Ray: batches, or messages one at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.events import EventSink
+from kafka_actors.net import EARLIEST, LATEST, ListedOffset
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .cursor import Cursor
+from .message import Message, messages_of
+from .rebalance import ConsumerRebalanceListener
+from .session import API_TIMEOUT_S, GRACE_S, Pattern, Session, Topics, Wake
+
+T = TypeVar("T")
+
+
+class Consumer:
+    """A member of a consumer group, or a reader of chosen partitions. For one thread at a time.
+
+        with Consumer(topics=["orders"], group_id="g", bootstrap_servers="localhost:9092") as consumer:
+            batch = consumer.poll_batch(timeout_ms=1000)   # pyarrow.RecordBatch of one partition, or None
+            for message in consumer: ...                   # message at a time, a view on the same batches
+
+    Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores;
+    see `ConsumerConfig`. A wrong one is a `ConfigError` before anything connects. `events` is called, in another
+    thread, with what a user should learn of (`kafka_actors.events`); by default it is logged.
+
+    Records count as done when the next ones are asked for: auto-commit and `close` commit only what came before
+    the batch or message in hand; `commit` commits all that was handed out. Heartbeats and fetching go on in a
+    thread of their own; without a call for `max_poll_interval_ms` the consumer leaves its group until the next.
+    """
+
+    def __init__(
+        self,
+        topics: Topics = None,
+        *,
+        pattern: Pattern = None,
+        listener: ConsumerRebalanceListener | None = None,
+        events: EventSink | None = None,
+        config: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self._wake = Wake()
+        self._session = Session(topics, pattern, events, self._wake, config, options)
+        self._session.listener = listener
+
+    def __enter__(self) -> Self:
+        self._started()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Consumer group={self._session.config.group_id!r} of {self._session.config.bootstrap_servers}>"
+        )
+
+    # ------------------------------------------------------------ reading
+
+    def poll_batch(self, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
+        """The next records, all of one partition, with the columns of `records.SCHEMA`; None if none came in time.
+
+        `timeout_ms` None waits without end, 0 not at all. Partitions take turns. Raises the typed error of a
+        partition that can't be read as asked (see `on_data_loss`, `on_bad_batch`), each time until it is dealt
+        with by `seek`, `pause` or `unsubscribe`; and what ended the membership in the group.
+        """
+        session = self._started()
+        session.reader.settle()
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while True:
+            self._wake.clear()
+            if session.attention:
+                self._attend(session)
+            batch = session.reader.next_batch()
+            if batch is not None:
+                return batch
+            if session.attention:
+                continue
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            self._wake.wait(left)
+
+    def __iter__(self) -> Iterator[Message]:
+        """The records as messages, without end; each counts as done when the next is asked for."""
+        session = self._started()
+        while True:
+            cursor = self._next_cursor(session)
+            for message in messages_of(cursor.batch, cursor.row):
+                cursor.begun = cursor.row
+                cursor.row += 1
+                yield message
+                if session.attention:
+                    break
+
+    def _next_cursor(self, session: Session) -> Cursor:
+        session.check_open()
+        session.reader.settle()
+        while True:
+            self._wake.clear()
+            if session.attention:
+                self._attend(session)
+            cursor = session.reader.next_cursor()
+            if cursor is not None:
+                return cursor
+            if not session.attention:
+                self._wake.wait(None)
+                session.check_open()
+
+    def _attend(self, session: Session) -> None:
+        for callback in session.attend():
+            callback()
+
+    # ------------------------------------------------------------ what to read
+
+    def subscribe(
+        self,
+        topics: Topics = None,
+        *,
+        pattern: Pattern = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Reads whole topics, by name or by a pattern for whole names, as a member of the group.
+
+        Replaces what was subscribed to before. Raises `ConfigError` for a bad name or pattern or a missing
+        `group_id`, `UsageError` if partitions are assigned by hand.
+        """
+        session = self._open()
+        session.check_group()
+        session.change_subscription(topics, pattern)
+        session.listener = listener or session.listener
+        if session.started:
+            self._call(session.core.subscribed())
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these partitions, without the group assigning; those held already keep their positions.
+
+        With a `group_id` they start at its committed offsets. Raises `UsageError` while subscribed to topics.
+        """
+        session = self._open()
+        session.subscription.assign_from_user(partitions)
+        if session.started:
+            gone = session.assignment() - session.subscription.assigned
+            session.reader.revoked(gone)
+            self._call(session.core.assigned(session.subscription.assigned))
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more, and leaves the group; commits as `close` does."""
+        session = self._open()
+        if session.started:
+            for callback in session.farewell():
+                callback()
+            offsets = session.last_offsets()
+            session.reader.revoked(session.assignment())
+            self._call(session.core.unsubscribed(offsets))
+        session.subscription.unsubscribe()
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to by name."""
+        return set(self._session.subscription.topics)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions read now, from the group or by hand."""
+        return set(self._session.assignment())
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hands out nothing of these partitions (default: all) until `resume`; the group keeps them."""
+        session = self._started()
+        session.pause(session.some(partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Ends `pause` (default: of all)."""
+        session = self._started()
+        session.resume(session.some(partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """The paused partitions."""
+        return set(self._started().reader.paused)
+
+    # ------------------------------------------------------------ positions
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """The next record of the partition is the first at or behind `offset`. Raises `UsageError` if unassigned."""
+        self._started().seek(TopicPartition(*partition), offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """The next record is the first there is (default: of all partitions)."""
+        session = self._started()
+        session.seek_to_ends(session.some(partitions), beginning=True)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """The next record is the first one written from now on (default: in all partitions)."""
+        session = self._started()
+        session.seek_to_ends(session.some(partitions), beginning=False)
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record to be handed out.
+
+        Waits until it is known. Raises `UsageError` if unassigned, `KafkaTimeoutError`, and the error of a
+        partition without a valid position.
+        """
+        session = self._started()
+        tp = TopicPartition(*partition)
+        known = session.reader.position(tp)
+        if known is None:
+            self._call(session.core.position(tp, _seconds(timeout_ms)), timeout_ms, GRACE_S)
+            known = session.reader.position(tp)
+        if known is None:
+            raise KafkaTimeoutError(f"the position of {tp.topic}-{tp.partition} was lost again")
+        return known.offset
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Offsets between the position and the end of the log as last seen; None until that is known."""
+        return self._started().lag(TopicPartition(*partition))
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commits the positions behind everything handed out, the batch or message in hand included; or `offsets`.
+
+        Returns when the group's coordinator has confirmed them. Raises what it refused them with.
+        """
+        session = self._started()
+        wanted = session.to_commit(offsets)
+        if wanted:
+            self._call(session.core.commit(wanted), timeout_ms)
+        if offsets is None:
+            session.reader.finish()
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for these partitions; None where nothing."""
+        session = self._started()
+        session.check_group()
+        return self._call(session.core.committed([TopicPartition(*tp) for tp in partitions]), timeout_ms)
+
+    # ------------------------------------------------------------ what there is
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """The first record at or after a time (milliseconds since 1970), by partition; None where there is none."""
+        found = self._list({TopicPartition(*tp): ms for tp, ms in timestamps.items()}, timeout_ms)
+        return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset in the log of each partition."""
+        found = self._list({TopicPartition(*tp): EARLIEST for tp in partitions}, timeout_ms)
+        return {tp: listed.offset for tp, listed in found.items()}
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record; under read_committed the last stable offset."""
+        found = self._list({TopicPartition(*tp): LATEST for tp in partitions}, timeout_ms)
+        return {tp: listed.offset for tp, listed in found.items()}
+
+    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
+        """The partition ids of a topic; None if there is no such topic."""
+        return self._call(self._started().core.partitions_for_topic(topic), timeout_ms)
+
+    def topics(self, timeout_ms: float | None = None) -> set[str]:
+        """The topics that may be read."""
+        return self._call(self._started().core.topics(), timeout_ms)
+
+    def _list(
+        self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
+    ) -> dict[TopicPartition, ListedOffset]:
+        return self._call(
+            self._started().core.list_offsets(wanted, _seconds(timeout_ms)), timeout_ms, GRACE_S
+        )
+
+    # ------------------------------------------------------------ life
+
+    def close(self, timeout_ms: float = 30_000) -> None:
+        """Commits what is done (unless `enable_auto_commit` is off), leaves the group, closes the connections.
+
+        Returns within about `timeout_ms`, whatever the brokers do. Closing again changes nothing.
+        """
+        session = self._session
+        if session.closed:
+            return
+        if not session.started:
+            session.closed = True
+            return
+        try:
+            for callback in session.farewell():
+                callback()
+        finally:
+            try:
+                close = session.core.close(session.last_offsets(), timeout_ms / 1000)
+                session.io.submit(close).result()
+            finally:
+                session.end()
+
+    def _open(self) -> Session:
+        self._session.check_open()
+        return self._session
+
+    def _started(self) -> Session:
+        session = self._session
+        session.check_open()
+        if not session.started:
+            session.begin()
+            try:
+                self._call(session.core.begin(), session.config.request_timeout_ms + 10_000)
+            except BaseException:
+                self.close(0)
+                raise
+        return session
+
+    def _call(self, work: Coroutine[Any, Any, T], timeout_ms: float | None = None, grace_s: float = 0.0) -> T:
+        """Runs a coroutine in the IO thread and waits for it."""
+        future = self._session.io.submit(work)
+        try:
+            return future.result(_seconds(timeout_ms) + grace_s)
+        except TimeoutError:
+            if future.done():
+                raise
+            raise KafkaTimeoutError(f"no answer within {_seconds(timeout_ms):g} s") from None
+        finally:
+            future.cancel()
+
+
+def _seconds(timeout_ms: float | None) -> float:
+    return API_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000

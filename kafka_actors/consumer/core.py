@@ -1,0 +1,383 @@
+"""The part of a consumer that lives in the IO thread: client, coordinator, fetcher, wired by calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from kafka_actors.cluster import SubscriptionState
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.coordinator import ConsumerCoordinator
+from kafka_actors.errors import (
+    ConfigError,
+    KafkaActorsError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
+from kafka_actors.events import Event, EventSink, OffsetReset
+from kafka_actors.fetch import BrokerFetcher, Fetcher, Start
+from kafka_actors.net import FetchSocket, KafkaClient, ListedOffset, OffsetLookups
+from kafka_actors.protocol import MetadataRequest
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .rebalance import Offsets, Partitions, Rebalances
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_TOPIC = 3
+
+
+class Core:
+    """Everything of a consumer but what was handed out to the user. All coroutines run in the IO thread.
+
+    `on_attention` is called there when the user's thread should look at `error`, `commit_due` or `rebalances`,
+    or at its positions; `on_ready` when there may be records.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        subscription: SubscriptionState,
+        *,
+        events: EventSink,
+        on_attention: Callable[[], None],
+        on_ready: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.subscription = subscription
+        self.client = KafkaClient(config, clock=clock)
+        self.lookups = OffsetLookups(self.client)
+        self.fetcher = Fetcher(
+            config,
+            sources=self._source,
+            lookups=self.lookups,
+            request_metadata=self._request_metadata,
+            events=self._on_event,
+            on_ready=on_ready,
+            clock=clock,
+        )
+        self.rebalances = Rebalances(self, on_attention)
+        self.error: Exception | None = None
+        self.commit_due = False
+        self._events = events
+        self._on_attention = on_attention
+        self._clock = clock
+        self._coordinator: ConsumerCoordinator | None = None
+        self._member = False
+        self._sources: dict[int, BrokerFetcher] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._ticking: asyncio.Task[None] | None = None
+        self._epoch = 0
+        self._seen: dict[
+            str, frozenset[int]
+        ] = {}  # partitions of consumed topics when they were first assigned
+        self._unknown_since: float | None = None
+
+    # ------------------------------------------------------------ life
+
+    async def begin(self) -> None:
+        """Connects, and begins to read what is wanted already. Raises `NoBrokersAvailable`, which says of each server why it failed."""
+        self.client.set_topics(self.subscription.metadata_topics())
+        await self.client.bootstrap()
+        self.client.cluster.add_listener(lambda _: self._on_metadata())
+        await self.fetcher.start()
+        self._on_metadata()
+        self._ticking = asyncio.create_task(self._tick())
+        if self.subscription.uses_group:
+            await self.subscribed()
+        elif self.subscription.assigned:
+            await self.assigned(self.subscription.assigned)
+
+    async def close(self, offsets: Offsets, timeout_s: float) -> None:
+        """Commits `offsets`, leaves the group, closes every connection."""
+        self.rebalances.unattended = True
+        if self._ticking is not None:
+            self._ticking.cancel()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._leave(offsets, timeout_s)
+        except (TimeoutError, KafkaActorsError) as error:
+            logger.warning("the last commit of the group may be missing: %s", error or "no answer in time")
+        await self.fetcher.close()
+        await asyncio.gather(*(source.close() for source in self._sources.values()), *self._closing)
+        await self.client.close()
+
+    # ------------------------------------------------------------ what to read
+
+    async def subscribed(self) -> None:
+        """The subscription changed: to topics or a pattern, so the group assigns."""
+        self._unknown_since = None
+        self.client.set_topics(self.subscription.metadata_topics())
+        self._member = True
+        self.rebalances.unattended = False
+        await (await self._use_group()).start()
+
+    async def assigned(self, partitions: Partitions) -> None:
+        """The user assigned partitions by hand; those that stay keep their positions."""
+        self._unknown_since = None
+        await self.client.set_topics(self.subscription.metadata_topics())
+        held = self._held
+        self.fetcher.revoke(held - partitions)
+        await self._begin(partitions - held)
+
+    async def unsubscribed(self, offsets: Offsets) -> None:
+        """Nothing is wanted any more: commits `offsets` and leaves the group."""
+        self.rebalances.unattended = True  # the user's thread waits here
+        await self._leave(offsets, self.config.request_timeout_ms / 1000)
+        self.fetcher.revoke(self._held)
+        self.client.set_topics([])
+
+    async def _begin(self, partitions: Partitions) -> None:
+        """Starts fetching from the committed offsets, where there are any."""
+        if not partitions:
+            return
+        committed: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
+        if self.config.group_id is not None:
+            committed = await (await self._use_group()).fetch_committed_offsets(partitions)
+        self._epoch += 1
+        starts = {}
+        for tp in partitions:
+            known = committed.get(tp)
+            starts[tp] = Start(
+                epoch=(0, self._epoch),
+                offset=None if known is None else known.offset,
+                leader_epoch=-1 if known is None else known.leader_epoch,
+                from_start=self._is_new(tp),
+            )
+        self.fetcher.assign(starts)
+
+    def _is_new(self, tp: TopicPartition) -> bool:
+        """Whether the partition appeared in a topic that was consumed already (KIP-1327's problem)."""
+        known = self.client.snapshot.partitions_for_topic(tp.topic)
+        first = self._seen.setdefault(tp.topic, frozenset(known or {tp.partition}))
+        return tp.partition not in first
+
+    @property
+    def _held(self) -> Partitions:
+        return self.fetcher.partitions
+
+    # ------------------------------------------------------------ the group
+
+    async def _use_group(self) -> ConsumerCoordinator:
+        if self.config.group_id is None:
+            raise ConfigError("group_id", "is needed to subscribe, and for committed offsets")
+        if self._coordinator is None:
+            self._coordinator = ConsumerCoordinator(
+                self.client,
+                self.subscription,
+                config=self.config,
+                listener=self.rebalances,
+                events=self._events,
+                on_fatal=self.fail,
+                rebalance_timeout_ms=self.config.max_poll_interval_ms,
+                max_poll_interval_ms=self.config.max_poll_interval_ms,
+                clock=self._clock,
+            )
+        return self._coordinator
+
+    async def _leave(self, offsets: Offsets, timeout_s: float) -> None:
+        coordinator, self._coordinator, self._member = self._coordinator, None, False
+        if coordinator is None:
+            return
+        try:
+            if offsets:
+                await coordinator.commit_offsets_sync(offsets, timeout_s * 1000 / 2)
+        finally:
+            await coordinator.close(autocommit=False, leave=True, timeout_ms=timeout_s * 1000 / 4)
+
+    async def take_on(self, partitions: Partitions) -> None:
+        """For `Rebalances`: partitions that the group assigned."""
+        await self._begin(partitions)
+
+    def stop_delivery(self, partitions: Partitions) -> None:
+        """For `Rebalances`: they will go, so no more of them is handed out."""
+        self.fetcher.drain(partitions)
+
+    async def give_up(self, partitions: Partitions, offsets: Offsets) -> None:
+        """For `Rebalances`: commits what was done on them and forgets them."""
+        try:
+            if offsets and self._coordinator is not None:
+                await self._coordinator.commit_offsets_sync(offsets)
+        except KafkaActorsError as error:
+            logger.warning("offsets of revoked partitions could not be committed: %s", error)
+        finally:
+            self.fetcher.revoke(partitions)
+
+    def lose(self, partitions: Partitions) -> None:
+        """For `Rebalances`: they are gone."""
+        self.fetcher.revoke(partitions)
+
+    def progress(self) -> None:
+        """The user's thread polled; `max_poll_interval_ms` counts from now."""
+        if self._coordinator is not None and self._member:
+            self._coordinator.user_progress()
+
+    # ------------------------------------------------------------ offsets
+
+    async def commit(self, offsets: Offsets) -> None:
+        """Commits. Raises the first error of a partition, or that of the whole request."""
+        outcome = await (await self._use_group()).commit_offsets_sync(offsets)
+        failed = next((error for error in outcome.values() if error is not None), None)
+        if failed is not None:
+            raise failed
+
+    @property
+    def auto_commits(self) -> bool:
+        """Whether positions are committed without being asked to."""
+        return self.config.enable_auto_commit and self.config.group_id is not None
+
+    async def commit_quietly(self, offsets: Offsets) -> bool:
+        """Auto-commit: what fails now is made good by the next one. Returns whether it was taken."""
+        try:
+            await self.commit(offsets)
+        except KafkaActorsError as error:
+            logger.warning("auto-commit failed, the next one will cover it: %s", error)
+            return False
+        return True
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None where nothing."""
+        return dict(await (await self._use_group()).fetch_committed_offsets(frozenset(partitions)))
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], timeout_s: float
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Offsets by timestamp. Raises the first error of a partition."""
+        found = await self.lookups.list_offsets(
+            wanted, isolation_level=self.config.isolation_level, timeout_ms=timeout_s * 1000
+        )
+        result = {}
+        for tp, answer in found.items():
+            if isinstance(answer, KafkaActorsError):
+                raise answer
+            result[tp] = answer
+        return result
+
+    async def position(self, tp: TopicPartition, timeout_s: float) -> None:
+        """Returns when the position is known. Raises `KafkaTimeoutError`, `UsageError` if unassigned."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.fetcher.position(tp) is None:
+                    self._raise_error()
+                    if (failed := self.fetcher.failure(tp)) is not None:
+                        raise failed
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            reason = self.fetcher.reason(tp)
+            raise KafkaTimeoutError(
+                f"the position of {tp.topic}-{tp.partition} is not known: {reason}"
+            ) from None
+
+    # ------------------------------------------------------------ metadata
+
+    async def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """All partition ids of a topic, None if there is no such topic."""
+        snapshot = self.client.snapshot
+        if not self.client.tracks(topic):
+            snapshot = await self.client.fetch_metadata([topic])
+        return snapshot.partitions_for_topic(topic)
+
+    async def topics(self) -> set[str]:
+        """All topics that may be read; internal ones only where `exclude_internal_topics` is off."""
+        node = self.client.least_loaded_node()
+        if node is None:
+            await self.client.update_metadata()
+            node = self.client.least_loaded_node()
+        if node is None:
+            raise KafkaTimeoutError("no broker can be asked for its topics")
+        response = await self.client.send(node, MetadataRequest(topics=None))
+        skip = self.config.exclude_internal_topics
+        return {
+            t.name for t in response.topics if t.name and not t.error_code and not (skip and t.is_internal)
+        }
+
+    def _on_metadata(self) -> None:
+        snapshot = self.client.snapshot
+        self.fetcher.update_metadata(snapshot)
+        for broker, source in list(self._sources.items()):
+            known = snapshot.brokers.get(broker)
+            if known is None or (known.host, known.port) != source.address:
+                del self._sources[broker]
+                self._spawn_close(source)
+        self._check_topics()
+
+    def _check_topics(self) -> None:
+        """An unknown topic is an error after a while: it may be being created. One that we may not read, at once."""
+        snapshot = self.client.snapshot
+        errors = {t: snapshot.topic_error(t) for t in self.subscription.metadata_topics() or []}
+        for topic, code in errors.items():
+            if code and code != UNKNOWN_TOPIC:
+                error = error_for_code(code, request="Metadata", topic=topic)
+                if error is not None and not error.retriable:
+                    self.fail(error)
+        missing = [t for t, code in errors.items() if code == UNKNOWN_TOPIC]
+        if not missing:
+            self._unknown_since = None
+        elif self._unknown_since is None:
+            self._unknown_since = self._clock()
+            asyncio.get_running_loop().call_later(
+                self.config.request_timeout_ms / 1000, self._give_up_on_topics
+            )
+
+    def _give_up_on_topics(self) -> None:
+        since = self._unknown_since
+        if since is None or self._clock() - since < self.config.request_timeout_ms / 1000 * 0.9:
+            return
+        names = self.subscription.metadata_topics() or []
+        missing = next((t for t in names if self.client.snapshot.topic_error(t) == UNKNOWN_TOPIC), None)
+        if missing is not None:
+            self.fail(
+                UnknownTopicOrPartitionError("the topic does not exist", request="Metadata", topic=missing)
+            )
+
+    def _request_metadata(self) -> None:
+        self.client.cluster.request_update()
+
+    # ------------------------------------------------------------ parts
+
+    def _source(self, broker: int) -> BrokerFetcher | None:
+        source = self._sources.get(broker)
+        if source is None:
+            known = self.client.snapshot.brokers.get(broker)
+            if known is None:
+                return None
+            source = BrokerFetcher(broker, known.host, known.port, self.config, connect=FetchSocket)
+            self._sources[broker] = source
+        return source
+
+    def _spawn_close(self, source: BrokerFetcher) -> None:
+        task = asyncio.ensure_future(source.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _tick(self) -> None:
+        """Only the user's thread knows what is in hand, and that it still polls: it is asked to say so."""
+        pause = min(1.0, self.config.max_poll_interval_ms / 10_000)
+        committed = self._clock()
+        while True:
+            await asyncio.sleep(pause)
+            if self._clock() - committed >= self.config.auto_commit_interval_ms / 1000:
+                committed = self._clock()
+                self.commit_due = self.auto_commits
+            self._on_attention()
+
+    def _on_event(self, event: Event) -> None:
+        self._events(event)
+        if isinstance(event, OffsetReset):
+            self._on_attention()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the consumer's work: the user's next call raises `error`."""
+        if self.error is None:
+            self.error = error
+        self._on_attention()
+
+    def _raise_error(self) -> None:
+        if self.error is not None:
+            raise self.error

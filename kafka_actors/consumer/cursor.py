@@ -1,0 +1,74 @@
+"""What is being handed out to the user: one partition's fetched bytes, chunk by chunk, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from kafka_actors.fetch import FetchedBytes, Fetcher
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.records import Chunk
+
+
+class Cursor:
+    """Goes through one `FetchedBytes`. The fetcher's position runs ahead to the end of the present chunk; `rest`
+    says where the user really is within it."""
+
+    __slots__ = ("_before", "_chunks", "_epoch", "_fetcher", "batch", "begun", "end", "item", "row")
+
+    def __init__(self, fetcher: Fetcher, item: FetchedBytes) -> None:
+        self._fetcher = fetcher
+        self._chunks: Iterator[Chunk] = fetcher.decode(item)
+        self.item = item
+        self.batch: pa.RecordBatch | None = None
+        self.row = 0  # of the next record to hand out
+        self.end = item.fetched.fetch_offset  # behind the present chunk: where the fetcher's position is
+        self.begun = 0  # the first row of what was handed out last
+        self._epoch = -1  # leader epoch of the present chunk
+        self._before = -1  # and of what came before it
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.item.partition
+
+    @property
+    def current(self) -> bool:
+        """False once the position was moved elsewhere: nothing more of this may be handed out."""
+        return self._fetcher.holds(self.partition, self.item.epoch, self.end)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the present chunk has records that weren't handed out."""
+        return self.batch is not None and self.row < self.batch.num_rows
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of the present chunk is in the user's hands."""
+        return self.batch is not None and self.begun < self.row
+
+    def take_rows(self) -> pa.RecordBatch:
+        """Hands out all that is left of the present chunk."""
+        assert self.batch is not None
+        self.begun, self.row = self.row, self.batch.num_rows
+        return self.batch.slice(self.begun) if self.begun else self.batch
+
+    def at(self, row: int) -> OffsetAndMetadata:
+        """The position in front of a row of the present chunk, with the leader epoch of what comes before it."""
+        assert self.batch is not None
+        offset: int = self.batch.column("offset")[row].as_py()
+        return OffsetAndMetadata(offset, "", self._epoch if row else self._before)
+
+    def advance(self) -> bool:
+        """Goes to the next chunk that has records; False at the end, when the bytes are let go."""
+        for chunk in self._chunks:
+            self._before = self._fetcher.position_epoch(self.partition)
+            if not self._fetcher.consumed(self.item, chunk.next_offset):
+                break
+            self.end = chunk.next_offset
+            if chunk.batch.num_rows:
+                self.batch, self.row, self.begun, self._epoch = chunk.batch, 0, 0, chunk.leader_epoch
+                return True
+        self.batch = None
+        self._fetcher.consumed(self.item)
+        return False

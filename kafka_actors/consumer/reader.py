@@ -1,0 +1,148 @@
+"""The user's side of a consumer: what was handed out, up to where, and what of it may be committed.
+
+Used by one thread at a time; the fetcher that it takes from has a lock of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from kafka_actors.errors import UsageError
+from kafka_actors.fetch import Fetcher
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .cursor import Cursor
+
+
+class Reader:
+    """Hands out batches and messages, and knows their offsets.
+
+    What was handed out last is *in hand*: the user may still be working on it, until the next call. `positions`
+    are behind everything handed out, `safe_positions` in front of what is in hand.
+    """
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._cursor: Cursor | None = None  # the one being handed out
+        self._parked: dict[TopicPartition, Cursor] = {}  # of paused partitions
+        self._paused: frozenset[TopicPartition] = frozenset()
+        self._in_hand: Cursor | None = None
+
+    # ------------------------------------------------------------ handing out
+
+    def settle(self) -> None:
+        """The user came back for more, so what was in hand is done."""
+        self._in_hand = None
+
+    def finish(self) -> None:
+        """The user says that what is in hand is done as well."""
+        if self._in_hand is not None:
+            self._in_hand.begun = self._in_hand.row
+
+    def next_batch(self) -> pa.RecordBatch | None:
+        """The next records, all of one partition; None while there are none. Raises the typed error of a
+        partition that can't be read, once everything before it was handed out."""
+        self._in_hand = cursor = self._next_cursor()
+        return None if cursor is None else cursor.take_rows()
+
+    def next_cursor(self) -> Cursor | None:
+        """The same for who takes row by row: `begun` is the row in hand, `row` the next one."""
+        self._in_hand = cursor = self._next_cursor()
+        if cursor is not None:
+            cursor.begun = cursor.row
+        return cursor
+
+    def put_back(self) -> None:
+        """What was taken last did not reach the user: it is handed out again."""
+        if self._in_hand is not None:
+            self._in_hand.row = self._in_hand.begun
+        self._in_hand = None
+
+    def _next_cursor(self) -> Cursor | None:
+        """The cursor with the next records: the one begun, one that was parked, or a new one."""
+        while True:
+            cursor = self._cursor or self._unpark()
+            self._cursor = None
+            if cursor is None:
+                item = self._fetcher.take()
+                if item is None:
+                    return None
+                cursor = Cursor(self._fetcher, item)
+            elif not cursor.current:
+                continue
+            if cursor.partition in self._paused:
+                self._parked[cursor.partition] = cursor
+                continue
+            if cursor.has_rows or cursor.advance():
+                self._cursor = cursor
+                return cursor
+
+    def _unpark(self) -> Cursor | None:
+        ready = next((tp for tp in self._parked if tp not in self._paused), None)
+        return None if ready is None else self._parked.pop(ready)
+
+    # ------------------------------------------------------------ what the user changes
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hands nothing of them out until `resume`."""
+        self._paused |= frozenset(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._paused -= frozenset(partitions)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The paused partitions."""
+        return self._paused
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They were sought elsewhere or taken away: nothing of what was fetched is handed out or committed."""
+        gone = frozenset(partitions)
+        if self._cursor is not None and self._cursor.partition in gone:
+            self._cursor = None
+        for tp in gone:
+            self._parked.pop(tp, None)
+        if self._in_hand is not None and self._in_hand.partition in gone:
+            self._in_hand = None
+
+    def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are not this consumer's any more; a pause doesn't outlive the assignment."""
+        gone = frozenset(partitions)
+        self.forget(gone)
+        self._paused -= gone
+
+    # ------------------------------------------------------------ offsets
+
+    def position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        """In front of the next record to hand out; None until it is known. Raises `UsageError` if unassigned."""
+        cursor = (
+            self._cursor
+            if self._cursor is not None and self._cursor.partition == tp
+            else self._parked.get(tp)
+        )
+        if cursor is not None and cursor.has_rows and cursor.current:
+            return cursor.at(cursor.row)
+        known = self._fetcher.position(tp)
+        return None if known is None else OffsetAndMetadata(known, "", self._fetcher.position_epoch(tp))
+
+    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Behind everything handed out, of those partitions that are assigned and where it is known."""
+        found = {}
+        for tp in partitions:
+            try:
+                position = self.position(tp)
+            except UsageError:
+                continue
+            if position is not None:
+                found[tp] = position
+        return found
+
+    def safe_positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The same, but in front of what is in hand."""
+        found = self.positions(partitions)
+        cursor = self._in_hand
+        if cursor is not None and cursor.partition in found and cursor.has_begun and cursor.current:
+            found[cursor.partition] = cursor.at(cursor.begun)
+        return found

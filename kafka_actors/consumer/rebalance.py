@@ -1,0 +1,152 @@
+"""Rebalances, as the user's thread sees them: it is told between two polls, and what it has in hand is done then.
+
+The coordinator calls `Rebalances` in the IO thread and waits for `on_partitions_revoked`; the user's thread works
+the notices off at its next poll. So a partition is given up only after the batch in hand was finished and its
+position committed, as with Java's consumer; and heartbeats go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Protocol
+
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+Partitions = frozenset[TopicPartition]
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+class ConsumerRebalanceListener:
+    """To be subclassed by users; each method gets a sorted list of `TopicPartition`. Called in the thread that
+    polls, between two polls. `AsyncConsumer` awaits what a method returns."""
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> object:
+        """They go to another member: the last chance to commit what was done on them."""
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> object:
+        """They are this consumer's from now on; their positions may be moved by `seek`."""
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> object:
+        """They are gone already, and nothing about them can be committed. By default as if they were revoked."""
+        return self.on_partitions_revoked(partitions)
+
+
+class What(Enum):
+    REVOKED = "revoked"
+    ASSIGNED = "assigned"
+    LOST = "lost"
+
+
+class Notice:
+    """One thing for the user's thread to take in. `done` is to be called with the offsets to commit."""
+
+    __slots__ = ("_finished", "_loop", "offsets", "partitions", "what")
+
+    def __init__(self, what: What, partitions: Partitions) -> None:
+        self.what = what
+        self.partitions = partitions
+        self.offsets: Offsets = {}
+        self._loop = asyncio.get_running_loop()
+        self._finished = asyncio.Event()
+
+    def done(self, offsets: Offsets) -> None:
+        """The user's thread took it in."""
+        self.offsets = offsets
+        self._loop.call_soon_threadsafe(self._finished.set)
+
+    async def taken(self) -> None:
+        """Returns when `done` was called."""
+        await self._finished.wait()
+
+
+class Owner(Protocol):
+    """What a rebalance needs of the consumer's core, in the IO thread."""
+
+    async def take_on(self, partitions: Partitions) -> None: ...
+    def stop_delivery(self, partitions: Partitions) -> None: ...
+    async def give_up(self, partitions: Partitions, offsets: Offsets) -> None: ...
+    def lose(self, partitions: Partitions) -> None: ...
+
+
+class Rebalances:
+    """The coordinator's listener. `on_notice` is called in the IO thread when the user's thread should look."""
+
+    def __init__(self, owner: Owner, on_notice: Callable[[], None]) -> None:
+        self._owner = owner
+        self._on_notice = on_notice
+        self._notices: deque[Notice] = deque()
+        self._lock = threading.Lock()
+        self.unattended = False  # the user's thread won't come any more: nobody is waited for
+
+    # ------------------------------------------------------------ called by the coordinator
+
+    async def on_partitions_assigned(self, partitions: Partitions) -> None:
+        """Starts fetching, and tells the user before the first record of them is handed out."""
+        if partitions:
+            await self._owner.take_on(partitions)
+            self._put(Notice(What.ASSIGNED, partitions))
+
+    async def on_partitions_revoked(self, partitions: Partitions, deadline_s: float) -> None:
+        """Drains, commits, gives up: in this order. The coordinator bounds the wait by `deadline_s`."""
+        self._owner.stop_delivery(partitions)
+        notice = Notice(What.REVOKED, partitions)
+        try:
+            if not self.unattended:
+                self._put(notice)
+                await notice.taken()
+        finally:
+            self._forget(notice)
+            await self._owner.give_up(partitions, notice.offsets)
+
+    async def on_partitions_lost(self, partitions: Partitions) -> None:
+        """Drops everything about them at once; the user learns of it at the next poll."""
+        self._owner.lose(partitions)
+        if partitions:
+            self._put(Notice(What.LOST, partitions))
+
+    # ------------------------------------------------------------ called by the user's thread
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is a notice."""
+        return bool(self._notices)
+
+    def next(self) -> Notice | None:
+        """The oldest notice, out of the queue."""
+        with self._lock:
+            return self._notices.popleft() if self._notices else None
+
+    def _put(self, notice: Notice) -> None:
+        with self._lock:
+            self._notices.append(notice)
+        self._on_notice()
+
+    def _forget(self, notice: Notice) -> None:
+        with self._lock:
+            if notice in self._notices:
+                self._notices.remove(notice)
+
+
+Callback = Callable[[list[TopicPartition]], object]
+
+
+def callback_of(listener: ConsumerRebalanceListener | None, notice: Notice) -> Callback | None:
+    """The listener's method for a notice."""
+    if listener is None:
+        return None
+    methods: dict[What, Callback] = {
+        What.REVOKED: listener.on_partitions_revoked,
+        What.ASSIGNED: listener.on_partitions_assigned,
+        What.LOST: listener.on_partitions_lost,
+    }
+    return methods[notice.what]
+
+
+async def awaited(result: object) -> None:
+    """Awaits what an async listener's method returned."""
+    if isinstance(result, Awaitable):
+        await result

@@ -1,0 +1,287 @@
+"""What `Consumer` and `AsyncConsumer` have in common: options, the IO thread, and what the user's side has to do
+between two polls."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import assignors
+from kafka_actors.cluster import SubscriptionState
+from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.events import EventSink, log_event
+from kafka_actors.fetch import Fetcher
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .core import Core
+from .io_thread import IoThread
+from .reader import Reader
+from .rebalance import ConsumerRebalanceListener, Notice, Offsets, Partitions, What, callback_of
+
+API_TIMEOUT_S = 60.0
+"""Kafka's `default.api.timeout.ms`: the bound of calls without a timeout of their own."""
+
+GRACE_S = 5.0
+"""How much later a call gives up whose work in the IO thread has a timeout of its own, and the better error."""
+
+Topics = Iterable[str] | str | None
+Pattern = str | re.Pattern[str] | None
+Callback = Callable[[], object]
+
+
+class Session:
+    """One consumer, from its construction to its close. `on_wake` is called in the IO thread whenever the user's
+    side may have something to do; `attention` says that it has to call `attend`."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        pattern: Pattern,
+        events: EventSink | None,
+        on_wake: Callable[[], None],
+        config: Mapping[str, Any] | None,
+        options: dict[str, Any],
+    ) -> None:
+        self.config: ConsumerConfig = build(ConsumerConfig, config, **options)
+        _check_assignors(self.config)
+        self.subscription = SubscriptionState(exclude_internal_topics=self.config.exclude_internal_topics)
+        self.listener: ConsumerRebalanceListener | None = None
+        self.attention = False
+        self.closed = False
+        self._events = events or log_event
+        self._on_wake = on_wake
+        self._io: IoThread | None = None
+        self._core: Core | None = None
+        self._reader: Reader | None = None
+        self._auto_committed: Offsets = {}
+        if topics is not None or pattern is not None:
+            self.check_group()
+            self.change_subscription(topics, pattern)
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def started(self) -> bool:
+        return self._core is not None
+
+    @property
+    def io(self) -> IoThread:
+        assert self._io is not None  # every way here goes through `begin`
+        return self._io
+
+    @property
+    def core(self) -> Core:
+        assert self._core is not None
+        return self._core
+
+    @property
+    def reader(self) -> Reader:
+        assert self._reader is not None
+        return self._reader
+
+    @property
+    def fetcher(self) -> Fetcher:
+        return self.core.fetcher
+
+    def begin(self) -> None:
+        """Makes the IO thread and what lives in it; `core.start()` is to be run there next."""
+        io = IoThread(f"kafka-consumer-{self.config.group_id or 'no-group'}")
+
+        async def make() -> Core:
+            return Core(
+                self.config,
+                self.subscription,
+                events=self._events,
+                on_attention=self._on_attention,
+                on_ready=self._on_wake,
+            )
+
+        self._io = io
+        self._core = io.submit(make()).result()
+        self._reader = Reader(self._core.fetcher)
+
+    def end(self) -> None:
+        """Ends the IO thread; the consumer can't be used any more."""
+        self.closed = True
+        self.attention = True
+        if self._io is not None:
+            self._io.stop()
+        self._on_wake()
+
+    def _on_attention(self) -> None:
+        self.attention = True
+        self._on_wake()
+
+    # ------------------------------------------------------------ checks
+
+    def check_open(self) -> None:
+        """Raises `UsageError` for a closed consumer, or where the call comes from the IO thread itself."""
+        if self.closed:
+            raise UsageError("this consumer is closed")
+        if self._io is not None and self._io.inside:
+            raise UsageError("a consumer can't be called from its own events callback")
+
+    def check_group(self) -> None:
+        """Raises `ConfigError` where a call needs a group and there is none."""
+        if self.config.group_id is None:
+            raise ConfigError(
+                "group_id",
+                "is needed to subscribe, to commit and for what is committed; assign() and seek() do without",
+            )
+
+    def change_subscription(self, topics: Topics, pattern: Pattern) -> None:
+        """Subscribes. Raises `ConfigError` or `UsageError` before anything changes."""
+        names = [topics] if isinstance(topics, str) else topics
+        self.subscription.subscribe(topics=names, pattern=pattern)
+
+    def assignment(self) -> Partitions:
+        """What is assigned now."""
+        return self.fetcher.partitions if self.started else frozenset()
+
+    def some(self, partitions: Iterable[TopicPartition]) -> Partitions:
+        """The partitions given, or all that are assigned. Raises `UsageError` for one that isn't."""
+        assigned = self.assignment()
+        chosen = frozenset(TopicPartition(*tp) for tp in partitions) or assigned
+        missing = sorted(chosen - assigned)
+        if missing:
+            raise UsageError(f"{missing[0].topic}-{missing[0].partition} is not assigned")
+        return chosen
+
+    # ------------------------------------------------------------ between two polls
+
+    def attend(self) -> Iterator[Callback]:
+        """Does what is due, and yields the listener's methods that have to be called meanwhile.
+
+        Raises what ended the consumer's work.
+        """
+        self.attention = False
+        core = self.core
+        if core.error is not None:
+            self.attention = True
+            raise core.error
+        self.io.post(core.progress)
+        while (notice := core.rebalances.next()) is not None:
+            yield from self._take_in(notice)
+        if core.commit_due:
+            core.commit_due = False
+            self._auto_commit()
+
+    def _take_in(self, notice: Notice) -> Iterator[Callback]:
+        if notice.what is What.LOST:
+            self._gone(notice.partitions)
+        offsets: Offsets = {}
+        try:
+            callback = callback_of(self.listener, notice)
+            if callback is not None:
+                partitions = sorted(notice.partitions)
+                yield lambda: callback(partitions)
+        finally:
+            # An exception of the listener reaches the user, but the group doesn't wait for it.
+            if notice.what is What.REVOKED:
+                if self.core.auto_commits:
+                    offsets = self.reader.safe_positions(notice.partitions)
+                self._gone(notice.partitions)
+            notice.done(offsets)
+
+    def _gone(self, partitions: Partitions) -> None:
+        self.reader.revoked(partitions)
+        for tp in partitions:
+            self._auto_committed.pop(tp, None)
+
+    def _auto_commit(self) -> None:
+        offsets = self.reader.safe_positions(self.assignment())
+        new = {tp: offset for tp, offset in offsets.items() if self._auto_committed.get(tp) != offset}
+        if new:
+            self._auto_committed.update(new)
+            self.io.submit(self.core.commit_quietly(new)).add_done_callback(
+                lambda sent: self._auto_commit_answered(
+                    new, not sent.cancelled() and sent.exception() is None and sent.result()
+                )
+            )
+
+    def _auto_commit_answered(self, offsets: Offsets, taken: bool) -> None:
+        """Called in the IO thread. What failed is tried again with the next one, also where nothing new was read."""
+        if not taken:
+            for tp in offsets:
+                self._auto_committed.pop(tp, None)
+
+    def last_offsets(self) -> Offsets:
+        """What `close` commits: nothing that is still in hand."""
+        return self.reader.safe_positions(self.assignment()) if self.core.auto_commits else {}
+
+    def farewell(self) -> Iterator[Callback]:
+        """Before leaving: the listener learns that everything is given up."""
+        partitions = sorted(self.assignment())
+        listener = self.listener
+        if partitions and listener is not None and self.subscription.uses_group:
+            yield lambda: listener.on_partitions_revoked(partitions)
+
+    # ------------------------------------------------------------ what the user changes
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """The next record of the partition is the first at or behind `offset`."""
+        if offset < 0:
+            raise UsageError(f"can't seek to offset {offset}: offsets start at 0")
+        self.fetcher.seek(tp, offset)
+        self.reader.forget([tp])
+
+    def seek_to_ends(self, partitions: Partitions, beginning: bool) -> None:
+        """The next record is the first of the log, or the first one written from now on."""
+        for tp in partitions:
+            if beginning:
+                self.fetcher.seek_to_beginning(tp)
+            else:
+                self.fetcher.seek_to_end(tp)
+        self.reader.forget(partitions)
+
+    def to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
+        """What `commit` commits: the offsets given, or everything handed out."""
+        self.check_group()
+        if offsets is None:
+            return self.reader.positions(self.assignment())
+        return {
+            TopicPartition(*tp): OffsetAndMetadata(o) if isinstance(o, int) else OffsetAndMetadata(*o)
+            for tp, o in offsets.items()
+        }
+
+    def lag(self, tp: TopicPartition) -> int | None:
+        """Offsets between the position and the end of the log as last seen; None until that is known."""
+        end, position = self.fetcher.end(tp), self.reader.position(tp)
+        return None if end is None or position is None else max(0, end - position.offset)
+
+    def pause(self, partitions: Partitions) -> None:
+        self.fetcher.pause(partitions)
+        self.reader.pause(partitions)
+
+    def resume(self, partitions: Partitions) -> None:
+        self.fetcher.resume(partitions)
+        self.reader.resume(partitions)
+        self._on_wake()
+
+
+def _check_assignors(config: ConsumerConfig) -> None:
+    for assignor in config.partition_assignment_strategy:
+        try:
+            assignors.get(assignor)
+        except (TypeError, ValueError) as error:
+            raise ConfigError("partition_assignment_strategy", str(error)) from None
+
+
+class Wake:
+    """Lets one thread sleep until another has something for it."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def __call__(self) -> None:
+        if not self._event.is_set():
+            self._event.set()
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    def wait(self, timeout_s: float | None) -> None:
+        self._event.wait(timeout_s)

@@ -1,0 +1,310 @@
+"""The worker's bench: decodes fetched bytes and calls the user's function on them, one partition at a time.
+
+It runs in a thread of its own (async functions in an event loop on that thread), so heartbeats, fetching and
+orders never wait for the user's code. What is to be done next is one generator, `_passes`, that yields calls
+and waits; `work` and `work_async` carry them out, so a function and an async function are treated alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_actors.errors import ProcessError
+from kafka_actors.events import EventSink, RecordsSkipped
+from kafka_actors.fetch import FetchedBytes
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.records import Chunk
+
+from .machines.holdings import Holdings
+from .machines.lease import Lease
+from .machines.regroup import Piece, Regrouper
+from .messages import Epoch
+from .process import CallFailed, Processor
+
+__all__ = ["Bench", "Progress"]
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 0.02
+BACKOFF_S = 0.1
+BACKOFF_MAX_S = 2.0
+
+
+class Reader(Protocol):
+    """What the bench needs of the fetcher, from any thread."""
+
+    def decode(self, fetched: FetchedBytes) -> Iterator[Chunk]: ...
+    def take_newcomer(self) -> FetchedBytes | None: ...
+    def consumed(self, fetched: FetchedBytes) -> object: ...
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Call the user's function on this batch; the answer is None or the `CallFailed`."""
+
+    batch: pa.RecordBatch
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Come back after so many seconds."""
+
+    seconds: float
+
+
+class Between(msgspec.Struct, frozen=True):
+    """Between two calls: the moment for a partition that was just taken over from a dead worker."""
+
+
+Step = Call | Wait | Between
+Steps = Generator[Step, CallFailed | None, None]
+
+
+class Progress:
+    """Counters for the worker's reports. `calls` holds the start of each call that is under way."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.value_bytes = 0
+        self.calls: dict[TopicPartition, float] = {}
+
+    def busy_s(self, now: float) -> float | None:
+        started = min(self.calls.values(), default=None)
+        return None if started is None else now - started
+
+
+class Bench:
+    """Works through fetched bytes. `lock` guards `holdings`, which the control loop changes too."""
+
+    def __init__(
+        self,
+        processor: Processor,
+        holdings: Holdings,
+        lease: Lease,
+        reader: Reader,
+        *,
+        lock: threading.Lock,
+        batch_rows: int | None,
+        linger_s: float,
+        events: EventSink,
+        on_progress: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._processor = processor
+        self._spec = processor.spec
+        self._holdings = holdings
+        self._lease = lease
+        self._reader = reader
+        self._lock = lock
+        self._batch_rows = batch_rows
+        self._linger_s = linger_s
+        self._events = events
+        self._on_progress = on_progress
+        self._clock = clock
+        self._regroupers: dict[tuple[TopicPartition, Epoch], Regrouper] = {}
+        self.progress = Progress()
+        self.paused = False
+
+    # ------------------------------------------------------------ carrying out
+
+    def work(self, fetched: FetchedBytes | None) -> None:
+        """Decodes and processes one partition's bytes (None: what a linger held back long enough).
+
+        Raises `ProcessError`, or the named error of bytes that can't be read.
+        """
+        self._carry_out(self._in_turn(fetched))
+
+    def _carry_out(self, steps: Steps) -> None:
+        answer: CallFailed | None = None
+        while (step := _next(steps, answer)) is not None:
+            answer = None
+            if isinstance(step, Wait):
+                time.sleep(step.seconds)
+                continue
+            if isinstance(step, Between):
+                self._serve_newcomers()
+                continue
+            try:
+                self._processor.call(step.batch)
+            except CallFailed as failure:
+                answer = failure
+
+    async def work_async(self, fetched: FetchedBytes | TopicPartition) -> None:
+        """As `work`, awaiting the user's function; given a partition, works off what a linger held back of it."""
+        steps = self._lingered(fetched) if isinstance(fetched, TopicPartition) else self._steps(fetched)
+        answer: CallFailed | None = None
+        while (step := _next(steps, answer)) is not None:
+            answer = None
+            if isinstance(step, Wait):
+                await asyncio.sleep(step.seconds)
+                continue
+            if isinstance(step, Between):
+                continue  # partitions overlap: a newcomer waits for nobody
+            try:
+                await self._processor.call_async(step.batch)
+            except CallFailed as failure:
+                answer = failure
+
+    def _serve_newcomers(self) -> None:
+        while (fetched := self._reader.take_newcomer()) is not None:
+            self._carry_out(self._steps(fetched))
+            if self.worked_off(fetched):
+                self._reader.consumed(fetched)
+
+    def worked_off(self, fetched: FetchedBytes) -> bool:
+        """After the work on these bytes: whether all of it was done. A partition that drains, or halted, is left
+        half way, and its position stays where its function got to."""
+        with self._lock:
+            return self._holdings.active(fetched.partition, fetched.epoch)
+
+    @property
+    def next_due(self) -> float | None:
+        """When a held-back batch is to be processed though it is not full."""
+        return min(self.lingering().values(), default=None)
+
+    def lingering(self) -> dict[TopicPartition, float]:
+        """When what is held back of each partition is to be processed."""
+        regroupers = list(self._regroupers.items())
+        return {p: due for (p, _), r in regroupers if (due := r.next_due) is not None}
+
+    # ------------------------------------------------------------ what is done next
+
+    def _in_turn(self, fetched: FetchedBytes | None) -> Steps:
+        """What is overdue goes first: with records of others always at hand it would never have its turn."""
+        for lingering in self.lingering():
+            yield from self._lingered(lingering)
+        if fetched is not None:
+            yield from self._steps(fetched)
+
+    def _steps(self, fetched: FetchedBytes) -> Steps:
+        partition, epoch = fetched.partition, fetched.epoch
+        with self._lock:
+            if not self._holdings.active(partition, epoch):
+                return
+            # Before any of it is consumed: what a linger holds back must not pass for the start of the partition.
+            self._holdings.positioned(partition, fetched.fetched.fetch_offset)
+        regrouper = self._regrouper(partition, epoch)
+        for chunk in self._reader.decode(fetched):
+            whole = Piece(chunk.batch, chunk.next_offset, chunk.leader_epoch)
+            for piece in regrouper.add(whole, self._clock()):
+                if not self._holdings.active(partition, epoch):
+                    return
+                yield from self._piece(partition, epoch, piece)
+
+    def _lingered(self, partition: TopicPartition) -> Steps:
+        for (of, epoch), regrouper in list(self._regroupers.items()):
+            piece = regrouper.due(self._clock()) if of == partition else None
+            if piece is not None:
+                yield from self._piece(partition, epoch, piece)
+
+    def _regrouper(self, partition: TopicPartition, epoch: Epoch) -> Regrouper:
+        key = (partition, epoch)
+        if key not in self._regroupers:
+            held = self._holdings.held
+            for old in [k for k in self._regroupers if k[0] not in held or k[0] == partition]:
+                del self._regroupers[old]
+            self._regroupers[key] = Regrouper(self._batch_rows, self._linger_s)
+        return self._regroupers[key]
+
+    def _piece(self, partition: TopicPartition, epoch: Epoch, piece: Piece) -> Steps:
+        """Calls the function until it returned for the whole piece, or the partition is not ours to work on."""
+        attempt = 0
+        while piece.batch.num_rows:
+            yield Between()
+            yield from self._permission(partition, epoch)
+            if not self._begin(partition, epoch):
+                return
+            failure = yield Call(piece.batch)
+            self.progress.calls.pop(partition, None)
+            if failure is None:
+                break
+            if failure.first > piece.batch["offset"][0].as_py():
+                piece, attempt = self._done_until(partition, epoch, piece, failure.first), 0
+            attempt += 1
+            if attempt <= self._spec.retries:
+                self._log_retry(partition, failure, attempt)
+                with self._lock:
+                    self._holdings.given_up(partition, epoch)
+                yield Wait(min(BACKOFF_S * 2 ** (attempt - 1), BACKOFF_MAX_S))
+                continue
+            piece, attempt = self._give_up(partition, epoch, piece, failure, attempt), 0
+        self._count(piece.batch)
+        with self._lock:
+            self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch)
+        self._on_progress()
+
+    def _permission(self, partition: TopicPartition, epoch: Epoch) -> Steps:
+        """Waits while the job is paused or the lease has run out: no new call then, whatever is in the buffers."""
+        while self._holdings.active(partition, epoch) and (
+            self.paused or not self._lease.valid(self._clock())
+        ):
+            yield Wait(PATIENCE_S)
+
+    def _begin(self, partition: TopicPartition, epoch: Epoch) -> bool:
+        with self._lock:
+            if not self._holdings.begin(partition, epoch):
+                return False
+        self.progress.calls[partition] = self._clock()
+        return True
+
+    def _done_until(self, partition: TopicPartition, epoch: Epoch, piece: Piece, offset: int) -> Piece:
+        """Message by message: those before the failing one are done; the rest of the piece is returned."""
+        before = int(pc.sum(pc.less(piece.batch["offset"], offset)).as_py())
+        self._count(piece.batch.slice(0, before))
+        with self._lock:
+            self._holdings.done(partition, epoch, offset, piece.leader_epoch)
+        return Piece(piece.batch.slice(before), piece.next_offset, piece.leader_epoch)
+
+    def _give_up(
+        self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed, attempts: int
+    ) -> Piece:
+        """After the last retry: skips what failed, or halts the partition there and raises `ProcessError`."""
+        if self._spec.on_error == "skip":
+            error = f"{type(failure.cause).__name__}: {failure.cause}"
+            self._events(
+                RecordsSkipped(partition.topic, partition.partition, failure.first, failure.last, error)
+            )
+            rest = int(pc.sum(pc.less_equal(piece.batch["offset"], failure.last)).as_py())
+            return Piece(piece.batch.slice(rest), piece.next_offset, piece.leader_epoch)
+        with self._lock:
+            self._holdings.halt(partition, epoch, failure.first)
+        raise ProcessError(
+            topic=partition.topic,
+            partition=partition.partition,
+            first_offset=failure.first,
+            last_offset=failure.last,
+            attempts=attempts,
+            message=f"{type(failure.cause).__name__}: {failure.cause}",
+        ) from failure.cause
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        self.progress.records += batch.num_rows
+        if batch.num_rows:
+            self.progress.value_bytes += pc.sum(pc.binary_length(batch["value"])).as_py() or 0
+
+    def _log_retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
+        logger.warning(
+            "process failed for %s-%d offsets %d to %d (%s: %s); retry %d of %d",
+            partition.topic,
+            partition.partition,
+            failure.first,
+            failure.last,
+            type(failure.cause).__name__,
+            failure.cause,
+            attempt,
+            self._spec.retries,
+        )
+
+
+def _next(steps: Steps, answer: CallFailed | None) -> Step | None:
+    try:
+        return steps.send(answer)
+    except StopIteration:
+        return None

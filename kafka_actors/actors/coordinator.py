@@ -1,0 +1,394 @@
+"""The coordinator of a job without Ray: the Kafka group on one side, the job's workers on the other.
+
+`ConsumerCoordinator` is the member of the group; `Placement` spreads its partitions over the workers;
+`CommitGate` decides whose commits count. Workers call `poll` and `commit`; the supervisor calls the rest.
+Nothing here waits for a worker: a drain ends when the worker reports, or at its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+import assignors
+from kafka_actors.config import JobConfig
+from kafka_actors.coordinator import ConsumerCoordinator
+from kafka_actors.errors import KafkaActorsError
+from kafka_actors.events import EventSink, PartitionStalled
+from kafka_actors.protocol.types import TopicPartition
+
+from .loops import Loops
+from .machines import lease
+from .machines.commit_gate import CommitGate
+from .machines.placement import Placement, Slot, SlotState
+from .machines.stalls import StallWatch
+from .messages import (
+    CommitEntry,
+    CommitReply,
+    CommitRequest,
+    CoordinatorStatus,
+    Grant,
+    GroupState,
+    Holding,
+    Orders,
+    PartitionStatus,
+    Report,
+    WorkerPlan,
+    WorkerProgress,
+)
+from .worker import failure_of
+
+__all__ = ["JobCoordinator"]
+
+logger = logging.getLogger(__name__)
+
+RECOVERY_S = 3.0
+COMMIT_GRACE_S = 1.0
+KEEPS = frozenset({SlotState.GRANTED})
+LETS_GO = frozenset({SlotState.DRAINING, SlotState.LEAVING})
+
+
+class JobCoordinator:
+    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition.
+
+    A partition that was not there when the job started is read from its beginning whatever the reset policy.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        incarnation: int,
+        make_member: Callable[[JobCoordinator], ConsumerCoordinator],
+        *,
+        ends: Mapping[TopicPartition, int] | None,
+        present_at_start: frozenset[TopicPartition],
+        events: EventSink,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._ends = ends
+        self._present_at_start = present_at_start
+        self._events = events
+        self._clock = clock
+        self.placement = Placement(
+            incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000
+        )
+        self.gate = CommitGate(self.placement.holder)
+        self.member = make_member(self)
+        self._reports: dict[str, Report] = {}
+        self._held: dict[TopicPartition, Holding] = {}
+        self._plan = WorkerPlan(0, {}, [], paused=False, complete=False)
+        self._changed = asyncio.Condition()
+        self._commit_wanted = asyncio.Event()
+        self._commit_waiters: list[asyncio.Future[None]] = []
+        self._loops = Loops(self.failed)
+        self._assigned_once = False
+        self._stalls = StallWatch(config.max_poll_interval_ms / 1000)
+        self._rebalances = 0
+        self._gone_records = self._gone_bytes = 0
+        self._fatal: bytes | None = None
+        self._had: list[TopicPartition] = []  # what a stop has given up, for the last status
+        self._notified = 0
+
+    # ------------------------------------------------------------ life
+
+    async def start(self, plan: WorkerPlan, recovering: bool) -> None:
+        """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions."""
+        await self.set_plan(plan)
+        if recovering:
+            self.placement.recover(plan.capacities, self._clock() + RECOVERY_S)
+        self._loops.go(self._step_loop())
+        self._loops.go(self._commit_loop())
+        self._loops.go(self.member.start())
+
+    def failed(self, error: BaseException) -> None:
+        """The member can't go on: fenced, not authorized, inconsistent protocols…"""
+        logger.error("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
+        self._fatal = self._fatal or failure_of(error)
+        self.placement.lose(list(self.placement.slots))
+
+    async def stop(self, leave: bool) -> None:
+        """Drains every worker within the drain timeout, commits, and leaves the group (or just goes)."""
+        self._had = sorted(self.placement.slots)
+        if self._fatal is None:
+            await self._drain(frozenset(self._had), self._config.drain_timeout_ms / 1000)
+        self._loops.cancel()
+        await self.member.close(autocommit=False, leave=leave)
+
+    # ------------------------------------------------------------ the group's side (RebalanceListener)
+
+    async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self._rebalances += 1
+        committed = await self.member.fetch_committed_offsets(list(partitions)) if partitions else {}
+        self.gate.baseline(committed)
+        self.placement.give(partitions)
+        self._assigned_once = True
+        if self.placement.recovering:
+            for worker, report in self._reports.items():
+                self.placement.adopt(worker, report.holdings, partitions)
+        await self._step()
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
+        timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)
+        await self._drain(partitions, timeout)
+        self._forget(partitions)
+
+    async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        self.gate.forget(partitions)
+        self.placement.lose(partitions)
+        self._forget(partitions)
+        await self._step()
+
+    def _forget(self, partitions: frozenset[TopicPartition]) -> None:
+        for partition in partitions:
+            self._held.pop(partition, None)
+            self._stalls.forget(partition)
+
+    async def _drain(self, partitions: frozenset[TopicPartition], timeout_s: float) -> None:
+        """Takes partitions from the workers: done when all are let go of and what they committed is committed."""
+        deadline = self._clock() + timeout_s
+        self.placement.take_away(partitions, deadline)
+        await self._step()
+        while self.placement.still_leaving(partitions):
+            await self._wait_for_change(0.1)
+        if self.gate.waiting or self.gate.busy:
+            try:
+                await asyncio.wait_for(self._committed(), max(COMMIT_GRACE_S, deadline - self._clock()))
+            except TimeoutError:
+                logger.warning(
+                    "group %s: the last commit of a drain had no answer in time", self._config.group_id
+                )
+
+    # ------------------------------------------------------------ the supervisor's side
+
+    async def set_plan(self, plan: WorkerPlan) -> None:
+        """The workers there should be. Those no longer in the plan are dead: their partitions move at once."""
+        if plan.version < self._plan.version:
+            return
+        was_paused, self._plan = self._plan.paused, plan
+        self.placement.held_back = not plan.complete
+        if was_paused and not plan.paused:
+            self._stalls.restart(self._clock())
+        for worker, capacity in plan.capacities.items():
+            self.placement.set_worker(worker, capacity=capacity, retiring=worker in plan.retiring)
+        for worker in [w for w in self.placement.workers if w not in plan.capacities]:
+            self.placement.remove_worker(worker)
+            if (last := self._reports.pop(worker, None)) is not None:
+                self._gone_records += last.records
+                self._gone_bytes += last.value_bytes
+        await self._step()
+
+    def status(self, partitions: bool = True) -> CoordinatorStatus:
+        """The group, its workers, and (unless told otherwise) each partition."""
+        workers = {
+            w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed) for w, r in self._reports.items()
+        }
+        shown = (self._had or sorted(self.placement.slots)) if partitions else []
+        return CoordinatorStatus(
+            self._group_state(),
+            [self._partition_status(p) for p in shown],
+            workers,
+            self._finished(),
+            self._gone_records + sum(r.records for r in self._reports.values()),
+            self._gone_bytes + sum(r.value_bytes for r in self._reports.values()),
+            self._fatal,
+            [w for w in self.placement.workers if self.placement.retired(w)],
+        )
+
+    def _group_state(self) -> GroupState:
+        member = self.member
+        return GroupState(
+            member.state.name.lower(),
+            member.generation,
+            member.member_id,
+            member.group_instance_id,
+            len(self.placement.slots),
+            self._rebalances,
+        )
+
+    def _partition_status(self, partition: TopicPartition) -> PartitionStatus:
+        slot = self.placement.slots.get(partition)
+        holding = self._held.get(partition)
+        committed = self.gate.start_of(partition)
+        position = holding.position if holding else None
+        end = holding.end if holding else None
+        done = holding.processed if holding and holding.processed is not None else position
+        return PartitionStatus(
+            partition.topic,
+            partition.partition,
+            slot.worker if slot is not None else None,
+            position,
+            committed.offset if committed else None,
+            end,
+            max(0, end - done) if end is not None and done is not None else None,
+            slot.state.value if slot is not None else "released",
+            holding.blocked if holding else "",
+        )
+
+    def _finished(self) -> bool:
+        """A bounded run: every partition of ours is processed and committed to its end.
+
+        While an assignment is still being taken in (its committed offsets are asked for first), there is no
+        telling, though the member has joined and nothing is held yet.
+        """
+        taken_in = self._assigned_once and self.placement.slots.keys() == self.member.assignment
+        if self._ends is None or not self.member.joined or not taken_in:
+            return False
+        committed = self.gate.committed
+        return not self.gate.busy and all(
+            partition in committed and committed[partition].offset >= self._ends.get(partition, 0)
+            for partition in self.placement.slots
+        )
+
+    # ------------------------------------------------------------ the workers' side
+
+    async def poll(self, report: Report) -> Orders:
+        """Takes a worker's report; answers with its orders when they are news to it, or after `wait_s`."""
+        worker = report.worker
+        if worker in self.placement.workers:
+            await self._take_report(report)
+        deadline = self._clock() + report.wait_s
+        while not self._news_for(report) and self._clock() < deadline:
+            await self._wait_for_change(deadline - self._clock())
+        return self._orders(report)
+
+    def _news_for(self, report: Report) -> bool:
+        return not self.placement.recovering and self.placement.version(report.worker) > report.seen
+
+    async def _take_report(self, report: Report) -> None:
+        worker = report.worker
+        newer = self._reports.get(worker)
+        if newer is not None and newer.seen > report.seen:
+            return
+        self._reports[worker] = report
+        for holding in report.holdings:
+            if self._holds(worker, holding):
+                self._held[holding.partition] = holding
+                self._watch_for_stalls(worker, holding)
+        if report.ready:
+            self.placement.worker_ready(worker)
+        if self.placement.recovering:
+            self.placement.adopt(worker, report.holdings, self.member.assignment)
+        self.placement.reported(worker, report.seen, report.holdings)
+        await self._step()
+
+    def _watch_for_stalls(self, worker: str, holding: Holding) -> None:
+        """A partition with records to read that does not move for the maximal poll interval begins anew."""
+        if self._plan.paused:
+            return
+        now, partition = self._clock(), holding.partition
+        stalled = self._stalls.observe(partition, worker, holding.processed, holding.end, now)
+        if stalled is not None:
+            reason = holding.blocked or "no progress"
+            self._events(PartitionStalled(partition.topic, partition.partition, stalled, reason))
+            self.placement.move_on(partition, now)
+
+    def _holds(self, worker: str, holding: Holding) -> bool:
+        return self.placement.holder(worker, holding.partition) == holding.epoch
+
+    def _orders(self, report: Report) -> Orders:
+        worker, lease_s = report.worker, self._lease_s()
+        if self.placement.recovering:
+            # Until all have registered again nothing changes hands: a worker goes on with what it has.
+            return Orders(report.seen, [], [], lease_s, self._plan.paused, hold=True)
+        version = self.placement.version(worker)
+        if worker not in self.placement.workers:
+            # Given up on, and what it held has gone to others: it is to drop all, whatever it has seen.
+            return Orders(max(version, report.seen), [], [], 0.0, self._plan.paused)
+        return Orders(
+            version,
+            [self._grant(s) for s in self.placement.held(worker, KEEPS)],
+            [(s.partition, s.epoch) for s in self.placement.held(worker, LETS_GO) if s.epoch is not None],
+            lease_s,
+            self._plan.paused,
+        )
+
+    def _grant(self, slot: Slot) -> Grant:
+        assert slot.epoch is not None
+        committed = self.gate.start_of(slot.partition)
+        return Grant(
+            slot.partition,
+            slot.epoch,
+            committed.offset if committed else None,
+            committed.leader_epoch if committed else -1,
+            None if self._ends is None else self._ends.get(slot.partition, 0),
+            slot.continues,
+            slot.partition not in self._present_at_start,
+        )
+
+    def _lease_s(self) -> float:
+        session = self._config.session_timeout_ms / 1000
+        return lease.granted(self._clock(), self.member.last_heartbeat_sent_and_acked, session)
+
+    # ------------------------------------------------------------ commits
+
+    async def commit(self, request: CommitRequest) -> CommitReply:
+        """Waits for the broker's acknowledgement of a worker's entries, or says which are refused or failed."""
+        refused = set(self.gate.offer(request.worker, request.entries))
+        entries = [e for e in request.entries if e.partition not in refused]
+        problem = ""
+        if entries:
+            try:
+                await asyncio.wait_for(self._committed(), self._config.request_timeout_ms / 1000)
+            except (TimeoutError, KafkaActorsError) as error:
+                problem = str(error) or "no answer in time"
+        done = [e for e in entries if self._is_committed(e)]
+        failed = [(e.partition, problem or "not committed yet") for e in entries if e not in done]
+        return CommitReply(request.sequence, done, sorted(refused), failed)
+
+    def _is_committed(self, entry: CommitEntry) -> bool:
+        committed = self.gate.committed.get(entry.partition)
+        return committed is not None and (committed.offset >= entry.offset or entry.rewind)
+
+    async def _committed(self) -> None:
+        """Returns once everything offered so far has been answered by the broker."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commit_waiters.append(waiter)
+        self._commit_wanted.set()
+        await waiter
+
+    async def _commit_loop(self) -> None:
+        while True:
+            await self._commit_wanted.wait()
+            self._commit_wanted.clear()
+            waiters, self._commit_waiters = self._commit_waiters, []
+            offsets = self.gate.take()
+            outcome: Mapping[TopicPartition, Exception | None] = {}
+            try:
+                if offsets:
+                    outcome = await self.member.commit_offsets_sync(offsets)
+            except KafkaActorsError as error:
+                logger.warning("group %s: commit failed: %s", self._config.group_id, error)
+                outcome = dict.fromkeys(offsets, error)
+            self.gate.finished(outcome)
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    # ------------------------------------------------------------ stepping
+
+    async def _step_loop(self) -> None:
+        while True:
+            wake = await self._step()
+            now = self._clock()
+            await self._wait_for_change(0.5 if wake is None else max(0.01, min(0.5, wake - now)))
+
+    async def _step(self) -> float | None:
+        wake = self.placement.step(self._clock())
+        if self.placement.changes != self._notified:
+            self._notified = self.placement.changes
+            async with self._changed:
+                self._changed.notify_all()
+        return wake
+
+    async def _wait_for_change(self, timeout_s: float) -> None:
+        async with self._changed:
+            try:
+                await asyncio.wait_for(self._changed.wait(), max(0.0, timeout_s))
+            except TimeoutError:
+                pass
+
+    def __repr__(self) -> str:
+        return f"<JobCoordinator {self._config.group_id} {self.placement!r}>"

@@ -1,0 +1,104 @@
+"""The coordinator actor: the group's member and the job's commits, with its own connections to the cluster."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from kafka_actors.cluster import SubscriptionState
+from kafka_actors.config import JobConfig
+from kafka_actors.coordinator import ConsumerCoordinator
+from kafka_actors.events import log_event
+from kafka_actors.net import KafkaClient
+
+from .coordinator import JobCoordinator
+from .messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
+from .shell import ActorShell, set_up_logging
+
+__all__ = ["CoordinatorActor"]
+
+logger = logging.getLogger(__name__)
+
+
+class CoordinatorActor(ActorShell):
+    """A Ray shell over `JobCoordinator`: decodes, calls, encodes."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        incarnation: int,
+        topics: list[str] | None,
+        pattern: str | None,
+        job_start: bytes,
+        identity: bytes,
+        log_level: int,
+    ) -> None:
+        set_up_logging(log_level)
+        self._config = config
+        self._incarnation = incarnation
+        self._topics = topics
+        self._pattern = pattern
+        self._start = unpack(job_start, JobStart)
+        self._identity = unpack(identity, Identity)
+        self._client: KafkaClient | None = None
+        self._job: JobCoordinator | None = None
+
+    async def begin(self, plan: bytes, recovering: bool) -> None:
+        """Connects and starts to join; returns before the group has answered."""
+        client = KafkaClient(self._config)
+        subscription = SubscriptionState()
+        subscription.subscribe(topics=self._topics, pattern=self._pattern)
+        client.set_topics(self._topics)
+        await client.bootstrap()
+        self._client = client
+
+        def make_member(job: JobCoordinator) -> ConsumerCoordinator:
+            return ConsumerCoordinator(
+                client,
+                subscription,
+                config=self._config,
+                listener=job,
+                group_instance_id=self._identity.group_instance_id,
+                member_id=self._identity.member_id,
+                rebalance_timeout_ms=self._config.rebalance_timeout_ms,
+                max_poll_interval_ms=None,
+                on_fatal=job.failed,
+                events=log_event,
+            )
+
+        ends = dict(self._start.ends) if self._start.ends is not None else None
+        self._job = JobCoordinator(
+            self._config,
+            self._incarnation,
+            make_member,
+            ends=ends,
+            present_at_start=frozenset(self._start.partitions),
+            events=log_event,
+        )
+        await self._job.start(unpack(plan, WorkerPlan), recovering)
+
+    @property
+    def job(self) -> JobCoordinator:
+        if self._job is None:
+            raise RuntimeError("the coordinator actor has not begun")
+        return self._job
+
+    async def poll(self, report: bytes) -> bytes:
+        return pack(await self.job.poll(unpack(report, Report)))
+
+    async def commit(self, request: bytes) -> bytes:
+        return pack(await self.job.commit(unpack(request, CommitRequest)))
+
+    async def set_plan(self, plan: bytes) -> None:
+        await self.job.set_plan(unpack(plan, WorkerPlan))
+
+    async def status(self, partitions: bool) -> bytes:
+        return pack(self.job.status(partitions))
+
+    async def stop(self, leave: bool) -> None:
+        """Drains, commits, leaves. Takes at most the drain timeout and a little."""
+        started = time.monotonic()
+        await self.job.stop(leave)
+        if self._client is not None:
+            await self._client.close()
+        logger.info("group %s: stopped in %.1f s", self._config.group_id, time.monotonic() - started)

@@ -1,0 +1,344 @@
+"""`Job`, what a user defines, and `RunningJob`, what a user holds while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import signal
+import threading
+import uuid
+from collections.abc import Coroutine, Iterable, Mapping
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, Literal, Protocol, TypeVar
+
+import assignors
+from kafka_actors.config import JobConfig, build
+from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError
+
+from .plan import JobPlan
+from .process import checked
+from .status import JobStatus
+
+__all__ = ["Job", "RunningJob"]
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+WORKER_RESOURCES = frozenset(
+    {"num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env"}
+)
+
+
+class Job:
+    """A consumer group member that runs as worker actors on Ray. Checked when made; `start` runs it.
+
+    Arguments:
+        topics: names to consume, or `pattern`: a regular expression that whole topic names match.
+        group_id: the Kafka consumer group.
+        bootstrap_servers: `host:port`, several with commas, or a list.
+        process: a function or async function over a `pyarrow.RecordBatch` of one partition, or a class that is
+            made once per worker, called per batch, and whose `close()`, if any, is called at the end.
+        process_message: the same over one `Message` instead.
+        workers: how many worker actors.
+        until: None runs until stopped; "latest" stops at the end offsets that the topics have at the start (the
+            last stable offsets under `read_committed`).
+        partition_assignment_strategy: assignors offered to the group, in order of preference.
+        worker_assignor: the assignor that spreads the job's partitions over its workers.
+        auto_offset_reset: "earliest", "latest", "none" or "by_duration:PT1H", where the group has no offset.
+        on_error: "fail" ends the job after `retries` retries; "skip" goes on behind the batch with an event.
+        batch_rows: regroup records into batches of so many rows; `batch_linger_ms`: wait so long to fill them.
+        name: keeps the member's identity over restarts, and is what `attach` looks for.
+        detached: go on after the driver has ended.
+        resources_per_worker: Ray's names: num_cpus, num_gpus, memory, resources.
+        config: any other option of `JobConfig`, with underscores or dots.
+
+    Raises `ConfigError`, naming the option, before anything connects.
+    """
+
+    def __init__(
+        self,
+        *,
+        group_id: str,
+        bootstrap_servers: str | Iterable[str],
+        topics: str | Iterable[str] | None = None,
+        pattern: str | None = None,
+        process: Any = None,
+        process_message: Any = None,
+        workers: int = 1,
+        until: Literal["latest"] | None = None,
+        partition_assignment_strategy: Any = "cooperative-sticky",
+        worker_assignor: Any = "sticky",
+        auto_offset_reset: str = "earliest",
+        on_error: str = "fail",
+        retries: int = 3,
+        batch_rows: int | None = None,
+        batch_linger_ms: int = 0,
+        name: str | None = None,
+        detached: bool = False,
+        resources_per_worker: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.config = build(
+            JobConfig,
+            config,
+            group_id=group_id,
+            bootstrap_servers=bootstrap_servers,
+            partition_assignment_strategy=partition_assignment_strategy,
+            worker_assignor=worker_assignor,
+            auto_offset_reset=auto_offset_reset,
+            on_error=on_error,
+            retries=retries,
+            batch_rows=batch_rows,
+            batch_linger_ms=batch_linger_ms,
+        )
+        self.topics = _topics(topics, pattern)
+        self.pattern = pattern
+        self.workers = _workers(workers)
+        self.until = until
+        self.name = name
+        self.detached = detached
+        self.resources = _resources(resources_per_worker or {})
+        self._spec = checked(process, process_message, self.config.retries, self.config.on_error)
+        if until not in (None, "latest"):
+            raise ConfigError("until", f"is {until!r}: accepts None or 'latest'")
+        if detached and not name:
+            raise ConfigError("name", "is needed for a detached job: it is what Job.attach(name) looks for")
+        if self.config.group_id is None:
+            raise ConfigError("group_id", "is required")
+        _check_assignors(self.config)
+
+    def start(self) -> RunningJob:
+        """Starts the job: on the Ray cluster there is, else on a local one. Returns when all workers are ready.
+
+        Raises what keeps it from starting: `NoBrokersAvailable`, `UnknownTopicOrPartitionError`,
+        `StartTimeoutError` (which names the missing resource), `JobNameInUseError`, `ConfigError`, `UsageError`
+        where Ray is not installed, or what the constructor of a `process` class raised.
+        """
+        running: RunningJob = _starting().start_job(self)
+        return running
+
+    @staticmethod
+    def attach(name: str) -> RunningJob:
+        """The detached job of this name in the Ray cluster. Raises `UsageError` if there is none."""
+        running: RunningJob = _starting().attach_job(name)
+        return running
+
+    def plan(self) -> JobPlan:
+        """The definition for a supervisor, with the identity that this start has."""
+        config = self.config
+        identity = config.group_instance_id
+        if identity == "auto":
+            identity = f"{config.group_id}-{self.name or uuid.uuid4()}"
+        return JobPlan(
+            topics=self.topics,
+            pattern=self.pattern,
+            spec=self._spec,
+            config=config,
+            workers=self.workers,
+            bounded=self.until == "latest",
+            group_instance_id=identity,
+            name=self.name,
+            resources=self.resources,
+            log_level=logging.getLogger("kafka_actors").getEffectiveLevel(),
+        )
+
+    def __repr__(self) -> str:
+        what = self.pattern or ",".join(self.topics or ())
+        return f"<Job {self.config.group_id} on {what}, {self.workers} workers>"
+
+
+class Control(Protocol):
+    """A supervisor, wherever it runs. All calls block; `timeout` in seconds."""
+
+    def status(self) -> JobStatus: ...
+    def scale(self, workers: int) -> None: ...
+    def pause(self, paused: bool) -> None: ...
+    def wait(self, timeout: float | None) -> bool: ...
+    def stop(self, timeout: float, leave: bool) -> None: ...
+    def detach(self) -> None: ...
+
+
+class RunningJob:
+    """A job that runs. As a context manager it stops the job at the end of the block."""
+
+    def __init__(self, control: Control, *, stop_at_exit: bool = True) -> None:
+        self._control = control
+        self._stop_at_exit = stop_at_exit
+        self._raised = False
+        self._signals = _StopOnSigterm()
+
+    def status(self) -> JobStatus:
+        """Workers, their partitions, positions, lag and restarts."""
+        return self._control.status()
+
+    def scale(self, workers: int) -> None:
+        """Sets the number of workers. Only the partitions that must move do, drained first; the group never
+        notices. Returns at once; `status()` shows the progress."""
+        self._control.scale(_workers(workers))
+
+    def pause(self) -> None:
+        """No new call of the user's function until `resume()`; the job keeps its partitions."""
+        self._control.pause(True)
+
+    def resume(self) -> None:
+        """Ends a `pause()`."""
+        self._control.pause(False)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until the job has ended.
+
+        SIGTERM, in the main thread, stops the job and ends the wait; a second one ends the process at once.
+        Raises `JobFailed`, whose `__cause__` says why, and `KafkaTimeoutError` after `timeout` seconds.
+        """
+        with self._signals as stopping:
+            try:
+                ended = self._control.wait(timeout) if not stopping.possible else self._wait_or_stop(timeout)
+            except JobFailed:
+                self._raised = True
+                raise
+        if not ended:
+            raise KafkaTimeoutError(f"the job still runs after {timeout:g} s")
+
+    def _wait_or_stop(self, timeout: float | None) -> bool:
+        """In slices, so that a signal's handler gets to run and is heeded."""
+        left = timeout
+        while True:
+            if self._signals.asked:
+                self.stop()
+                return True
+            piece = 0.2 if left is None else min(0.2, left)
+            if self._control.wait(piece):
+                return True
+            if left is not None:
+                left -= piece
+                if left <= 0:
+                    return False
+
+    def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
+        """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling
+        deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice."""
+        self._control.stop(timeout, leave)
+
+    def __enter__(self) -> RunningJob:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._stop_at_exit:
+            self._control.detach()
+            return
+        self.stop()
+        if error is None and not self._raised:
+            self._control.wait(0)
+
+    def __repr__(self) -> str:
+        return f"<RunningJob {self._control!r}>"
+
+
+class _StopOnSigterm:
+    """Installed for the time of a `wait`, after Ray's own handler; only the main thread can."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.possible = False
+        self._before: Any = None
+
+    def __enter__(self) -> _StopOnSigterm:
+        self.possible = threading.current_thread() is threading.main_thread()
+        if self.possible:
+            self._before = signal.signal(signal.SIGTERM, self._heard)
+        return self
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+        self.asked = True
+
+    def __exit__(self, *_: object) -> None:
+        if self.possible:
+            signal.signal(signal.SIGTERM, self._before)
+
+
+class LoopThread:
+    """An event loop on a thread of its own: where the supervisor of a job in the driver runs."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, R], timeout: float | None = None) -> R:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
+
+    def close(self) -> None:
+        if self.loop.is_running():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(5)
+
+
+def _starting() -> ModuleType:
+    """What needs Ray; a job can be defined, and a `Consumer` used, without it."""
+    try:
+        from . import start
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise UsageError(
+            "a job runs on Ray, which is not installed: pip install 'kafka-actors[ray]'"
+        ) from None
+    return start
+
+
+def _topics(topics: str | Iterable[str] | None, pattern: str | None) -> list[str] | None:
+    if (topics is None) == (pattern is None):
+        raise ConfigError("topics", "give exactly one of topics= and pattern=")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as error:
+            raise ConfigError("pattern", f"is {pattern!r}, not a regular expression: {error}") from None
+        return None
+    if not isinstance(topics, Iterable):
+        raise ConfigError("topics", f"is {topics!r}: accepts a name, or a list of names")
+    names = topics.split(",") if isinstance(topics, str) else list(topics)
+    names = [n.strip() if isinstance(n, str) else n for n in names]
+    for name in names:
+        if (
+            not isinstance(name, str)
+            or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name)
+            or name in (".", "..")
+        ):
+            raise ConfigError("topics", f"has {name!r}, which is not a topic name")
+    if not names:
+        raise ConfigError("topics", "is empty")
+    return sorted(set(names))
+
+
+def _workers(workers: Any) -> int:
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ConfigError("workers", f"is {workers!r}: must be a whole number of at least 1")
+    return workers
+
+
+def _resources(resources: Mapping[str, Any]) -> dict[str, Any]:
+    for name in resources:
+        if name not in WORKER_RESOURCES:
+            known = ", ".join(sorted(WORKER_RESOURCES))
+            raise ConfigError("resources_per_worker", f"has {name!r}: accepts {known}")
+    return dict(resources)
+
+
+def _check_assignors(config: JobConfig) -> None:
+    for option, names in (
+        ("partition_assignment_strategy", config.partition_assignment_strategy),
+        ("worker_assignor", [config.worker_assignor]),
+    ):
+        for name in names:
+            try:
+                assignors.get(name)
+            except ValueError as error:
+                raise ConfigError(option, str(error)) from None

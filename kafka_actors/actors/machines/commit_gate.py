@@ -1,0 +1,88 @@
+"""All commits of a job pass here: the broker can't tell worker A from worker B, so this gate does.
+
+An entry is let through only under the epoch that its worker holds now, and never lowers an offset (a declared
+reset excepted). Each partition keeps three values: what was offered (the next commit), what is in flight, and
+what the broker acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kafka_actors.actors.messages import CommitEntry
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+__all__ = ["CommitGate"]
+
+
+class CommitGate:
+    """Filters and gathers commits.
+
+    `holder(worker, partition)` says under which epoch a worker holds a partition now, None if it does not.
+    """
+
+    def __init__(self, holder: Callable[[str, TopicPartition], tuple[int, int] | None]) -> None:
+        self._holder = holder
+        self._offered: dict[TopicPartition, CommitEntry] = {}
+        self._in_flight: dict[TopicPartition, CommitEntry] = {}
+        self.busy = False
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def baseline(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """What the group had committed when the partitions were assigned."""
+        for partition, offset in committed.items():
+            if offset is None:
+                self.committed.pop(partition, None)
+            else:
+                self.committed[partition] = offset
+
+    def offer(self, worker: str, entries: Iterable[CommitEntry]) -> list[TopicPartition]:
+        """Takes a worker's entries; returns the partitions refused because they are not its own any more."""
+        refused = []
+        for entry in entries:
+            if self._holder(worker, entry.partition) != entry.epoch:
+                refused.append(entry.partition)
+            elif entry.rewind or entry.offset >= self._latest(entry.partition):
+                self._offered[entry.partition] = entry
+        return refused
+
+    def _latest(self, partition: TopicPartition) -> int:
+        for entries in (self._offered, self._in_flight):
+            if partition in entries:
+                return entries[partition].offset
+        return self.committed[partition].offset if partition in self.committed else -1
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._offered)
+
+    def take(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Everything offered, as one OffsetCommit; one is in flight at a time, so it is empty while busy."""
+        if self.busy:
+            return {}
+        self._in_flight, self._offered = self._offered, {}
+        self.busy = bool(self._in_flight)
+        return {p: OffsetAndMetadata(e.offset, "", e.leader_epoch) for p, e in self._in_flight.items()}
+
+    def finished(self, outcome: Mapping[TopicPartition, Exception | None]) -> None:
+        """The broker's answer per partition. What failed is offered again unless something newer is there."""
+        for partition, entry in self._in_flight.items():
+            if outcome.get(partition, KeyError()) is None:
+                self.committed[partition] = OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
+            else:
+                self._offered.setdefault(partition, entry)
+        self._in_flight, self.busy = {}, False
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """The member lost these: nothing about them is committed any more."""
+        for partition in partitions:
+            self._offered.pop(partition, None)
+            self._in_flight.pop(partition, None)
+            self.committed.pop(partition, None)
+
+    def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Where a new owner begins: what the broker acknowledged, or None."""
+        return self.committed.get(partition)
+
+    def __repr__(self) -> str:
+        return f"<CommitGate offered={len(self._offered)} in_flight={len(self._in_flight)} committed={len(self.committed)}>"

@@ -1,0 +1,217 @@
+"""What a worker holds: its partitions, each under an epoch, and how far its function got in each.
+
+    ACTIVE    fetched and processed
+    DRAINING  nothing new is begun; what is in hand is finished and committed, then the partition is let go
+    HALTED    its function failed here for good: nothing more is begun, the failing offset is committed
+
+A call of the user's function is opened with `begin` and closed with `done`; between the two the partition is
+in hand. Only `done` moves the offset that is committed, so nothing is committed before the function returned
+for it and for all before it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+import msgspec
+
+from kafka_actors.actors.messages import CommitEntry, CommitReply, Epoch, Grant, Holding, Orders, Version
+from kafka_actors.protocol.types import TopicPartition
+
+__all__ = ["Changes", "Held", "HeldState", "Holdings"]
+
+
+class HeldState(enum.Enum):
+    ACTIVE = "active"
+    DRAINING = "draining"
+    HALTED = "halted"
+
+
+class Held(msgspec.Struct):
+    """One partition. `processed` and `committed` are next offsets; None while not known.
+
+    `begun_under` is the epoch under which fetching began here; `epoch` is the one to report and commit with,
+    which a new coordinator incarnation renews while fetching and processing go on.
+    """
+
+    partition: TopicPartition
+    epoch: Epoch
+    begun_under: Epoch
+    end_offset: int | None = None
+    state: HeldState = HeldState.ACTIVE
+    in_hand: bool = False
+    processed: int | None = None
+    leader_epoch: int = -1
+    committed: int | None = None
+    rewind: bool = False
+
+    @property
+    def uncommitted(self) -> bool:
+        return self.processed is not None and self.processed != self.committed
+
+    @property
+    def finished(self) -> bool:
+        """A bounded partition whose records are all processed and committed."""
+        at_end = (
+            self.end_offset is not None and self.processed is not None and self.processed >= self.end_offset
+        )
+        return at_end and not self.uncommitted
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What orders change: partitions to begin with, to drain, to drop."""
+
+    begin: list[Grant] = []
+    drain: list[TopicPartition] = []
+    drop: list[TopicPartition] = []
+
+
+class Holdings:
+    """A worker's partitions. Orders come in; calls, commits and reports go out."""
+
+    def __init__(self) -> None:
+        self.held: dict[TopicPartition, Held] = {}
+        self.seen: Version = (0, 0)
+
+    def apply(self, orders: Orders) -> Changes:
+        """Makes the holdings what the orders say. Orders older than the newest seen change nothing."""
+        if orders.hold or orders.version < self.seen:
+            return Changes()
+        self.seen = orders.version
+        begin = []
+        for grant in orders.grants:
+            held = self.held.get(grant.partition)
+            if held is not None and held.epoch == grant.epoch:
+                continue
+            if held is not None and held.epoch == grant.continues and held.state is not HeldState.DRAINING:
+                held.epoch = grant.epoch
+            else:
+                self.held[grant.partition] = Held(
+                    grant.partition, grant.epoch, grant.epoch, grant.end_offset, committed=grant.offset
+                )
+                begin.append(grant)
+        return Changes(begin, self._drain(orders), self._drop(orders))
+
+    def _drain(self, orders: Orders) -> list[TopicPartition]:
+        drained = []
+        for partition, epoch in orders.draining:
+            held = self.held.get(partition)
+            if held is not None and held.epoch == epoch and held.state is not HeldState.DRAINING:
+                held.state = HeldState.DRAINING
+                drained.append(partition)
+        return drained
+
+    def _drop(self, orders: Orders) -> list[TopicPartition]:
+        listed = {g.partition for g in orders.grants} | {partition for partition, _ in orders.draining}
+        dropped = [p for p in self.held if p not in listed]
+        for partition in dropped:
+            del self.held[partition]
+        return dropped
+
+    def drop_all(self) -> list[TopicPartition]:
+        """Gives everything up at once, without a commit."""
+        dropped, self.held = list(self.held), {}
+        return dropped
+
+    # ------------------------------------------------------------ the user's function
+
+    def _under(self, partition: TopicPartition, epoch: Epoch) -> Held | None:
+        held = self.held.get(partition)
+        return held if held is not None and held.begun_under == epoch else None
+
+    def active(self, partition: TopicPartition, epoch: Epoch) -> bool:
+        """Whether records of this partition, fetched under this epoch, may be worked on."""
+        held = self._under(partition, epoch)
+        return held is not None and held.state is HeldState.ACTIVE
+
+    def begin(self, partition: TopicPartition, epoch: Epoch) -> bool:
+        """Opens a call, unless the partition is not to be worked on (any more)."""
+        if not self.active(partition, epoch):
+            return False
+        self.held[partition].in_hand = True
+        return True
+
+    def done(self, partition: TopicPartition, epoch: Epoch, next_offset: int, leader_epoch: int = -1) -> None:
+        """The function returned for everything below `next_offset`, or there was nothing to call it for."""
+        held = self._under(partition, epoch)
+        if held is not None:
+            held.in_hand = False
+            held.processed, held.leader_epoch = next_offset, leader_epoch
+
+    def given_up(self, partition: TopicPartition, epoch: Epoch) -> None:
+        """A call ended without success; nothing moves."""
+        held = self._under(partition, epoch)
+        if held is not None:
+            held.in_hand = False
+
+    def halt(self, partition: TopicPartition, epoch: Epoch, offset: int) -> None:
+        """The function failed for good at `offset`: that offset is what is committed."""
+        held = self._under(partition, epoch)
+        if held is not None:
+            held.in_hand = False
+            held.processed = offset
+            held.state = HeldState.HALTED if held.state is HeldState.ACTIVE else held.state
+
+    def positioned(self, partition: TopicPartition, offset: int, *, rewind: bool = False) -> None:
+        """Where reading starts became known, or was reset (`rewind`): committed too, so that the group has it."""
+        held = self.held.get(partition)
+        if held is not None and (held.processed is None or rewind):
+            held.processed, held.rewind = offset, rewind
+
+    # ------------------------------------------------------------ commits and reports
+
+    def commits(self) -> list[CommitEntry]:
+        return [
+            CommitEntry(h.partition, h.epoch, h.processed, h.leader_epoch, h.rewind)
+            for h in self.held.values()
+            if h.processed is not None and h.uncommitted
+        ]
+
+    @property
+    def draining(self) -> bool:
+        return any(h.state is HeldState.DRAINING for h in self.held.values())
+
+    @property
+    def drain_waits_for_commit(self) -> bool:
+        return any(
+            h.state is HeldState.DRAINING and not h.in_hand and h.uncommitted for h in self.held.values()
+        )
+
+    def committed(self, reply: CommitReply) -> None:
+        for entry in reply.committed:
+            held = self.held.get(entry.partition)
+            if held is not None and held.epoch == entry.epoch:
+                held.committed = entry.offset
+                held.rewind = held.rewind and held.processed != entry.offset
+
+    def release_drained(self) -> list[TopicPartition]:
+        """Lets go of what is drained: nothing in hand, nothing uncommitted."""
+        done = [
+            h.partition
+            for h in self.held.values()
+            if h.state is HeldState.DRAINING and not h.in_hand and not h.uncommitted
+        ]
+        for partition in done:
+            del self.held[partition]
+        return done
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is in hand and nothing waits to be committed."""
+        return not any(h.in_hand or h.uncommitted for h in self.held.values())
+
+    def in_hand(self) -> Iterable[TopicPartition]:
+        return [h.partition for h in self.held.values() if h.in_hand]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Holdings {len(self.held)} partitions, seen {self.seen}, in hand {len(list(self.in_hand()))}>"
+        )
+
+
+def holding_of(held: Held, *, position: int | None, end: int | None, blocked: str) -> Holding:
+    """The line of a report for one partition."""
+    return Holding(
+        held.partition, held.epoch, held.processed, held.leader_epoch, position, end, held.finished, blocked
+    )

@@ -1,0 +1,286 @@
+"""The second level of assignment: the member's partitions spread over the job's workers.
+
+Each partition that the group gave to the job is in one of four states:
+
+    FREE      nobody has it; it is granted as soon as a ready worker is to have it
+    GRANTED   a worker has it under an epoch
+    DRAINING  its worker finishes what is in hand, commits and lets go, or the deadline passes
+    LEAVING   as DRAINING, but the group takes it away: it is forgotten afterwards, not granted again
+
+What a worker should hold is derived from that as a whole (`orders`), so a lost or repeated message changes
+nothing. An epoch is (incarnation of the coordinator actor, n) and is never used twice.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from assignors import Assignor, Member
+from kafka_actors.actors.messages import Epoch, Holding, Version
+from kafka_actors.protocol.types import TopicPartition
+
+__all__ = ["Placement", "Slot", "SlotState"]
+
+
+class SlotState(enum.Enum):
+    FREE = "free"
+    GRANTED = "granted"
+    DRAINING = "draining"
+    LEAVING = "leaving"
+
+
+LEGAL: dict[SlotState, frozenset[SlotState]] = {
+    SlotState.FREE: frozenset({SlotState.GRANTED}),
+    SlotState.GRANTED: frozenset({SlotState.DRAINING, SlotState.LEAVING, SlotState.FREE}),
+    SlotState.DRAINING: frozenset({SlotState.FREE, SlotState.LEAVING}),
+    SlotState.LEAVING: frozenset(),
+}
+
+
+class Slot(msgspec.Struct):
+    """One partition. `since` is when its state began; `deadline` when a drain is cut short."""
+
+    partition: TopicPartition
+    state: SlotState = SlotState.FREE
+    worker: str | None = None
+    epoch: Epoch | None = None
+    continues: Epoch | None = None
+    drained_at: Version = (0, 0)
+    deadline: float = float("inf")
+
+    def become(self, state: SlotState) -> None:
+        if state not in LEGAL[self.state]:
+            raise RuntimeError(f"{self.partition}: {self.state.value} can't become {state.value}")
+        self.state = state
+
+
+class Worker(msgspec.Struct):
+    """A worker as the placement knows it: it takes part once `ready`, and gives everything up when `retiring`."""
+
+    capacity: float = 1.0
+    ready: bool = False
+    retiring: bool = False
+    version: int = 1
+
+
+class Placement:
+    """Which worker holds which partition. Pure: `now` in seconds comes in, orders go out."""
+
+    def __init__(self, incarnation: int, assignor: Assignor, drain_timeout_s: float) -> None:
+        self.incarnation = incarnation
+        self.assignor = assignor
+        self.drain_timeout_s = drain_timeout_s
+        self.slots: dict[TopicPartition, Slot] = {}
+        self.workers: dict[str, Worker] = {}
+        self.held_back = False  # nothing is granted yet: more workers are about to come
+        self.moves = 0
+        self.changes = 0
+        self._epochs = 0
+        self._recovering_until: float | None = None
+        self._expected: set[str] = set()
+        self._given = False
+        self._unplaced = False  # something changed since the worker assignor ran
+
+    # ------------------------------------------------------------ recovery of a new incarnation
+
+    def recover(self, expected: Iterable[str], deadline: float) -> None:
+        """A new incarnation: nothing is granted until the group has given partitions, and all `expected`
+        workers have reported or the deadline has passed."""
+        self._expected = set(expected)
+        self._recovering_until = deadline if self._expected else None
+
+    @property
+    def recovering(self) -> bool:
+        return self._recovering_until is not None
+
+    def adopt(self, worker: str, holdings: Iterable[Holding], partitions: Iterable[TopicPartition]) -> None:
+        """What a worker held under the old incarnation stays with it, under a new epoch, if the group gives it."""
+        given = set(partitions)
+        self._unplaced = True
+        for holding in holdings:
+            slot = self.slots.get(holding.partition)
+            if slot is None and holding.partition in given:
+                slot = self.slots[holding.partition] = Slot(holding.partition)
+            if slot is not None and slot.state is SlotState.FREE and worker in self.workers:
+                self._grant(slot, worker, continues=holding.epoch)
+        self._expected.discard(worker)
+
+    # ------------------------------------------------------------ the group's share
+
+    def give(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group assigned these to the job, in addition to what it has."""
+        self._given = self._unplaced = True
+        for partition in partitions:
+            self.slots.setdefault(partition, Slot(partition))
+
+    def take_away(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
+        """The group revokes these: they are drained by the deadline and then forgotten."""
+        self._unplaced = True
+        for partition in partitions:
+            slot = self.slots.get(partition)
+            if slot is None:
+                continue
+            if slot.state is SlotState.FREE:
+                del self.slots[partition]
+            elif slot.state is not SlotState.LEAVING:
+                self._drain(slot, SlotState.LEAVING, deadline)
+
+    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group gave these to somebody else already: dropped at once, without a drain."""
+        self._unplaced = True
+        for partition in partitions:
+            slot = self.slots.pop(partition, None)
+            if slot is not None and slot.worker is not None:
+                self._touch(slot.worker)
+
+    def move_on(self, partition: TopicPartition, now: float) -> None:
+        """Nothing happens on this partition: it is drained and granted anew, under another epoch."""
+        slot = self.slots.get(partition)
+        if slot is not None and slot.state is SlotState.GRANTED:
+            self._drain(slot, SlotState.DRAINING, now + self.drain_timeout_s)
+
+    def still_leaving(self, partitions: Iterable[TopicPartition]) -> bool:
+        return any(p in self.slots and self.slots[p].state is SlotState.LEAVING for p in partitions)
+
+    # ------------------------------------------------------------ workers
+
+    def set_worker(self, worker: str, *, capacity: float = 1.0, retiring: bool = False) -> None:
+        known = self.workers.setdefault(worker, Worker())
+        if (known.capacity, known.retiring) != (capacity, retiring):
+            known.capacity, known.retiring = capacity, retiring
+            self._unplaced = True
+
+    def worker_ready(self, worker: str) -> None:
+        if worker in self.workers and not self.workers[worker].ready:
+            self.workers[worker].ready = True
+            self._unplaced = True
+
+    def remove_worker(self, worker: str) -> None:
+        """The worker is dead or gone: what it held is free at once."""
+        self.workers.pop(worker, None)
+        self._unplaced = True
+        self._expected.discard(worker)
+        for slot in [s for s in self.slots.values() if s.worker == worker]:
+            self._free(slot)
+
+    def retired(self, worker: str) -> bool:
+        """Whether a retiring worker holds nothing any more."""
+        known = self.workers.get(worker)
+        return (
+            known is not None and known.retiring and not any(s.worker == worker for s in self.slots.values())
+        )
+
+    # ------------------------------------------------------------ steps
+
+    def reported(self, worker: str, seen: Version, holdings: Iterable[Holding]) -> None:
+        """A worker's report: what it was told to drain and holds no more is released."""
+        held = {h.partition: h.epoch for h in holdings}
+        for slot in [s for s in self.slots.values() if s.worker == worker]:
+            if slot.state in (SlotState.DRAINING, SlotState.LEAVING):
+                if seen >= slot.drained_at and held.get(slot.partition) != slot.epoch:
+                    self._free(slot)
+            elif held.get(slot.partition) == slot.epoch:
+                slot.continues = None
+
+    def step(self, now: float) -> float | None:
+        """Ends overdue drains, then moves and grants what the worker assignor wants. Returns the next deadline."""
+        if self._recovering_until is not None:
+            if not self._given or (self._expected and now < self._recovering_until):
+                return self._recovering_until
+            self._recovering_until = None
+        for slot in list(self.slots.values()):
+            if slot.state in (SlotState.DRAINING, SlotState.LEAVING) and now >= slot.deadline:
+                self._free(slot)
+        if self._unplaced and not self.held_back:
+            self._unplaced = False
+            self._place(now)
+        deadlines = [s.deadline for s in self.slots.values() if s.deadline != float("inf")]
+        return min(deadlines, default=None)
+
+    def _place(self, now: float) -> None:
+        live = {w: k for w, k in self.workers.items() if k.ready and not k.retiring}
+        wanted = self._wanted(live)
+        for slot in self.slots.values():
+            target = wanted.get(slot.partition)
+            if slot.state is SlotState.FREE and target is not None:
+                self._grant(slot, target)
+            elif slot.state is SlotState.GRANTED and target != slot.worker and self._must_move(slot, target):
+                self._drain(slot, SlotState.DRAINING, now + self.drain_timeout_s)
+                self.moves += 1
+
+    def _must_move(self, slot: Slot, target: str | None) -> bool:
+        # With nobody to take it over, a partition stays, unless its own worker is to retire.
+        holder = self.workers.get(slot.worker or "")
+        return target is not None or (holder is not None and holder.retiring)
+
+    def _wanted(self, live: Mapping[str, Worker]) -> dict[TopicPartition, str]:
+        """What the worker assignor makes of the partitions that stay with the job."""
+        staying = [s for s in self.slots.values() if s.state is not SlotState.LEAVING]
+        if not live or not staying:
+            return {}
+        topics: dict[str, list[int]] = {}
+        owned: dict[str, list[tuple[str, int]]] = {w: [] for w in live}
+        for slot in staying:
+            topics.setdefault(slot.partition.topic, []).append(slot.partition.partition)
+            if slot.worker in owned and slot.state is SlotState.GRANTED:
+                owned[slot.worker].append(slot.partition)
+        members = {
+            worker: Member(topics=frozenset(topics), owned=tuple(owned[worker]), capacity=known.capacity)
+            for worker, known in live.items()
+        }
+        assigned = self.assignor.assign(topics, members)
+        return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
+
+    def _grant(self, slot: Slot, worker: str, continues: Epoch | None = None) -> None:
+        slot.become(SlotState.GRANTED)
+        self._epochs += 1
+        slot.worker, slot.epoch, slot.continues = worker, (self.incarnation, self._epochs), continues
+        self._touch(worker)
+
+    def _drain(self, slot: Slot, state: SlotState, deadline: float) -> None:
+        slot.become(state)
+        assert slot.worker is not None
+        self._touch(slot.worker)
+        slot.drained_at = self.version(slot.worker)
+        slot.deadline = min(slot.deadline, deadline)
+
+    def _free(self, slot: Slot) -> None:
+        """Ends a worker's hold: from here on its commits are refused."""
+        self._unplaced = True
+        if slot.worker is not None:
+            self._touch(slot.worker)
+        if slot.state is SlotState.LEAVING:
+            del self.slots[slot.partition]
+            return
+        slot.become(SlotState.FREE)
+        slot.worker = slot.epoch = slot.continues = None
+        slot.deadline = float("inf")
+
+    def _touch(self, worker: str) -> None:
+        self.changes += 1
+        if worker in self.workers:
+            self.workers[worker].version += 1
+
+    # ------------------------------------------------------------ what it says
+
+    def holder(self, worker: str, partition: TopicPartition) -> Epoch | None:
+        """The epoch under which the worker holds the partition, draining included; None if it does not."""
+        slot = self.slots.get(partition)
+        return slot.epoch if slot is not None and slot.worker == worker else None
+
+    def version(self, worker: str) -> Version:
+        """Rises with each change of what the worker may hold."""
+        known = self.workers.get(worker)
+        return self.incarnation, known.version if known else 0
+
+    def held(self, worker: str, states: frozenset[SlotState]) -> list[Slot]:
+        return [s for s in self.slots.values() if s.worker == worker and s.state in states]
+
+    def __repr__(self) -> str:
+        counts = {state.value: 0 for state in SlotState}
+        for slot in self.slots.values():
+            counts[slot.state.value] += 1
+        return f"<Placement {counts} workers={sorted(self.workers)} moves={self.moves}>"

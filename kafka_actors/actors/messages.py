@@ -1,0 +1,284 @@
+"""What the actors say to each other: frozen, tagged Structs, sent as MessagePack and validated on receipt.
+
+Every message is safe to receive twice and out of order. An assignment epoch is (incarnation of the
+coordinator actor, n), compared for equality only. Workers call, the coordinator answers: nothing waits for a
+worker, so a frozen one delays nobody. Record bytes travel as the return value of a worker's own pull and
+never inside these messages; the messages of that pull stand in `kafka_actors.fetch.messages`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from kafka_actors.protocol.types import TopicPartition
+
+Epoch = tuple[int, int]
+Version = tuple[int, int]
+
+__all__ = [
+    "ActorInfo",
+    "CommitEntry",
+    "CommitReply",
+    "CommitRequest",
+    "ConnectionReport",
+    "ConnectionWanted",
+    "CoordinatorStatus",
+    "Epoch",
+    "Grant",
+    "GroupState",
+    "Holding",
+    "Identity",
+    "JobFailure",
+    "JobStart",
+    "Orders",
+    "PartitionStatus",
+    "Report",
+    "Topology",
+    "Version",
+    "WorkerPlan",
+    "WorkerPong",
+    "WorkerProgress",
+    "pack",
+    "unpack",
+]
+
+M = TypeVar("M")
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def pack(message: Struct) -> bytes:
+    """MessagePack bytes of one message."""
+    return _encoder.encode(message)
+
+
+def unpack(data: bytes, kind: type[M]) -> M:
+    """The message of the given kind. Raises `msgspec.ValidationError` if the bytes are anything else."""
+    return msgspec.msgpack.decode(data, type=kind)
+
+
+class Grant(Struct, frozen=True, tag=True):
+    """One partition given to a worker under an epoch.
+
+    `offset`: the group's committed offset to start from; None: there is none, the reset policy decides.
+    `continues`: the epoch under which this very worker holds the partition already; it goes on from its own
+    position. `end_offset`: stop there (bounded runs). `from_start`: the partition appeared in a topic that
+    is consumed already, so it is read from its beginning whatever the policy says.
+    """
+
+    partition: TopicPartition
+    epoch: Epoch
+    offset: int | None = None
+    leader_epoch: int = -1
+    end_offset: int | None = None
+    continues: Epoch | None = None
+    from_start: bool = False
+
+
+class Holding(Struct, frozen=True, tag=True):
+    """A partition as its worker has it. `processed`: the next offset after what its function returned for."""
+
+    partition: TopicPartition
+    epoch: Epoch
+    processed: int | None = None
+    leader_epoch: int = -1
+    position: int | None = None
+    end: int | None = None
+    finished: bool = False
+    blocked: str = ""
+
+
+class Report(Struct, frozen=True, tag=True):
+    """A worker to the coordinator: everything it holds. It answers with `Orders`, at once or by `wait_s`."""
+
+    worker: str
+    seen: Version
+    ready: bool
+    holdings: list[Holding]
+    records: int = 0
+    value_bytes: int = 0
+    failed: bytes | None = None
+    wait_s: float = 0.5
+
+
+class Orders(Struct, frozen=True, tag=True):
+    """The coordinator to a worker: everything it may hold. A partition in neither list is dropped at once.
+
+    `draining`: finish the batch in hand, commit, then report without it. `lease_s`: how long, from the moment
+    the worker *asked*, it may call the user's function and commit. `version`, (incarnation, n), rises with each
+    change: orders of an older coordinator never replace those of a newer one. `hold`: a new coordinator does not
+    know yet who has what, so the worker goes on with what it has, whatever that is by now.
+    """
+
+    version: Version
+    grants: list[Grant]
+    draining: list[tuple[TopicPartition, Epoch]]
+    lease_s: float
+    paused: bool = False
+    hold: bool = False
+
+
+class CommitEntry(Struct, frozen=True, tag=True):
+    """The next offset to read of one partition. `rewind`: a declared reset, which alone may lower an offset."""
+
+    partition: TopicPartition
+    epoch: Epoch
+    offset: int
+    leader_epoch: int = -1
+    rewind: bool = False
+
+
+class CommitRequest(Struct, frozen=True, tag=True):
+    """A worker's finished work. `at_once`: a drain waits for it."""
+
+    worker: str
+    sequence: int
+    entries: list[CommitEntry]
+    at_once: bool = False
+
+
+class CommitReply(Struct, frozen=True, tag=True):
+    """`committed`: what the broker acknowledged. `refused`: entries whose epoch is no longer this worker's."""
+
+    sequence: int
+    committed: list[CommitEntry]
+    refused: list[TopicPartition]
+    failed: list[tuple[TopicPartition, str]]
+
+
+class WorkerPlan(Struct, frozen=True, tag=True):
+    """The supervisor to the coordinator: the workers there should be, and which of them are to be retired.
+
+    `complete`: all workers that the job starts with are ready. Until then nothing is granted, so that the first
+    to come up isn't given what is taken from it again a moment later.
+    """
+
+    version: int
+    capacities: dict[str, float]
+    retiring: list[str]
+    paused: bool
+    complete: bool
+
+
+class GroupState(Struct, frozen=True, tag=True):
+    """The member as the coordinator actor sees it."""
+
+    state: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+    partitions: int
+    rebalances: int
+
+
+class PartitionStatus(Struct, frozen=True, tag=True):
+    """One partition of the job: who has it, and how far it is."""
+
+    topic: str
+    partition: int
+    worker: str | None
+    position: int | None
+    committed: int | None
+    end: int | None
+    lag: int | None
+    state: str
+    reason: str = ""
+
+
+class CoordinatorStatus(Struct, frozen=True, tag=True):
+    """Everything that `RunningJob.status()` shows of the group and its partitions.
+
+    `finished`: a bounded run has processed and committed all of its partitions to their ends. `records` and
+    `value_bytes` count the work of workers that are gone, too.
+    """
+
+    group: GroupState
+    partitions: list[PartitionStatus]
+    workers: dict[str, WorkerProgress]
+    finished: bool
+    records: int
+    value_bytes: int
+    fatal: bytes | None = None
+    retired: list[str] = []
+
+
+class WorkerProgress(Struct, frozen=True, tag=True):
+    """What a worker has processed since its start."""
+
+    ready: bool
+    records: int
+    value_bytes: int
+    failed: bytes | None = None
+
+
+class ConnectionWanted(Struct, frozen=True, tag=True):
+    """A connection actor that should exist: to this broker, on this node of the Ray cluster."""
+
+    node: str
+    broker: int
+    host: str
+    port: int
+
+
+class ConnectionReport(Struct, frozen=True, tag=True):
+    """A connection actor that lives, as the supervisor started it."""
+
+    node: str
+    broker: int
+    host: str
+    port: int
+    incarnation: int
+
+
+class Topology(Struct, frozen=True, tag=True):
+    """What the metadata actor answers to the supervisor's watch."""
+
+    version: int
+    wanted: list[ConnectionWanted]
+
+
+class JobStart(Struct, frozen=True, tag=True):
+    """How the topics were when the job started; kept by the supervisor over all incarnations.
+
+    `partitions`: those that existed; any that appears later is read from its beginning. `ends`: where a
+    bounded run ends in each of them.
+    """
+
+    partitions: list[TopicPartition]
+    ends: list[tuple[TopicPartition, int]] | None = None
+
+
+class Identity(Struct, frozen=True, tag=True):
+    """Who the job is in its group; the same for every incarnation of its coordinator.
+
+    `member_id`: what the group calls a dynamic member. A new incarnation goes on as that one; as a newcomer it
+    would wait for its predecessor's session to end.
+    """
+
+    group_instance_id: str | None
+    member_id: str = ""
+
+
+class ActorInfo(Struct, frozen=True, tag=True):
+    """Where an actor runs."""
+
+    pid: int
+    node: str
+
+
+class WorkerPong(Struct, frozen=True, tag=True):
+    """A worker's answer to a ping. `busy_s`: seconds since the current call of the user's function began."""
+
+    wiring: int
+    busy_s: float | None
+    ready: bool
+
+
+class JobFailure(Struct, frozen=True, tag=True):
+    """An exception on its way to the driver: pickled, with its text for where unpickling fails."""
+
+    text: str
+    pickled: bytes

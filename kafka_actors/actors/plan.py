@@ -1,0 +1,43 @@
+"""What a job is: everything that its supervisor, in the driver or in a job actor, needs to run it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from kafka_actors.config import JobConfig
+
+from .machines.supervision import Timings
+from .process import ProcessSpec
+
+__all__ = ["JobPlan"]
+
+
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked job definition. `bounded`: stop at the end offsets that the topics have at the start."""
+
+    topics: list[str] | None
+    pattern: str | None
+    spec: ProcessSpec
+    config: JobConfig
+    workers: int
+    bounded: bool
+    group_instance_id: str | None
+    name: str | None
+    resources: dict[str, Any]
+    log_level: int = logging.WARNING
+
+    @property
+    def timings(self) -> Timings:
+        config = self.config
+        return Timings(
+            ping_interval=config.ping_interval_ms / 1000,
+            ping_timeout=config.ping_timeout_ms / 1000,
+            start_timeout=config.start_timeout_s,
+            max_poll_interval=config.max_poll_interval_ms / 1000,
+        )
+
+    def capacity_of(self, worker: int) -> float:
+        return float(self.config.worker_capacity.get(worker, 1.0))

@@ -1,0 +1,158 @@
+"""The user's code: what it may be, how it is made, called and closed.
+
+A function over a `pyarrow.RecordBatch`, an async function, or a class made once per worker whose instances
+are called per batch and closed at the end; or, with `process_message=`, the same over one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from kafka_actors.consumer.message import messages_of
+from kafka_actors.errors import ConfigError
+
+__all__ = ["CallFailed", "ProcessSpec", "Processor"]
+
+
+class ProcessSpec(msgspec.Struct, frozen=True):
+    """The user's callable as given to `Job`, with the policy for its errors."""
+
+    target: Any
+    unit: Literal["batch", "message"]
+    retries: int
+    on_error: Literal["fail", "skip"]
+
+    @property
+    def is_class(self) -> bool:
+        return inspect.isclass(self.target)
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.target) or inspect.iscoroutinefunction(_call_of(self.target))
+
+
+def _call_of(target: Any) -> Any:
+    """The `__call__` that its class defines, None where it has none; a class's own constructor doesn't count."""
+    bases = target.__mro__ if inspect.isclass(target) else type(target).__mro__
+    return next((base.__dict__["__call__"] for base in bases if "__call__" in base.__dict__), None)
+
+
+def checked(
+    process: Any, process_message: Any, retries: int, on_error: Literal["fail", "skip"]
+) -> ProcessSpec:
+    """Exactly one of the two, callable, taking one argument. Raises `ConfigError`."""
+    if (process is None) == (process_message is None):
+        raise ConfigError(
+            "process", "give exactly one of process= (over a batch) and process_message= (over one message)"
+        )
+    option = "process" if process is not None else "process_message"
+    target = process if process is not None else process_message
+    if _call_of(target) is None:
+        what = f"the class {target.__name__}, which has none" if inspect.isclass(target) else repr(target)
+        raise ConfigError(
+            option, f"is {what}: must be a function, an async function, or a class with __call__"
+        )
+    _check_arity(option, target)
+    return ProcessSpec(target, "batch" if process is not None else "message", retries, on_error)
+
+
+def _check_arity(option: str, target: Any) -> None:
+    """Takes one argument, so that a wrong signature is found before the first batch."""
+    of_class = inspect.isclass(target)
+    try:
+        signature = inspect.signature(_call_of(target) if of_class else target)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*([None, None] if of_class else [None]))
+    except TypeError:
+        wanted = "__call__(self, batch)" if of_class else "one argument"
+        raise ConfigError(option, f"must take {wanted}; it takes {signature}") from None
+
+
+# What the user's code may raise and is the user's: `sys.exit` in a worker, and a cancelled await, are errors of
+# the call like any other; raised on, they would end the loop of the actor that it runs in.
+FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+
+
+class CallFailed(Exception):
+    """One call of the user's code raised; `offset` is the first offset not done, `done` those before it."""
+
+    def __init__(self, cause: BaseException, first: int, last: int) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.first = first
+        self.last = last
+
+
+class Processor:
+    """The made object. `call` works on a batch from row `start` on and raises `CallFailed` with the row it got to."""
+
+    def __init__(self, spec: ProcessSpec) -> None:
+        self.spec = spec
+        self._made: Callable[[Any], Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def make(self) -> None:
+        """Makes the class, where it is one. What its constructor raises comes through."""
+        self._made = self.spec.target() if self.spec.is_class else self.spec.target
+
+    def close(self) -> None:
+        close = getattr(self._made, "close", None) if self.spec.is_class else None
+        if callable(close):
+            result = close()
+            if inspect.isawaitable(result):
+                asyncio.run(_wait(result))
+
+    def call(self, batch: pa.RecordBatch) -> None:
+        """One synchronous pass over the batch. Raises `CallFailed`."""
+        assert self._made is not None
+        if self.spec.unit == "batch":
+            try:
+                _refuse_result(self._made(batch))
+            except FAILURES as error:
+                raise CallFailed(error, *_span(batch)) from error
+            return
+        for message in messages_of(batch):
+            try:
+                _refuse_result(self._made(message))
+            except FAILURES as error:
+                raise CallFailed(error, message.offset, message.offset) from error
+
+    async def call_async(self, batch: pa.RecordBatch) -> None:
+        """The same for an async function."""
+        assert self._made is not None
+        if self.spec.unit == "batch":
+            try:
+                _refuse_result(await self._made(batch))
+            except FAILURES as error:
+                raise CallFailed(error, *_span(batch)) from error
+            return
+        for message in messages_of(batch):
+            try:
+                _refuse_result(await self._made(message))
+            except FAILURES as error:
+                raise CallFailed(error, message.offset, message.offset) from error
+
+
+async def _wait(result: Any) -> None:
+    await result
+
+
+def _span(batch: pa.RecordBatch) -> tuple[int, int]:
+    offsets = batch.column("offset")
+    return offsets[0].as_py(), offsets[-1].as_py()
+
+
+def _refuse_result(result: Any) -> None:
+    if result is not None:
+        raise TypeError(
+            f"process returned a {type(result).__name__}; there are no sinks yet, so it must return None: "
+            "write results out inside the function"
+        )

@@ -1,0 +1,124 @@
+"""Actors on Ray: every option an actor is started with stands here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from kafka_actors.errors import DisconnectedError
+
+from .connection_actor import ConnectionActor
+from .coordinator_actor import CoordinatorActor
+from .machines.supervision import ActorKey
+from .messages import ActorInfo
+from .metadata_actor import MetadataActor
+from .ray_links import call
+from .runtime import ActorRef
+from .worker_actor import WorkerActor
+
+__all__ = ["RayActorRef", "RayRuntime"]
+
+CLASSES = {
+    "metadata": MetadataActor,
+    "coordinator": CoordinatorActor,
+    "connection": ConnectionActor,
+    "spare": ConnectionActor,
+    "worker": WorkerActor,
+}
+# Ray's own restarts are off: with them on, a call that is pending on a killed actor fails seconds later, and
+# only __init__ runs again. The supervisor replaces actors, under a higher incarnation.
+COMMON: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1000, "num_cpus": 0}
+
+
+class RayActorRef:
+    """A started Ray actor."""
+
+    def __init__(self, handle: ActorHandle) -> None:
+        self.raw = handle
+
+    async def call(self, method: str, *args: Any) -> Any:
+        return await call(self.raw, method, *args)
+
+    async def died(self) -> str:
+        try:
+            await self.call("live")
+        except DisconnectedError as error:
+            return str(error)
+        return "it ended"
+
+
+class RayRuntime:
+    """`resources` are `resources_per_worker`, in Ray's own names (num_cpus, num_gpus, memory, resources)."""
+
+    def __init__(self, resources: Mapping[str, Any]) -> None:
+        self._resources = dict(resources)
+        self._here = ray.get_runtime_context().get_node_id()
+
+    def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef:
+        options = dict(COMMON)
+        if key.kind == "worker":
+            options |= {"scheduling_strategy": "SPREAD", **self._resources}
+        elif key.node:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(key.node, soft=False)
+        return RayActorRef(ray.remote(CLASSES[key.kind]).options(**options).remote(*args))
+
+    def kill(self, actor: ActorRef, info: ActorInfo | None) -> None:
+        ray.kill(actor.raw, no_restart=True)
+        # Ray asks the process to end, and a stopped one would do so only when it is continued.
+        if info is None:
+            return
+        if info.node == self._here:
+            end_process(info.pid)
+        else:
+            on_node(info.node, end_process).remote(info.pid)
+
+    async def is_running(self, info: ActorInfo) -> bool:
+        if info.node == self._here:
+            return process_runs(info.pid)
+        try:
+            answer: bool = await asyncio.wait_for(on_node(info.node, process_runs).remote(info.pid), 3.0)
+        except Exception:
+            return False  # a node that can't say is as good as gone
+        return answer
+
+    def why_not_placed(self, key: ActorKey) -> str:
+        wanted = {"num_cpus": 0, **(self._resources if key.kind == "worker" else {})}
+        needs = ", ".join(f"{name}={value}" for name, value in wanted.items() if value)
+        total, free = ray.cluster_resources(), ray.available_resources()
+        has = ", ".join(
+            f"{name} {free.get(name, 0):g} of {total[name]:g} free"
+            for name in sorted(total)
+            if name in ("CPU", "GPU", "memory") or name in self._resources.get("resources", {})
+        )
+        return f"{key} needs {needs or 'a process'}; the Ray cluster has {has or 'nothing'}"
+
+
+def on_node(node: str, function: Any) -> Any:
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(function)
+
+
+def process_runs(pid: int) -> bool:
+    """False when there is no such process, or it is stopped (state T) or already dead (Z, X)."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "TtZX"
+    except OSError:
+        return False
+
+
+def end_process(pid: int) -> None:
+    try:
+        with open(f"/proc/{pid}/cmdline") as cmdline:
+            if "ray::" not in cmdline.read():
+                return  # the number belongs to somebody else by now
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass

@@ -1,0 +1,46 @@
+"""What the supervisor needs of a place where actors run. `RayRuntime` is the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from .machines.supervision import ActorKey
+from .messages import ActorInfo
+
+__all__ = ["ActorRef", "Runtime"]
+
+
+class ActorRef(Protocol):
+    """One started actor."""
+
+    @property
+    def raw(self) -> Any:
+        """What other actors are given to call it by."""
+        ...
+
+    def call(self, method: str, *args: Any) -> Awaitable[Any]:
+        """Raises `DisconnectedError` once the actor is dead, else what the method raised."""
+        ...
+
+    async def died(self) -> str:
+        """Returns, with a reason, when the actor is dead."""
+        ...
+
+
+class Runtime(Protocol):
+    """Creates, probes and kills actors."""
+
+    def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef: ...
+
+    def kill(self, actor: ActorRef, info: ActorInfo | None) -> None:
+        """Ends the actor's process, stopped ones included. Never waits."""
+        ...
+
+    async def is_running(self, info: ActorInfo) -> bool:
+        """Whether the process exists on its node and is not stopped."""
+        ...
+
+    def why_not_placed(self, key: ActorKey) -> str:
+        """The resource that the actor is waiting for, in words."""
+        ...

@@ -1,0 +1,614 @@
+"""The supervisor: keeps a job's actors what they should be, and wires them to each other.
+
+It runs in the driver (or, detached, in the job actor) on one event loop. `Supervision` decides; this class
+starts, pings, kills and tells. It keeps one pending call on each actor, whose end is the death notice, and it
+never waits for an actor in its own loop: every call is a task that comes back with what it learned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from kafka_actors.errors import DisconnectedError, JobError, JobFailed, KafkaActorsError, StartTimeoutError
+
+from .loops import Loops
+from .machines.supervision import Action, ActorKey, Fail, Kill, Ping, Probe, Start, Supervision
+from .messages import (
+    ActorInfo,
+    CoordinatorStatus,
+    Identity,
+    JobFailure,
+    JobStart,
+    Topology,
+    WorkerPlan,
+    WorkerPong,
+    pack,
+    unpack,
+)
+from .plan import JobPlan
+from .ray_links import Wiring
+from .runtime import ActorRef, Runtime
+from .status import JobStatus, WorkerStatus
+
+__all__ = ["Supervisor"]
+
+logger = logging.getLogger(__name__)
+
+METADATA = ActorKey("metadata")
+COORDINATOR = ActorKey("coordinator")
+VERDICT_S = 0.2
+TOPOLOGY_S = 0.5
+CLOSE_S = 2.0
+QUIT_S = 1.0
+ANSWER_S = 0.5
+
+
+class Running(msgspec.Struct):
+    """A started actor: how to call it, where it is, and whether its `begin` has returned."""
+
+    incarnation: int
+    ref: Any
+    info: ActorInfo | None = None
+    begun: bool = False
+
+
+class Supervisor:
+    """One job. `start` returns when it works, `wait` when it has ended."""
+
+    def __init__(self, plan: JobPlan, runtime: Runtime, clock: Callable[[], float] = time.monotonic) -> None:
+        self.plan = plan
+        self._runtime = runtime
+        self._clock = clock
+        self._created = clock()
+        self._machine = Supervision(plan.timings)
+        self._running: dict[ActorKey, Running] = {}
+        self._workers = plan.workers
+        self._retiring: set[int] = set()
+        self._paused = False
+        self._plan_version = 0
+        self._wiring_version = 0
+        self._connections: dict[ActorKey, tuple[str, int]] = {}
+        self._job_start: JobStart | None = None
+        self._coordinator_began = False
+        self._member_id = ""
+        self._wake = asyncio.Event()
+        self._nodes_told = asyncio.Event()
+        self._loops = Loops(self._fail)
+        self._started: asyncio.Future[None] = asyncio.get_event_loop().create_future()
+        self._ended: asyncio.Future[None] = asyncio.get_event_loop().create_future()
+        self._stopping: asyncio.Task[None] | None = None
+        self._state = "starting"
+        self._last_status: CoordinatorStatus | None = None
+        self._final: JobStatus | None = None
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Starts everything. Raises what keeps the job from starting, after having taken it down again."""
+        self._want()
+        self._loops.go(self._loop())
+        try:
+            await asyncio.shield(self._started)
+        except BaseException:
+            await self._leave()
+            self._take_down()
+            raise
+        self._state = "running"
+        self._loops.go(self._watch_verdict())
+
+    async def _leave(self) -> None:
+        """A job that can't start holds nothing in the group until its session would end."""
+        coordinator = self._running.get(COORDINATOR)
+        if coordinator is not None and coordinator.begun:
+            await self._bounded(coordinator.ref.call("stop", True), CLOSE_S)
+
+    async def wait(self) -> None:
+        """Returns when the job has ended. Raises `JobFailed` if it failed."""
+        await asyncio.shield(self._ended)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is over, however it ended."""
+        return self._ended.done()
+
+    def result(self) -> bool:
+        """What `wait` would say now: whether the job has ended. Raises `JobFailed` if it failed."""
+        if not self._ended.done():
+            return False
+        self._ended.result()
+        return True
+
+    async def stop(self, timeout_s: float, leave: bool = True) -> None:
+        """Drains, commits, leaves the group, ends all actors; returns within the timeout."""
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop(timeout_s, leave, None))
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self, timeout_s: float, leave: bool, failure: BaseException | None) -> None:
+        self._state = "stopping"
+        deadline = self._clock() + timeout_s
+        coordinator = self._running.get(COORDINATOR)
+        if coordinator is not None and coordinator.begun:
+            await self._bounded(coordinator.ref.call("stop", leave), timeout_s)
+            self._final = await self._bounded(self.status(), max(0.1, deadline - self._clock()))
+        workers = [r for k, r in self._running.items() if k.kind == "worker" and r.begun]
+        left = min(CLOSE_S, max(0.1, deadline - self._clock()))
+        await asyncio.gather(*(self._bounded(w.ref.call("close"), left) for w in workers))
+        self._machine.want(())
+        await asyncio.gather(
+            *(self._bounded(self._quietly(r.ref.call("quit")), QUIT_S) for r in self._running.values())
+        )
+        self._take_down()
+        self._state = "failed" if failure else "stopped"
+        if not self._ended.done():
+            if failure is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(failure)
+                self._ended.exception()  # whoever waits gets it; nobody has to
+
+    async def _bounded(self, call: Any, timeout_s: float) -> Any:
+        try:
+            return await asyncio.wait_for(call, timeout_s)
+        except TimeoutError:
+            logger.warning("a part of the job did not stop within %.1f s and is ended", timeout_s)
+        except Exception as error:
+            logger.warning("while stopping: %s: %s", type(error).__name__, error)
+        return None
+
+    def _take_down(self) -> None:
+        self._machine.want(())
+        self._loops.cancel()
+        for running in self._running.values():
+            self._runtime.kill(running.ref, running.info)
+        self._running.clear()
+
+    def _fail(self, error: BaseException) -> None:
+        """Before the job has started, `start` raises the error as it is; afterwards the job ends with it."""
+        if not self._started.done():
+            self._started.set_exception(error)
+        elif self._stopping is None:
+            failure = error if isinstance(error, JobFailed) else JobFailed(error)
+            drain = self.plan.config.drain_timeout_ms / 1000
+            self._stopping = asyncio.ensure_future(self._stop(drain + 3 * CLOSE_S, True, failure))
+
+    # ------------------------------------------------------------ the loop
+
+    async def _loop(self) -> None:
+        while True:
+            for action in self._machine.step(self._clock()):
+                self._carry_out(action)
+            try:
+                await asyncio.wait_for(
+                    self._wake.wait(), max(0.0, self._machine.next_wake(self._clock()) - self._clock())
+                )
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Start):
+            self._create(action.key, action.incarnation)
+        elif isinstance(action, Kill):
+            self._kill(action)
+        elif isinstance(action, Fail):
+            self._fail(self._not_started(action))
+        elif (running := self._running.get(action.key)) is not None:
+            self._loops.go(
+                self._ping(action, running) if isinstance(action, Ping) else self._probe(action, running)
+            )
+
+    def _not_started(self, fail: Fail) -> KafkaActorsError:
+        if fail.deaths:
+            what = "its process ended, by itself or by a signal, each time while it made the class of process"
+            return JobError(f"{fail.key} was started {fail.deaths} times in vain: {what}")
+        if not fail.placed:
+            return StartTimeoutError(self._runtime.why_not_placed(fail.key), fail.after_s)
+        what = "the constructor of process" if fail.key.kind == "worker" else "an answer"
+        return StartTimeoutError(f"{what} of {fail.key}, which is still not done", fail.after_s)
+
+    # ------------------------------------------------------------ wanted
+
+    def _want(self) -> None:
+        """What there should be now: metadata first, the rest once it knows the topics."""
+        wanted = {METADATA}
+        if self._job_start is not None:
+            wanted.add(COORDINATOR)
+            wanted |= {ActorKey("worker", n) for n in range(self._workers)}
+            wanted |= {ActorKey("worker", n) for n in self._retiring}
+            wanted |= self._connections.keys()
+        if self._started.done():
+            wanted |= {ActorKey("spare", 0, node) for node in {k.node for k in self._connections}}
+        self._machine.want(wanted)
+        self._wake.set()
+
+    # ------------------------------------------------------------ starting an actor
+
+    def _create(self, key: ActorKey, incarnation: int) -> None:
+        ref = self._spare_for(key)
+        if ref is None:
+            ref = self._runtime.create(key, self._name(key, incarnation), self._constructor(key, incarnation))
+        self._running[key] = Running(incarnation, ref)
+        self._loops.go(self._bring_up(key, self._running[key]))
+        self._loops.go(self._await_death(key, incarnation, ref))
+
+    def _spare_for(self, key: ActorKey) -> ActorRef | None:
+        """A process takes a second to come up, and until then nobody reads from that broker: so one that is up
+        already takes the place of a connection actor that died."""
+        spare = ActorKey("spare", 0, key.node)
+        running = self._running.get(spare)
+        if key.kind != "connection" or running is None or not running.begun:
+            return None
+        del self._running[spare]
+        self._machine.took_over(spare, self._clock())
+        ref: ActorRef = running.ref
+        return ref
+
+    def _name(self, key: ActorKey, incarnation: int) -> str:
+        return f"{key}.{incarnation}"
+
+    def _constructor(self, key: ActorKey, incarnation: int) -> tuple[Any, ...]:
+        plan, log_level = self.plan, self.plan.log_level
+        if key.kind == "metadata":
+            return plan.config, plan.topics, plan.pattern, log_level
+        if key.kind == "coordinator":
+            identity = pack(Identity(plan.group_instance_id, self._member_id))
+            assert self._job_start is not None
+            return (
+                plan.config,
+                incarnation,
+                plan.topics,
+                plan.pattern,
+                pack(self._job_start),
+                identity,
+                log_level,
+            )
+        if key.kind in ("connection", "spare"):
+            return plan.config, log_level
+        return self._name(key, incarnation), plan.spec, plan.config, log_level
+
+    async def _bring_up(self, key: ActorKey, running: Running) -> None:
+        try:
+            running.info = unpack(await running.ref.call("whereabouts"), ActorInfo)
+            self._machine.ponged(key, running.incarnation, self._clock(), ready=False)
+            if key.kind == "worker":
+                self._loops.go(self._plan_changed())
+                self._loops.go(self._tell_nodes())
+            await self._begin(key, running)
+        except DisconnectedError:
+            return  # the death notice says more
+        except Exception as error:
+            self._begin_failed(key, running, error)
+            return
+        running.begun = True
+        self._machine.ponged(key, running.incarnation, self._clock())
+        await self._begun(key, running)
+        self._wake.set()
+
+    async def _begin(self, key: ActorKey, running: Running) -> None:
+        call = running.ref.call
+        if key.kind == "metadata":
+            await call("begin", self._time_to_start())
+            if self._job_start is None:
+                answer = await call("job_start", self.plan.bounded, self._time_to_start())
+                self._job_start = unpack(answer, JobStart)
+        elif key.kind == "coordinator":
+            recovering, self._coordinator_began = self._coordinator_began, True
+            await call("begin", pack(self._worker_plan()), recovering)
+        elif key.kind == "worker":
+            self._wiring_version += 1
+            await call("begin", self._wiring(running.info))
+        elif key.kind == "connection":
+            await call("begin", key.number, *self._connections[key])
+
+    def _time_to_start(self) -> float:
+        """What is left of `start_timeout_s` for finding the cluster and its topics, so that what is missing is
+        named by who looks for it; of a later incarnation it is all."""
+        whole = self.plan.config.start_timeout_s
+        if self._started.done():
+            return whole
+        return max(ANSWER_S, whole - (self._clock() - self._created) - ANSWER_S)
+
+    def _begin_failed(self, key: ActorKey, running: Running, error: Exception) -> None:
+        """The user's constructor, or the first contact with the cluster, ends the job; else it is tried again."""
+        if not self._machine.is_current(key, running.incarnation):
+            return
+        if key.kind == "worker" or not self._started.done():
+            self._fail(error)
+            return
+        logger.warning("%s could not begin and is replaced: %s", key, error)
+        self._machine.died(key, running.incarnation, self._clock())
+        self._gone(key, running)
+
+    async def _begun(self, key: ActorKey, running: Running) -> None:
+        if key == METADATA:
+            self._want()
+            self._loops.go(self._watch_topology(running))
+        if key == COORDINATOR:
+            # A worker that came up while there was no coordinator isn't in the plan that this one began with.
+            self._loops.go(self._plan_changed())
+        if key.kind not in ("worker", "spare"):
+            self._rewire()
+        self._check_started()
+
+    def _check_started(self) -> None:
+        workers = [r for k, r in self._running.items() if k.kind == "worker" and r.begun]
+        coordinator = self._running.get(COORDINATOR)
+        up = coordinator is not None and coordinator.begun and len(workers) >= self.plan.workers
+        if up and not self._started.done():
+            self._started.set_result(None)
+            self._loops.go(self._plan_changed())
+            self._want()
+
+    # ------------------------------------------------------------ ends of actors
+
+    async def _await_death(self, key: ActorKey, incarnation: int, ref: ActorRef) -> None:
+        reason = await ref.died()
+        if self._machine.died(key, incarnation, self._clock()):
+            logger.warning("%s died (%s); a replacement starts", self._name(key, incarnation), reason)
+            self._gone(key, self._running[key])
+
+    def _kill(self, kill: Kill) -> None:
+        running = self._running.get(kill.key)
+        if running is not None and running.incarnation == kill.incarnation:
+            logger.log(
+                logging.DEBUG if kill.reason == "no longer wanted" else logging.WARNING,
+                "%s is ended: %s",
+                self._name(kill.key, kill.incarnation),
+                kill.reason,
+            )
+            self._gone(kill.key, running)
+
+    def _gone(self, key: ActorKey, running: Running) -> None:
+        """An actor is not to be used any more: its partitions, or its place, go to others at once."""
+        if self._running.get(key) is running:
+            del self._running[key]
+        self._runtime.kill(running.ref, running.info)
+        if key.kind == "worker":
+            self._loops.go(self._plan_changed())
+            self._loops.go(self._forget_worker(self._name(key, running.incarnation)))
+        else:
+            self._rewire()
+        self._wake.set()
+
+    async def _forget_worker(self, name: str) -> None:
+        for key, running in list(self._running.items()):
+            if key.kind == "connection":
+                await self._quietly(running.ref.call("forget", [name]))
+
+    async def _quietly(self, call: Any) -> Any:
+        """A call whose failure has a notice of death of its own."""
+        try:
+            return await call
+        except DisconnectedError:
+            return None
+
+    # ------------------------------------------------------------ pings and probes
+
+    async def _ping(self, ping: Ping, running: Running) -> None:
+        answer = await self._quietly(running.ref.call("ping"))
+        if key_is_worker(ping.key):
+            if answer is None:
+                return
+            pong = unpack(answer, WorkerPong)
+            self._machine.ponged(
+                ping.key,
+                ping.incarnation,
+                self._clock(),
+                ready=pong.ready and running.begun,
+                busy_s=pong.busy_s,
+            )
+            if running.begun and pong.wiring < self._wiring_version:
+                await self._quietly(running.ref.call("wire", self._wiring(running.info)))
+        elif self._running.get(ping.key) is running:
+            self._machine.ponged(ping.key, ping.incarnation, self._clock(), ready=running.begun)
+        self._wake.set()
+
+    async def _probe(self, probe: Probe, running: Running) -> None:
+        runs = running.info is not None and await self._runtime.is_running(running.info)
+        for action in self._machine.probed(probe.key, probe.incarnation, runs, self._clock()):
+            self._carry_out(action)
+
+    # ------------------------------------------------------------ telling the actors
+
+    def _worker_plan(self) -> WorkerPlan:
+        placed = {k: r for k, r in self._running.items() if k.kind == "worker" and r.info is not None}
+        self._plan_version += 1
+        return WorkerPlan(
+            self._plan_version,
+            {self._name(k, r.incarnation): self.plan.capacity_of(k.number) for k, r in placed.items()},
+            [self._name(k, r.incarnation) for k, r in placed.items() if k.number in self._retiring],
+            self._paused,
+            self._started.done(),
+        )
+
+    async def _plan_changed(self) -> None:
+        coordinator = self._running.get(COORDINATOR)
+        if coordinator is not None and coordinator.begun:
+            await self._quietly(coordinator.ref.call("set_plan", pack(self._worker_plan())))
+
+    def _wiring(self, info: ActorInfo | None) -> Wiring:
+        metadata, coordinator = self._running.get(METADATA), self._running.get(COORDINATOR)
+        node = info.node if info is not None else ""
+        return Wiring(
+            self._wiring_version,
+            metadata.ref.raw if metadata is not None and metadata.begun else None,
+            metadata.incarnation if metadata is not None else 0,
+            coordinator.ref.raw if coordinator is not None and coordinator.begun else None,
+            {
+                k.number: (r.incarnation, r.ref.raw)
+                for k, r in self._running.items()
+                if k.kind == "connection" and k.node == node and r.begun
+            },
+        )
+
+    def _rewire(self) -> None:
+        self._wiring_version += 1
+        for key, running in self._running.items():
+            if key.kind == "worker" and running.info is not None:
+                self._loops.go(self._quietly(running.ref.call("wire", self._wiring(running.info))))
+
+    async def _tell_nodes(self) -> None:
+        metadata = self._running.get(METADATA)
+        nodes = {r.info.node for k, r in self._running.items() if k.kind == "worker" and r.info is not None}
+        if metadata is not None and metadata.begun:
+            await self._quietly(metadata.ref.call("set_nodes", sorted(nodes)))
+            self._nodes_told.set()
+
+    async def _watch_topology(self, metadata: Running) -> None:
+        """Follows the metadata actor: one connection actor for each broker on each node that has workers."""
+        await self._tell_nodes()
+        while self._running.get(METADATA) is metadata:
+            answer = await self._quietly(metadata.ref.call("topology"))
+            if answer is None:
+                return
+            wanted = unpack(answer, Topology).wanted
+            connections = {ActorKey("connection", w.broker, w.node): (w.host, w.port) for w in wanted}
+            if connections and connections != self._connections:
+                self._move_brokers(connections)
+            self._nodes_told.clear()
+            try:
+                await asyncio.wait_for(self._nodes_told.wait(), TOPOLOGY_S)
+            except TimeoutError:
+                pass
+
+    def _move_brokers(self, connections: Mapping[ActorKey, tuple[str, int]]) -> None:
+        """A broker with another address gets another connection actor."""
+        for key, address in connections.items():
+            running = self._running.get(key)
+            if running is not None and self._connections.get(key) != address:
+                self._machine.died(key, running.incarnation, self._clock())
+                self._gone(key, running)
+        self._connections = dict(connections)
+        self._want()
+
+    # ------------------------------------------------------------ what becomes of the job
+
+    async def _watch_verdict(self) -> None:
+        """Follows the coordinator: a bounded run may be finished, a function or the member may have failed."""
+        while self._stopping is None:
+            status = await self._coordinator_status(partitions=False)
+            if status is not None:
+                failed = [w.failed for w in status.workers.values() if w.failed is not None]
+                for failure in [f for f in [status.fatal, *failed] if f is not None]:
+                    self._fail(unpacked_failure(failure))
+                    return
+                await self._drop_retired(status.retired)
+                if status.finished:
+                    drain = self.plan.config.drain_timeout_ms / 1000
+                    self._stopping = asyncio.ensure_future(self._stop(drain + 3 * CLOSE_S, True, None))
+            await asyncio.sleep(VERDICT_S)
+
+    async def _coordinator_status(self, partitions: bool) -> CoordinatorStatus | None:
+        coordinator = self._running.get(COORDINATOR)
+        if coordinator is None or not coordinator.begun:
+            return None
+        answer = await self._quietly(coordinator.ref.call("status", partitions))
+        if answer is None:
+            return None
+        status = unpack(answer, CoordinatorStatus)
+        self._member_id = status.group.member_id or self._member_id
+        return status
+
+    async def _drop_retired(self, names: list[str]) -> None:
+        for key, running in list(self._running.items()):
+            if (
+                key.kind == "worker"
+                and key.number in self._retiring
+                and self._name(key, running.incarnation) in names
+            ):
+                await self._bounded(running.ref.call("close"), CLOSE_S)
+                self._retiring.discard(key.number)
+                self._want()
+
+    # ------------------------------------------------------------ what a user asks
+
+    async def scale(self, workers: int) -> None:
+        """More workers start; fewer are drained first. Only the partitions that must move do."""
+        gone = set(range(workers, self._workers))
+        self._retiring = {n for n in self._retiring | gone if n >= workers}
+        self._workers = workers
+        self._want()
+        await self._plan_changed()
+
+    async def pause(self, paused: bool) -> None:
+        """No new call of the user's function while paused; the group and its partitions stay."""
+        self._paused = paused
+        await self._plan_changed()
+
+    async def status(self) -> JobStatus:
+        """The job now; once it has ended, as it was at its end."""
+        if self._final is not None:
+            return msgspec.structs.replace(self._final, state=self._state)
+        group = await self._coordinator_status(partitions=True)
+        self._last_status = group or self._last_status
+        return self._status_of(self._last_status)
+
+    def _status_of(self, group: CoordinatorStatus | None) -> JobStatus:
+        workers = [
+            self._worker_status(key, running, group)
+            for key, running in sorted(self._running.items(), key=lambda item: item[0])
+            if key.kind == "worker"
+        ]
+        return JobStatus(
+            state="paused" if self._paused and self._state == "running" else self._state,
+            group_id=self.plan.config.group_id or "",
+            group=group.group if group else None,
+            workers=workers,
+            partitions=group.partitions if group else [],
+            records=group.records if group else 0,
+            value_bytes=group.value_bytes if group else 0,
+            connections=self._connections_by_node(),
+            restarts={str(k): n for k, n in sorted(self._machine.restarts.items())},
+            actors={
+                self._name(k, r.incarnation): r.info.pid if r.info else None
+                for k, r in sorted(self._running.items())
+            },
+        )
+
+    def _connections_by_node(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for key in sorted(k for k, r in self._running.items() if k.kind == "connection" and r.begun):
+            found.setdefault(key.node, []).append(key.number)
+        return found
+
+    def _worker_status(
+        self, key: ActorKey, running: Running, group: CoordinatorStatus | None
+    ) -> WorkerStatus:
+        name = self._name(key, running.incarnation)
+        progress = group.workers.get(name) if group else None
+        return WorkerStatus(
+            name=name,
+            pid=running.info.pid if running.info else None,
+            node=running.info.node if running.info else None,
+            ready=running.begun,
+            partitions=[(p.topic, p.partition) for p in group.partitions if p.worker == name]
+            if group
+            else [],
+            records=progress.records if progress else 0,
+            value_bytes=progress.value_bytes if progress else 0,
+            restarts=self._machine.restarts.get(key, 0),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Supervisor of {self.plan.config.group_id} {self._state} {self._machine!r}>"
+
+
+def key_is_worker(key: ActorKey) -> bool:
+    return key.kind == "worker"
+
+
+def unpacked_failure(data: bytes) -> BaseException:
+    failure = unpack(data, JobFailure)
+    try:
+        error: BaseException = pickle.loads(failure.pickled)
+    except Exception:
+        return KafkaActorsError(failure.text)
+    return error

@@ -1,0 +1,356 @@
+"""A worker without Ray: asks the coordinator for orders, fetches, processes on its bench, commits.
+
+Four loops share one event loop: orders (which also carry reports up and the lease down), metadata, commits,
+and work, which hands fetched bytes to the bench's thread. The user's code runs on that thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import threading
+import time
+from collections.abc import Callable, Container
+from concurrent.futures import ThreadPoolExecutor
+
+from kafka_actors.cluster import ClusterSnapshot
+from kafka_actors.config import JobConfig
+from kafka_actors.errors import DisconnectedError, KafkaActorsError
+from kafka_actors.events import Event, EventSink, OffsetReset
+from kafka_actors.fetch import FetchedBytes, Fetcher, Start
+from kafka_actors.protocol.types import TopicPartition
+
+from .bench import Bench
+from .links import CoordinatorLink, MetadataLink
+from .loops import Loops
+from .machines.holdings import Holdings, holding_of
+from .machines.lease import Lease
+from .messages import CommitRequest, JobFailure, Orders, Report, WorkerPong, pack
+from .process import Processor, ProcessSpec
+
+__all__ = ["Worker", "failure_of"]
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_S = 0.02
+LONG_POLL_S = 0.5
+IDLE_S = 0.25
+
+
+def failure_of(error: BaseException) -> bytes:
+    """An exception as bytes for the driver; one that can't be pickled keeps its text."""
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)
+    except Exception:
+        pickled = pickle.dumps(KafkaActorsError(f"{type(error).__name__}: {error}"))
+    return pack(JobFailure(f"{type(error).__name__}: {error}", pickled))
+
+
+class Worker:
+    """One worker of a job. `make_fetcher(events)` builds its fetcher over whatever sources there are."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: ProcessSpec,
+        config: JobConfig,
+        coordinator: CoordinatorLink,
+        metadata: MetadataLink,
+        make_fetcher: Callable[[EventSink], Fetcher],
+        *,
+        on_metadata: Callable[[ClusterSnapshot], None],
+        events: EventSink,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._coordinator = coordinator
+        self._metadata = metadata
+        self._on_metadata = on_metadata
+        self._events = events
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._holdings = Holdings()
+        self._lease = Lease()
+        self._fetcher = make_fetcher(self._on_event)
+        self._processor = Processor(spec)
+        self._bench = Bench(
+            self._processor,
+            self._holdings,
+            self._lease,
+            self._fetcher,
+            lock=self._lock,
+            batch_rows=config.batch_rows,
+            linger_s=config.batch_linger_ms / 1000,
+            events=events,
+            on_progress=self._on_progress,
+            clock=clock,
+        )
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loops = Loops(self._fail)
+        self._commit_now = asyncio.Event()
+        self._sequence = 0
+        self._ready = False
+        self._draining = False
+        self._failed: bytes | None = None
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Makes the user's class on the bench's thread, then begins to work. What its constructor raises comes through."""
+        self._loop = asyncio.get_running_loop()
+        # Orders are asked for at once: the coordinator learns of the worker while the class is being made.
+        self._loops.go(self._orders_loop())
+        self._loops.go(self._metadata_loop())
+        try:
+            await self._loop.run_in_executor(self._thread, self._processor.make)
+        except Exception as error:
+            self._fail(error)
+            raise
+        self._ready = True
+        await self._fetcher.start()
+        self._loops.go(self._commit_loop())
+        self._loops.go(self._work_loop())
+
+    async def close(self) -> None:
+        """Ends the loops and closes the user's object; nothing is committed here."""
+        await self._loops.ended()
+        await self._fetcher.close()
+        if self._loop is not None and self._ready:
+            await self._loop.run_in_executor(self._thread, self._processor.close)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _fail(self, error: BaseException) -> None:
+        """The job is to end with this error; what was processed before it is still committed."""
+        if self._failed is None:
+            logger.error("worker %s failed: %s: %s", self.name, type(error).__name__, error)
+            self._failed = failure_of(error)
+            self._commit_now.set()
+            self._loops.go(self._tell())
+
+    def pong(self, wiring: int) -> WorkerPong:
+        return WorkerPong(wiring, self._bench.progress.busy_s(self._clock()), self._ready)
+
+    # ------------------------------------------------------------ orders
+
+    async def _orders_loop(self) -> None:
+        while True:
+            if not await self._report_now(LONG_POLL_S):
+                await asyncio.sleep(RECONNECT_S)
+
+    async def _tell(self) -> None:
+        await self._report_now()
+
+    async def _report_now(self, wait_s: float = 0.0) -> bool:
+        """One exchange with the coordinator. Returns whether it answered."""
+        asked_at = self._clock()
+        try:
+            orders = await self._coordinator.poll(self._report(wait_s))
+        except DisconnectedError:
+            return False
+        self._lease.renew(asked_at, orders.lease_s)
+        await self._apply(orders)
+        return True
+
+    def _report(self, wait_s: float) -> Report:
+        with self._lock:
+            self._learn_positions()
+            holdings = [
+                holding_of(
+                    held,
+                    position=self._fetcher.position(partition),
+                    end=self._fetcher.end(partition),
+                    blocked=self._fetcher.reason(partition),
+                )
+                for partition, held in self._holdings.held.items()
+            ]
+            seen = self._holdings.seen
+        progress = self._bench.progress
+        return Report(
+            self.name,
+            seen,
+            self._ready,
+            holdings,
+            progress.records,
+            progress.value_bytes,
+            self._failed,
+            wait_s,
+        )
+
+    def _learn_positions(self) -> None:
+        """A partition that has delivered nothing yet still has a position, and the group should know it."""
+        for partition, held in self._holdings.held.items():
+            if held.processed is None and (position := self._fetcher.position(partition)) is not None:
+                self._holdings.positioned(partition, position)
+
+    async def _apply(self, orders: Orders) -> None:
+        self._bench.paused = orders.paused
+        with self._lock:
+            changes = self._holdings.apply(orders)
+        self._fetcher.drain(changes.drain)
+        self._fetcher.revoke(changes.drop)
+        if changes.begin:
+            self._fetcher.assign(
+                {
+                    g.partition: Start(g.epoch, g.offset, g.leader_epoch, g.end_offset, g.from_start)
+                    for g in changes.begin
+                }
+            )
+        if changes.drain:
+            self._draining = True
+            self._commit_now.set()
+
+    # ------------------------------------------------------------ metadata
+
+    async def _metadata_loop(self) -> None:
+        known = None
+        while True:
+            try:
+                snapshot = await self._metadata.watch(known)
+            except DisconnectedError:
+                await asyncio.sleep(RECONNECT_S)
+                continue
+            if snapshot is not known:
+                known = snapshot
+                self._on_metadata(snapshot)
+                self._fetcher.update_metadata(snapshot)
+
+    # ------------------------------------------------------------ commits
+
+    def _on_progress(self) -> None:
+        """Called on the bench's thread after each call of the user's function."""
+        if self._draining and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._commit_now.set)
+
+    async def _commit_loop(self) -> None:
+        interval = self._config.auto_commit_interval_ms / 1000
+        while True:
+            try:
+                await asyncio.wait_for(self._commit_now.wait(), interval)
+            except TimeoutError:
+                pass
+            self._commit_now.clear()
+            await self._commit()
+            await self._release()
+
+    async def _commit(self) -> None:
+        with self._lock:
+            self._learn_positions()
+            entries = self._holdings.commits()
+            at_once = self._draining or self._failed is not None
+        if not entries or not self._lease.valid(self._clock()):
+            return
+        self._sequence += 1
+        try:
+            reply = await self._coordinator.commit(CommitRequest(self.name, self._sequence, entries, at_once))
+        except DisconnectedError:
+            await asyncio.sleep(RECONNECT_S)
+            return
+        with self._lock:
+            self._holdings.committed(reply)
+
+    async def _release(self) -> None:
+        """Tells the coordinator which drained partitions are let go of."""
+        if not self._draining:
+            return
+        with self._lock:
+            released = self._holdings.release_drained()
+            self._draining = self._holdings.draining
+            waiting = self._holdings.drain_waits_for_commit
+        if released:
+            self._fetcher.revoke(released)
+            await self._report_now()
+        if waiting:
+            self._commit_now.set()
+            await asyncio.sleep(RECONNECT_S)
+
+    # ------------------------------------------------------------ work
+
+    async def _work_loop(self) -> None:
+        try:
+            if self._processor.spec.is_async:
+                await self._work_overlapping()
+            else:
+                await self._work_in_turn()
+        except KafkaActorsError as error:
+            self._fail(error)
+
+    async def _work_in_turn(self) -> None:
+        """One partition at a time; the next bytes are picked while the bench still works on the last."""
+        assert self._loop is not None
+        under_way: asyncio.Future[None] | None = None
+        picked: FetchedBytes | None = None
+        while True:
+            fetched = await self._fetcher.next(self._patience())
+            if under_way is not None:
+                await under_way
+                self._consumed(picked)
+            picked = fetched
+            due = self._bench.next_due
+            if fetched is not None or (due is not None and due <= self._clock()):
+                under_way = self._loop.run_in_executor(self._thread, self._bench.work, fetched)
+            else:
+                under_way = None
+
+    async def _work_overlapping(self) -> None:
+        """Partitions overlap, in an event loop on the bench's thread; within a partition one batch at a time."""
+        assert self._loop is not None
+        loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
+        self._thread.submit(loop.run_forever)
+        last: dict[TopicPartition, asyncio.Future[None]] = {}
+        failure: asyncio.Future[None] = self._loop.create_future()
+
+        async def in_order(
+            before: asyncio.Future[None] | None, fetched: FetchedBytes | TopicPartition
+        ) -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            try:
+                work = asyncio.run_coroutine_threadsafe(self._bench.work_async(fetched), loop)
+                await asyncio.wrap_future(work)
+            except Exception as error:
+                if not failure.done():
+                    failure.set_exception(error)
+            else:
+                self._consumed(fetched)
+
+        def put(partition: TopicPartition, fetched: FetchedBytes | TopicPartition) -> None:
+            last[partition] = asyncio.ensure_future(in_order(last.get(partition), fetched))
+
+        try:
+            while not failure.done():
+                last = {partition: task for partition, task in last.items() if not task.done()}
+                fetched = await self._fetcher.next(self._patience(last))
+                if fetched is not None:
+                    put(fetched.partition, fetched)
+                # One that is being worked on gets its turn when that is done.
+                for partition, due in self._bench.lingering().items():
+                    if due <= self._clock() and partition not in last:
+                        put(partition, partition)
+            await failure
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _patience(self, busy: Container[TopicPartition] = ()) -> float:
+        due = min((at for p, at in self._bench.lingering().items() if p not in busy), default=None)
+        return IDLE_S if due is None else max(0.0, min(IDLE_S, due - self._clock()))
+
+    def _consumed(self, fetched: FetchedBytes | TopicPartition | None) -> None:
+        if isinstance(fetched, FetchedBytes) and self._bench.worked_off(fetched):
+            self._fetcher.consumed(fetched)
+
+    # ------------------------------------------------------------ events
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, OffsetReset):
+            with self._lock:
+                self._holdings.positioned(
+                    TopicPartition(event.topic, event.partition), event.new, rewind=True
+                )
+        self._events(event)
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.name} {self._holdings!r}>"

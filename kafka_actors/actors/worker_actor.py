@@ -1,0 +1,81 @@
+"""The worker actor: a Ray shell over `Worker`, wired to the others by the supervisor."""
+
+from __future__ import annotations
+
+from ray.actor import ActorHandle
+
+from kafka_actors.config import JobConfig
+from kafka_actors.events import EventSink, log_event
+from kafka_actors.fetch import Fetcher
+from kafka_actors.net import OffsetLookups
+
+from .messages import pack
+from .process import ProcessSpec
+from .ray_links import BrokerLink, CoordinatorActorLink, MetadataActorLink, RelayClient, Wiring
+from .shell import ActorShell, set_up_logging
+from .worker import Worker
+
+__all__ = ["WorkerActor"]
+
+
+class WorkerActor(ActorShell):
+    """Owns partitions under orders of the coordinator; fetches, processes and commits on its own."""
+
+    def __init__(self, name: str, spec: ProcessSpec, config: JobConfig, log_level: int) -> None:
+        set_up_logging(log_level)
+        self._name = name
+        self._wiring = Wiring(0)
+        self._coordinator = CoordinatorActorLink()
+        self._metadata = MetadataActorLink()
+        self._relay = RelayClient(config, self._metadata)
+        self._links: dict[int, tuple[ActorHandle, BrokerLink]] = {}
+        self._config = config
+        self._worker = Worker(
+            name,
+            spec,
+            config,
+            self._coordinator,
+            self._metadata,
+            self._make_fetcher,
+            on_metadata=self._relay.learn,
+            events=log_event,
+        )
+
+    def _make_fetcher(self, events: EventSink) -> Fetcher:
+        return Fetcher(
+            self._config,
+            sources=self._source,
+            lookups=OffsetLookups(self._relay),
+            request_metadata=self._relay.request_metadata,
+            events=events,
+        )
+
+    def _source(self, broker: int) -> BrokerLink | None:
+        _, handle = self._wiring.connections.get(broker, (0, None))
+        if handle is None:
+            return None
+        known = self._links.get(broker)
+        if known is None or known[0] != handle:
+            known = self._links[broker] = (handle, BrokerLink(self._name, handle))
+        return known[1]
+
+    async def begin(self, wiring: Wiring) -> None:
+        """Makes the user's class and starts to work. What the constructor raises comes through."""
+        await self.wire(wiring)
+        await self._worker.start()
+
+    async def wire(self, wiring: Wiring) -> None:
+        """Some actor was replaced. Older wirings that arrive late are ignored."""
+        if wiring.version < self._wiring.version:
+            return
+        self._wiring = wiring
+        self._coordinator.handle = wiring.coordinator
+        self._metadata.handle = wiring.metadata
+        self._metadata.incarnation = wiring.metadata_incarnation
+        self._relay.connections = wiring.connections
+
+    async def ping(self) -> bytes:
+        return pack(self._worker.pong(self._wiring.version))
+
+    async def close(self) -> None:
+        await self._worker.close()

@@ -1,0 +1,131 @@
+"""Reads the ranges of one task in the executor's Python worker: fetch, decode, hand over."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from kafka_actors.errors import DataLossError, KafkaTimeoutError, TopicRecreatedError
+from kafka_actors.fetch import FetchedBytes, Start
+from kafka_actors.protocol.types import TopicPartition
+
+from .machines.loss import go_on_at
+from .machines.ranges import OffsetRange
+from .options import BatchOptions
+from .session import ReadSession
+
+logger = logging.getLogger(__name__)
+
+
+def read_ranges(
+    options: BatchOptions, ranges: tuple[OffsetRange, ...], clock: Callable[[], float] = time.monotonic
+) -> Iterator[pa.RecordBatch]:
+    """Yields all records of the ranges, each partition in order, in batches of one partition with all columns.
+
+    A range ends when the position has reached its end: the last records may be compacted away, aborted or control
+    records. Raises `KafkaTimeoutError` after `kafkaConsumer.pollTimeoutMs` without progress, `RecordError`,
+    `KafkaError`, and with `failOnDataLoss` `DataLossError`.
+    """
+    with ReadSession(options.consumer, (r.topic for r in ranges)) as session:
+        yield from _Reading(session, options, ranges, clock).batches()
+
+
+class _Reading:
+    """The ranges that are not read to their end, and where each of them stands."""
+
+    def __init__(
+        self,
+        session: ReadSession,
+        options: BatchOptions,
+        ranges: tuple[OffsetRange, ...],
+        clock: Callable[[], float],
+    ) -> None:
+        self._session = session
+        self._fetcher = session.fetcher
+        self._options = options
+        self._left = {r.tp: r for r in ranges}
+        self._at = {r.tp: r.start for r in ranges}  # behind the last record handed over
+        self._clock = clock
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        self._fetcher.assign({tp: _start(r, r.start) for tp, r in self._left.items()})
+        self._check_topic_ids()
+        patience = self._options.poll_timeout_ms / 1000
+        deadline = self._clock() + patience
+        while self._left:
+            try:
+                item = self._session.take(max(deadline - self._clock(), 0.0))
+            except DataLossError as loss:
+                self._lost(loss)
+                deadline = self._clock() + patience
+                continue
+            if item is not None:
+                yield from self._decoded(item)
+                deadline = self._clock() + patience
+            elif self._clock() >= deadline:
+                self._stalled()
+
+    def _decoded(self, item: FetchedBytes) -> Iterator[pa.RecordBatch]:
+        tp = item.partition
+        for chunk in self._fetcher.decode(item):
+            self._at[tp] = chunk.next_offset
+            if chunk.batch.num_rows:
+                yield chunk.batch
+        if self._fetcher.consumed(item) and self._fetcher.end_reached(tp):
+            self._done(tp)
+
+    def _done(self, tp: TopicPartition) -> None:
+        del self._left[tp]
+        self._fetcher.revoke([tp])
+
+    def _check_topic_ids(self) -> None:
+        """A topic made anew since the planning has other records under the same offsets."""
+        for tp, r in list(self._left.items()):
+            now = self._session.client.snapshot.topic_id(tp.topic)
+            if r.topic_id is not None and now is not None and r.topic_id != now:
+                self._lost(TopicRecreatedError(*tp, r.start, r.topic_id.hex(), now.hex()))
+
+    def _lost(self, loss: DataLossError) -> None:
+        if self._options.fail_on_data_loss:
+            raise loss
+        logger.warning("%s; going on, because failOnDataLoss is false", loss)
+        tp = TopicPartition(loss.topic, loss.partition)
+        r = self._left[tp]
+        following = go_on_at(loss, self._at[tp], r)
+        if following is None:
+            self._done(tp)
+        else:
+            self._at[tp] = following
+            self._fetcher.revoke([tp])
+            self._fetcher.assign({tp: _start(r, following)})
+
+    def _stalled(self) -> None:
+        """Nothing came for `kafkaConsumer.pollTimeoutMs`: it is lost where topic or log end before the range."""
+        losses = [loss for tp in self._left if (loss := self._loss(tp)) is not None]
+        for loss in losses:
+            self._lost(loss)
+        if losses:
+            return
+        tp, r = next(iter(self._left.items()))
+        reason = self._fetcher.reason(tp) or "the brokers sent nothing"
+        raise KafkaTimeoutError(
+            f"{tp.topic}-{tp.partition}: no records from offset {self._at[tp]} on (of {r.start} to {r.end}) within "
+            f"kafkaConsumer.pollTimeoutMs ({self._options.poll_timeout_ms}): {reason}"
+        )
+
+    def _loss(self, tp: TopicPartition) -> DataLossError | None:
+        if self._session.client.snapshot.partitions_for_topic(tp.topic) is None:
+            return DataLossError(*tp, self._at[tp], "the topic is gone")
+        end, wanted = self._fetcher.end(tp), self._left[tp].end
+        if end is not None and end < wanted:
+            return DataLossError(
+                *tp, self._at[tp], f"the log ends at {end}, before the end of the range, {wanted}"
+            )
+        return None
+
+
+def _start(r: OffsetRange, offset: int) -> Start:
+    return Start(offset=offset, end_offset=r.end)

@@ -1,0 +1,127 @@
+"""`ReadSession`: client and fetcher of one Spark task, on an event loop in a thread of its own.
+
+The task's own thread decodes and hands batches to Spark; meanwhile the next Fetch is in flight here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import DisconnectedError
+from kafka_actors.fetch import BrokerFetcher, FetchedBytes, Fetcher
+from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
+
+logger = logging.getLogger(__name__)
+
+
+class ReadSession:
+    """A context: entering it connects, and raises what `KafkaClient.bootstrap` raises; leaving it closes all.
+
+    `client` and `fetcher` are there in between; what each allows from another thread is in its docstring.
+    """
+
+    client: KafkaClient
+    fetcher: Fetcher
+
+    def __init__(self, config: ConsumerConfig, topics: Iterable[str]) -> None:
+        self._config = config
+        self._topics = sorted(set(topics))
+        self._sources: dict[int, BrokerFetcher] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._arrived = threading.Event()
+        self._started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="kafka-read", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<ReadSession {','.join(self._topics)}>"
+
+    def __enter__(self) -> ReadSession:
+        self._thread.start()
+        self._loop = self._started.result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        except RuntimeError:
+            logger.debug("the loop had ended already")
+        self._thread.join()
+
+    def take(self, timeout_s: float) -> FetchedBytes | None:
+        """The next records, waiting for some up to `timeout_s`; None if there are none. Raises as `Fetcher.take`."""
+        self._arrived.clear()
+        item = self._taken()
+        if item is None and self._arrived.wait(timeout_s):
+            item = self._taken()
+        return item
+
+    def _taken(self) -> FetchedBytes | None:
+        if self._failure is not None:
+            raise DisconnectedError(f"the fetching thread ended: {self._failure}") from self._failure
+        return self.fetcher.take()
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            if self._started.done():
+                self._failure = error
+                self._arrived.set()
+            else:
+                self._started.set_exception(error)
+
+    async def _main(self) -> None:
+        self.client = client = KafkaClient(self._config)
+        try:
+            client.set_topics(self._topics)
+            await client.bootstrap()
+            self.fetcher = fetcher = Fetcher(
+                self._config,
+                sources=self._source,
+                lookups=OffsetLookups(client),
+                request_metadata=lambda: _ask(client),
+                on_ready=self._arrived.set,
+            )
+            client.cluster.add_listener(lambda _: fetcher.update_metadata(client.snapshot))
+            fetcher.update_metadata(client.snapshot)
+            await fetcher.start()
+            try:
+                self._started.set_result(asyncio.get_running_loop())
+                await self._stop.wait()
+            finally:
+                await fetcher.close()
+                await asyncio.gather(*(source.close() for source in self._sources.values()), *self._closing)
+        finally:
+            await client.close()
+
+    def _source(self, broker: int) -> BrokerFetcher | None:
+        """The connection to a broker, made anew where its address changed."""
+        node = self.client.snapshot.brokers.get(broker)
+        if node is None:
+            return None
+        source = self._sources.get(broker)
+        if source is not None and source.address == (node.host, node.port):
+            return source
+        if source is not None:
+            task = asyncio.ensure_future(source.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        source = BrokerFetcher(broker, node.host, node.port, self._config, connect=FetchSocket)
+        self._sources[broker] = source
+        return source
+
+
+def _ask(client: KafkaClient) -> None:
+    client.cluster.request_update()

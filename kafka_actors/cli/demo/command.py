@@ -1,0 +1,138 @@
+"""The demo from its first to its last line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from kafka_actors.cli.errors import EXIT_DONE, EXIT_FAILED
+from kafka_actors.cli.options import command, needs
+from kafka_actors.cli.output import Output
+from kafka_actors.cli.run import start
+from kafka_actors.cli.views import view_for
+from kafka_actors.cli.watch import End, watch
+
+from .fill import Filled, fill
+from .place import DemoFailed, Place, embedded, real
+from .summary import Result, failures, show
+
+__all__ = ["demo"]
+
+WORKERS = 4
+BATCH_ROWS = 500
+SECONDS_PER_ORDER = 120e-6
+"""So that four workers take some ten seconds for 300,000 orders, and one can be killed in the middle."""
+KIB, MIB = 1024, 1024 * 1024
+SMALL = {"worker_buffer_bytes": 16 * MIB, "max_partition_fetch_bytes": 64 * KIB}
+"""Buffers that fit any machine, and a thousand orders a fetch: a worker turns to its next partition often."""
+
+
+@click.command()
+@click.option("--kafka", metavar="HOST:PORT", help="A real plaintext cluster, in place of embedded brokers.")
+@click.option(
+    "--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster, in place of a local one for the demo."
+)
+@click.option(
+    "--orders", type=click.IntRange(min=1_000), default=300_000, show_default=True, help="How many."
+)
+@command
+def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int) -> int:
+    """Run a job of 4 workers over three topics of orders, kill a worker half way, and check every cent.
+
+    Nothing is needed but this machine: the brokers are embedded unless --kafka names real ones, on which the demo
+    makes topics of its own and deletes them. Exit code 0 only if no order is missing, the revenue agrees to the
+    cent, and every partition is committed to its end.
+    """
+    needs("ray", "ray,testing", "the demo runs on Ray, which is not installed")
+    needs("confluent_kafka", "ray,testing", "the demo's producer is confluent-kafka, which is not installed")
+    with real(kafka) if kafka else embedded() as place:
+        output.print(f"3 topics with 4 partitions each on {place.brokers}")
+        filled = fill(place, orders, output.print)
+        with _ray(ray_address):
+            result = _run(output, place, filled)
+    if result is None:
+        raise DemoFailed("stopped by a signal before its end")
+    show(result, output.print)
+    return _verdict(output, failures(result))
+
+
+@contextmanager
+def _ray(address: str | None) -> Iterator[None]:
+    """The demo's own local Ray, small enough for any machine, or the given cluster."""
+    import ray
+
+    options: dict[str, Any] = (
+        {"address": address}
+        if address
+        else {
+            "address": "local",
+            "include_dashboard": False,
+            "object_store_memory": 256 * MIB,
+        }
+    )
+    ray.init(log_to_driver=True, logging_level="WARNING", **options)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _run(output: Output, place: Place, filled: Filled) -> Result | None:
+    """The job from start to end with the kill in its middle; None where a signal stopped it."""
+    import ray
+
+    from kafka_actors.actors import Job
+
+    from .kill import Killer
+    from .work import LedgerActor, Revenue
+
+    ledger = ray.remote(LedgerActor).options(num_cpus=0).remote()
+    job = Job(
+        pattern=place.pattern,
+        group_id=place.group_id,
+        bootstrap_servers=place.bootstrap_servers,
+        process=Revenue(ledger, SECONDS_PER_ORDER),
+        workers=WORKERS,
+        until="latest",
+        batch_rows=BATCH_ROWS,
+        config={**SMALL, **_what_the_brokers_lack(place)},
+    )
+    output.print(f"starting a job of {WORKERS} workers on Ray, subscribed to {place.pattern!r}")
+    began = time.monotonic()
+    running = start(job)
+    if running is None:
+        return None
+    try:
+        output.print(f"started after {time.monotonic() - began:.1f} s")
+        began = time.monotonic()
+        with view_for(output, f"demo on {place.brokers}", every_s=1.0) as view:
+            killer = Killer(ledger, filled.orders, view.note)
+            end, _ = watch(running, view, stop=running.stop, each=killer)
+        took_s = time.monotonic() - began
+    finally:
+        running.stop()
+    if end is End.STOPPED:
+        return None
+    account = ray.get(ledger.account.remote())
+    return Result(filled, account, place.committed(), took_s, killer.killed)
+
+
+def _what_the_brokers_lack(place: Place) -> dict[str, Any]:
+    """librdkafka's mock brokers know no static membership."""
+    return {"group_instance_id": None} if place.embedded else {}
+
+
+def _verdict(output: Output, found: list[str]) -> int:
+    if not found:
+        output.print(
+            "Every order was counted once, the revenue agrees to the cent, all offsets are committed."
+        )
+        return EXIT_DONE
+    for problem in found:
+        output.print(f"WRONG: {problem}")
+    output.error(f"the demo did not show what it should: {found[0]}")
+    return EXIT_FAILED

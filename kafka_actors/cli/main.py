@@ -1,0 +1,48 @@
+"""The commands, and how the command line ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from kafka_actors import __version__
+
+from .demo.command import demo
+from .errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
+from .run import run
+
+__all__ = ["commands", "run_command_line"]
+
+PROGRAM = "kafka-actors"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+def commands() -> None:
+    """Kafka consumer groups as actors on Ray.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage. Options can be given in the environment too, as
+    KAFKA_ACTORS_<OPTION>; the command line wins.
+    """
+
+
+commands.add_command(run)
+commands.add_command(demo)
+
+
+def run_command_line(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code. A wrong call is one line on stderr."""
+    try:
+        code = commands.main(arguments, prog_name=PROGRAM, standalone_mode=False)
+        return int(code or EXIT_DONE)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return EXIT_USAGE
+    except click.ClickException as error:
+        print(f"{PROGRAM}: error: {describe(error)}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    except click.Abort:
+        print(f"{PROGRAM}: error: interrupted", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED

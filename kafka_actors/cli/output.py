@@ -1,0 +1,221 @@
+"""The two streams of the command line: results and views on stdout, logs and errors on stderr.
+
+Ray prints what actors write, with a prefix, to the driver's `sys.stdout` and `sys.stderr`. Those lines are logs:
+they are taken out here and go where logs go, in the format of the log, and above a live view, not through it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Literal, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+__all__ = ["LOG_FORMAT", "Output"]
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+"""Also the format of the actors' own log lines, which are read back where the log is JSON."""
+WIDE = 200
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_FROM_RAY = re.compile(r"\((?:(?P<actor>[^()]*?) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^()]+))?\) (?P<text>.*)")
+_RAY_ITSELF = re.compile(r"\((?P<actor>raylet|autoscaler|gcs_server)\b[^()]*\) (?P<text>.*)")
+_LOGGED = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]+) (?P<logger>[\w.]+): (?P<message>.*)"
+)
+_NOISE = re.compile(
+    # Each actor that is killed, at length: the supervisor says it in a line of its own.
+    r"A worker died or was killed while executing a task by an unexpected system error"
+    # Actors without CPUs of their own are what a job consists of.
+    r"|WARNING: \d+ PYTHON worker processes have been started on node"
+)
+"""What Ray says of every job, and is only for who looks into Ray."""
+_OWN_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+
+
+class Output:
+    """Stands in for `sys.stdout` and `sys.stderr` while a command runs; use it in a with statement.
+
+    `console` writes to the real stdout, with colour only on a terminal and without where NO_COLOR is set.
+    """
+
+    def __init__(self, log_format: Literal["text", "json"] = "text", log_level: str = "warning") -> None:
+        self.log_format = log_format
+        self._level = logging.getLevelNamesMapping()[log_level.upper()]
+        self._stdout, self._stderr = sys.stdout, sys.stderr
+        # Off a terminal a line is as long as what it says.
+        width = None if self._stdout.isatty() else WIDE
+        self.console = Console(file=self._stdout, highlight=False, width=width)
+        self._above: Console | None = None
+        self._handler = _Handler(self)
+
+    @property
+    def live(self) -> bool:
+        """Whether a view may redraw itself: on a terminal, with a log that is for people."""
+        return self.log_format == "text" and self.console.is_terminal and not self.console.is_dumb_terminal
+
+    def __enter__(self) -> Output:
+        sys.stdout = _Lines(self._stdout, self._line_of_stdout)
+        sys.stderr = _Lines(self._stderr, self._line_of_stderr)
+        self._handler.setFormatter(_Json() if self.log_format == "json" else logging.Formatter(LOG_FORMAT))
+        logging.getLogger().addHandler(self._handler)
+        # Its level is also that of the job's actors.
+        logging.getLogger("kafka_actors").setLevel(self._level)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        sys.stdout, sys.stderr = self._stdout, self._stderr
+        logging.getLogger().removeHandler(self._handler)
+
+    def print(self, *what: Any) -> None:
+        """A result, to stdout. Where the log is JSON there may be a reader of lines behind it, so no markup."""
+        self.console.print(*what, markup=False, soft_wrap=all(isinstance(w, str) for w in what))
+
+    def error(self, text: str, trace: str | None = None) -> None:
+        """The one line of an error, and with `--debug` its traceback, to stderr."""
+        if self.log_format == "json":
+            print(json.dumps(_record("ERROR", "kafka_actors.cli", text, traceback=trace)), file=self._stderr)
+            return
+        if trace:
+            print(trace.rstrip(), file=self._stderr)
+        print(f"kafka-actors: error: {text}", file=self._stderr, flush=True)
+
+    def log_line(self, text: str) -> None:
+        """A finished line of the log."""
+        if self._above is not None and self._stderr.isatty():
+            self._above.print(Text(text), soft_wrap=True)
+        else:
+            print(text, file=self._stderr, flush=True)
+
+    def above(self, console: Console | None) -> None:
+        """While a live view is on this console, log lines that go to the terminal are printed above it."""
+        self._above = console
+
+    # ------------------------------------------------------------ lines that others print
+
+    def _line_of_stdout(self, text: str) -> None:
+        if not self._forwarded(text):
+            print(text, file=self._stdout, flush=True)
+
+    def _line_of_stderr(self, text: str) -> None:
+        if self._forwarded(text):
+            return
+        self.log_line(json.dumps(_record("INFO", "stderr", _ANSI.sub("", text))) if self._json else text)
+
+    @property
+    def _json(self) -> bool:
+        return self.log_format == "json"
+
+    def _forwarded(self, text: str) -> bool:
+        plain = _ANSI.sub("", text)
+        found = _FROM_RAY.match(plain) or _RAY_ITSELF.match(plain)
+        if found is None:
+            return False
+        if _NOISE.match(found["text"]) and self._level > logging.DEBUG:
+            return True
+        self.log_line(json.dumps(_read_back(found)) if self._json else self._coloured(text, plain))
+        return True
+
+    def _coloured(self, text: str, plain: str) -> str:
+        return text if self._stderr.isatty() and not os.environ.get("NO_COLOR") else plain
+
+
+class _Lines(io.TextIOBase):
+    """A text stream that hands over whole lines."""
+
+    def __init__(self, real: TextIO, take: Callable[[str], None]) -> None:
+        self._real = real
+        self._take = take
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for each in lines:
+            self._take(each)
+        return len(text)
+
+    def flush(self) -> None:
+        self._real.flush()
+
+    def isatty(self) -> bool:
+        return self._real.isatty()
+
+    def fileno(self) -> int:
+        return self._real.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._real.encoding
+
+
+class _Handler(logging.Handler):
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._output.log_line(self.format(record))
+        except Exception:
+            self.handleError(record)
+
+
+class _Json(logging.Formatter):
+    """One object a line: time, level, logger, message, and what a call gave as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        extra = {
+            name: value
+            for name, value in record.__dict__.items()
+            if name not in _OWN_FIELDS and not name.startswith("_")  # Ray adds some of those
+        }
+        if record.exc_info:
+            extra["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(
+            {
+                "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+                "level": record.levelname,
+                "logger": record.name,
+                "message": record.getMessage(),
+                **extra,
+            },
+            default=str,
+        )
+
+
+def _record(level: str, logger: str, message: str, **more: Any) -> dict[str, Any]:
+    now = logging.makeLogRecord({}).created
+    return {
+        "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds"),
+        "level": level,
+        "logger": logger,
+        "message": message,
+        **{name: value for name, value in more.items() if value is not None},
+    }
+
+
+def _read_back(found: re.Match[str]) -> dict[str, Any]:
+    """A forwarded line as a record: with the actor's own level, logger and time if it was a line of a log."""
+    parts = found.groupdict()
+    origin = {
+        "actor": parts["actor"],
+        "pid": int(parts["pid"]) if parts.get("pid") else None,
+        "ip": parts.get("ip"),
+    }
+    logged = _LOGGED.match(parts["text"])
+    if logged is None:
+        return _record("INFO", "ray", parts["text"], **origin)
+    record = _record(logged["level"], logged["logger"], logged["message"], **origin)
+    time = datetime.strptime(logged["time"], "%Y-%m-%d %H:%M:%S,%f").astimezone(UTC)
+    return {**record, "time": time.isoformat(timespec="milliseconds")}

@@ -1,0 +1,132 @@
+"""What the views show of a reading: tables for a terminal, a line for a log, fields for JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .progress import Reading
+
+if TYPE_CHECKING:
+    from kafka_actors.actors.messages import PartitionStatus
+
+__all__ = ["count", "fields", "line", "screen"]
+
+NOT_KNOWN = "-"
+FIXED_LINES = 8
+"""Lines of a screen beside the rows of its two tables: headline, blank lines, titles and rules."""
+
+
+def line(reading: Reading) -> str:
+    """A reading in one line."""
+    return "  ".join(
+        (
+            f"{reading.elapsed_s:6.1f} s",
+            reading.state,
+            f"{count(len(reading.workers), 'worker')}",
+            f"{count(len(reading.partitions), 'partition')}",
+            f"{reading.records:,} records",
+            f"{reading.records_per_s:,.0f}/s",
+            f"lag {_number(reading.lag)}",
+            f"restarts {reading.restarts}",
+        )
+    )
+
+
+def fields(reading: Reading) -> dict[str, Any]:
+    """A reading as the fields of a JSON line."""
+    return {
+        "state": reading.state,
+        "group_id": reading.group_id,
+        "elapsed_s": round(reading.elapsed_s, 3),
+        "workers": len(reading.workers),
+        "partitions": len(reading.partitions),
+        "records": reading.records,
+        "records_per_s": round(reading.records_per_s, 1),
+        "lag": reading.lag,
+        "restarts": reading.restarts,
+    }
+
+
+def screen(reading: Reading, height: int, title: str = "") -> RenderableType:
+    """A reading as a headline and two tables that together fit into `height` lines."""
+    room = max(3, height - FIXED_LINES - len(reading.workers))
+    parts: list[RenderableType] = [_headline(reading, title), Text(), _workers(reading)]
+    if reading.partitions:
+        parts += [Text(), _partitions(reading.partitions, room)]
+    return Group(*parts)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 worker`, `4 workers`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _headline(reading: Reading, title: str) -> Text:
+    known = reading.generation is not None and reading.generation >= 0
+    generation = str(reading.generation) if known else NOT_KNOWN
+    return Text.assemble(
+        (title or f"group {reading.group_id}", "bold"),
+        f"  {reading.state}  {reading.elapsed_s:.0f} s  generation {generation}\n",
+        (f"{reading.records:,}", "bold"),
+        " records  ",
+        (f"{reading.records_per_s:,.0f}", "bold"),
+        f"/s  lag {_number(reading.lag)}  restarts {reading.restarts}",
+    )
+
+
+def _workers(reading: Reading) -> Table:
+    table = _table(("WORKER", "left"), ("PID", "right"), ("PARTITIONS", "right"), ("RECORDS", "right"))
+    table.add_column("RECORDS/S", justify="right")
+    table.add_column("RESTARTS", justify="right")
+    for worker in reading.workers:
+        status = worker.status
+        table.add_row(
+            status.name if status.ready else f"{status.name} (starting)",
+            _plain(status.pid),
+            str(len(status.partitions)),
+            f"{status.records:,}",
+            f"{worker.records_per_s:,.0f}",
+            str(status.restarts),
+            style=None if status.ready else "yellow",
+        )
+    return table
+
+
+def _partitions(partitions: list[PartitionStatus], room: int) -> Table:
+    """All of them by name, or, where they don't fit, those that are furthest behind."""
+    shown = sorted(partitions, key=lambda p: (p.topic, p.partition))
+    hidden = 0
+    if len(shown) > room:
+        hidden = len(shown) - (room - 1)
+        shown = sorted(shown, key=lambda p: (-(p.lag or 0), p.topic, p.partition))[: room - 1]
+    table = _table(("TOPIC", "left"), ("PARTITION", "right"), ("CURRENT-OFFSET", "right"))
+    for title in ("COMMITTED", "LOG-END-OFFSET", "LAG"):
+        table.add_column(title, justify="right")
+    table.add_column("WORKER")
+    table.add_column("STATE")
+    for p in shown:
+        numbers = (_number(n) for n in (p.position, p.committed, p.end, p.lag))
+        state = f"{p.state}: {p.reason}" if p.reason else p.state
+        table.add_row(p.topic, str(p.partition), *numbers, p.worker or NOT_KNOWN, state)
+    if hidden:
+        table.add_row(f"and {hidden} more that are less behind", style="dim")
+    return table
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for title, justify in columns:
+        table.add_column(title, justify="right" if justify == "right" else "left")
+    return table
+
+
+def _number(value: int | None) -> str:
+    return NOT_KNOWN if value is None else f"{value:,}"
+
+
+def _plain(value: int | None) -> str:
+    return NOT_KNOWN if value is None else str(value)

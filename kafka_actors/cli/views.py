@@ -1,0 +1,134 @@
+"""How a running job is shown: redrawn on a terminal, a line every few seconds elsewhere, or records of a JSON log."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Protocol
+
+from rich.live import Live
+
+from .output import Output
+from .progress import Reading
+from .render import fields, line, screen
+
+__all__ = ["JsonView", "LineView", "ScreenView", "View", "view_for"]
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 3.0
+
+
+class View(Protocol):
+    """Shows readings as they come; used in a with statement."""
+
+    def __enter__(self) -> View: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, reading: Reading) -> None: ...
+
+    def note(self, text: str) -> None:
+        """Something that happened: stays to be read."""
+
+
+def view_for(output: Output, title: str = "", every_s: float = EVERY_S) -> View:
+    """The view that fits where the output goes."""
+    if output.log_format == "json":
+        return JsonView(every_s)
+    return ScreenView(output, title) if output.live else LineView(output, every_s)
+
+
+class ScreenView:
+    """Headline and tables, redrawn in place."""
+
+    def __init__(self, output: Output, title: str) -> None:
+        self._output = output
+        self._title = title
+        # Log lines and notes are printed above by `Output`; the rest of the process doesn't print.
+        self._live = Live(
+            console=output.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+
+    def __enter__(self) -> ScreenView:
+        self._live.start()
+        self._output.above(self._output.console)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._output.above(None)
+        self._live.stop()
+
+    def show(self, reading: Reading) -> None:
+        self._live.update(screen(reading, self._output.console.height, self._title), refresh=True)
+
+    def note(self, text: str) -> None:
+        self._output.print(text)
+
+
+class Paced:
+    """Lets a reading through every so often, and at once where something else than the numbers changed."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._last: tuple[float, tuple[object, ...]] | None = None
+
+    def due(self, reading: Reading) -> bool:
+        shape = (reading.state, len(reading.workers), len(reading.partitions), reading.restarts)
+        if self._last is not None:
+            since = reading.elapsed_s - self._last[0]
+            if since < self._every_s and shape == self._last[1]:
+                return False
+        self._last = (reading.elapsed_s, shape)
+        return True
+
+
+class LineView:
+    """A line on stdout every few seconds."""
+
+    def __init__(self, output: Output, every_s: float) -> None:
+        self._output = output
+        self._paced = Paced(every_s)
+
+    def __enter__(self) -> LineView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, reading: Reading) -> None:
+        if self._paced.due(reading):
+            self.note(line(reading))
+
+    def note(self, text: str) -> None:
+        print(text, file=self._output.console.file, flush=True)
+
+
+class JsonView:
+    """Records of the log, on stderr, with the numbers as fields."""
+
+    def __init__(self, every_s: float) -> None:
+        self._paced = Paced(every_s)
+
+    def __enter__(self) -> JsonView:
+        # Progress is what was asked for, whatever the level of everything else.
+        logger.setLevel(logging.INFO)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, reading: Reading) -> None:
+        if self._paced.due(reading):
+            logger.info("progress", extra=fields(reading))
+
+    def note(self, text: str) -> None:
+        logger.info(text)

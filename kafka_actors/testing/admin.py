@@ -1,0 +1,204 @@
+"""What tests ask of a cluster beside starting and killing it, through confluent-kafka's AdminClient."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kafka_actors.testing.wire import (
+    COORDINATOR_MOVING,
+    GroupDescription,
+    GroupRequestFailed,
+    describe_group,
+    fetch_offsets,
+    find_coordinator,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_REQUEST_TIMEOUT = 30.0
+_LEADER_MOVING = {3, 5, 6, 9, 72, 74, 75, 76, 100, -156}
+"""Error codes of a leader that is new, moving or not yet known to all (librdkafka's own: "No leaders found"): ask again."""
+T = TypeVar("T")
+
+
+class ClusterAdmin:
+    """Topics, leaders, coordinators and offsets of the cluster at `bootstrap_servers`."""
+
+    def __init__(self) -> None:
+        self._admin: AdminClient | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses of the brokers."""
+        raise NotImplementedError
+
+    @property
+    def admin(self) -> AdminClient:
+        """confluent-kafka's AdminClient on this cluster, for what the methods here do not cover."""
+        if self._admin is None:
+            from confluent_kafka.admin import AdminClient
+
+            # Its log would print each refused connection of a broker that a test killed on purpose.
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        return self._admin
+
+    def live_brokers(self) -> set[int]:
+        """Ids of the brokers in the cluster's metadata; empty while no broker answers."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return set(self.admin.list_topics(timeout=2).brokers)
+        except KafkaException:
+            return set()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        replica_assignment: list[list[int]] | None = None,
+    ) -> str:
+        """Creates a topic, waits until each partition has a leader that answers, returns the name.
+
+        `replica_assignment` lists the broker ids of each partition, the preferred leader first, in place of
+        `partitions` and `replication_factor`. Raises `confluent_kafka.KafkaException` when the broker refuses.
+        """
+        settings = {key: str(value) for key, value in (config or {}).items()}
+        if replica_assignment is None:
+            topic = _confluent().NewTopic(name, partitions, replication_factor, config=settings)
+        else:
+            partitions = len(replica_assignment)
+            topic = _confluent().NewTopic(
+                name, partitions, replica_assignment=replica_assignment, config=settings
+            )
+        _results(self.admin.create_topics([topic], request_timeout=_REQUEST_TIMEOUT))
+        self._wait(lambda: self._has_leaders(name, partitions), f"topic {name} to have {partitions} leaders")
+        self._wait(lambda: self._logs_opened(name), f"the leaders of topic {name} to answer")
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic and waits until it has left the metadata."""
+        _results(self.admin.delete_topics([name], request_timeout=_REQUEST_TIMEOUT))
+        self._wait(lambda: name not in self.admin.list_topics(timeout=5).topics, f"topic {name} to be gone")
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grows a topic to `total` partitions and waits until each has a leader."""
+        _results(
+            self.admin.create_partitions(
+                [_confluent().NewPartitions(name, total)], request_timeout=_REQUEST_TIMEOUT
+            )
+        )
+        self._wait(lambda: self._has_leaders(name, total), f"topic {name} to have {total} leaders")
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Partition → id of its leader, -1 where it has none now. Raises `KeyError` for an unknown topic."""
+        found = self.admin.list_topics(topic, timeout=10).topics[topic]
+        if found.error is not None:
+            raise KeyError(f"{topic}: {found.error}")
+        return {partition: data.leader for partition, data in sorted(found.partitions.items())}
+
+    def coordinator_of(self, group: str, timeout: float = 30.0) -> int:
+        """Id of the broker that coordinates `group`, which need not exist."""
+        return self._ask_coordinator(group, lambda broker, _address: broker, timeout)
+
+    def committed(self, group: str, timeout: float = 30.0) -> dict[tuple[str, int], int]:
+        """(topic, partition) → committed offset of everything that `group` has committed."""
+        return self._ask_coordinator(group, lambda _broker, address: fetch_offsets(address, group), timeout)
+
+    def describe_group(self, group: str, timeout: float = 30.0) -> GroupDescription:
+        """State, protocol and members of a classic group, with their partitions; state "Dead" if there is none."""
+        return self._ask_coordinator(group, lambda _broker, address: describe_group(address, group), timeout)
+
+    def end_offsets(self, *topics: str, read_committed: bool = False) -> dict[tuple[str, int], int]:
+        """(topic, partition) → offset behind the last record (the last stable offset with `read_committed`)."""
+        return self._offsets(topics, _confluent().OffsetSpec.latest(), read_committed)
+
+    def beginning_offsets(self, *topics: str) -> dict[tuple[str, int], int]:
+        """(topic, partition) → offset of the first record that is left: the log start offset."""
+        return self._offsets(topics, _confluent().OffsetSpec.earliest(), False)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Moves the partition's log start offset up to `before`."""
+        from confluent_kafka import TopicPartition
+
+        _results(self.admin.delete_records([TopicPartition(topic, partition, before)]))
+
+    def _forget_admin(self) -> None:
+        self._admin = None
+
+    def _offsets(self, topics: Iterable[str], spec: Any, read_committed: bool) -> dict[tuple[str, int], int]:
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+
+        asked = {
+            TopicPartition(topic, partition): spec for topic in topics for partition in self.leaders(topic)
+        }
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        deadline = time.monotonic() + _REQUEST_TIMEOUT
+        while True:  # a leader known to the metadata may not have opened its log yet
+            try:
+                futures = self.admin.list_offsets(
+                    asked, isolation_level=level, request_timeout=_REQUEST_TIMEOUT
+                )
+                return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in _LEADER_MOVING or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.02)
+
+    def _ask_coordinator(self, group: str, ask: Callable[[int, tuple[str, int]], T], timeout: float) -> T:
+        """Looks the coordinator up at any broker that answers, and asks it, until neither says "moving"."""
+        deadline = time.monotonic() + timeout
+        while True:
+            for bootstrap in self.bootstrap_servers.split(","):
+                host, port = bootstrap.rsplit(":", 1)
+                try:
+                    broker, its_host, its_port = find_coordinator((host, int(port)), group)
+                    return ask(broker, (its_host, its_port))
+                except OSError as error:
+                    failure: Exception = error
+                except GroupRequestFailed as error:
+                    if error.code not in COORDINATOR_MOVING:
+                        raise
+                    failure = error
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"no coordinator of {group!r} answered within {timeout:.0f} s"
+                ) from failure
+            time.sleep(0.05)
+
+    def _has_leaders(self, topic: str, partitions: int) -> bool:
+        found = self.admin.list_topics(topic, timeout=5).topics[topic]
+        leaders = [data.leader for data in found.partitions.values()]
+        return len(leaders) == partitions and min(leaders) >= 0
+
+    def _logs_opened(self, name: str) -> bool:
+        """Whether the leaders answer for the topic; a broker that is asked may not have heard of it yet."""
+        try:
+            self.end_offsets(name)
+        except KeyError:
+            return False
+        return True
+
+    @staticmethod
+    def _wait(holds: Any, what: str, timeout: float = 30.0) -> None:
+        deadline = time.monotonic() + timeout
+        while not holds():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {timeout:.0f} s in vain for {what}")
+            time.sleep(0.02)
+
+
+def _confluent() -> Any:
+    """confluent_kafka.admin, imported at first use; it declares few of its names as exported."""
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin
+
+
+def _results(futures: Mapping[Any, Any]) -> list[Any]:
+    return [future.result() for future in futures.values()]

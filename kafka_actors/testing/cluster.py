@@ -1,0 +1,335 @@
+"""`KafkaCluster`: Apache Kafka in KRaft mode as plain Java processes, for tests that want the real thing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from kafka_actors.testing.admin import ClusterAdmin
+from kafka_actors.testing.distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
+from kafka_actors.testing.node import Node, NodeFailed, PortTaken, kafka_uuid
+from kafka_actors.testing.ports import free_ports
+from kafka_actors.testing.watchdog import Watchdog
+
+TEST_JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""JVM options for tests: up quickly and small, slower once warm."""
+BENCHMARK_JVM = (
+    "-Xmx1g",
+    "-Xms1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""JVM options for benchmarks: what Kafka's own start script passes."""
+CONTROLLER_ID = 100
+_HOST = "127.0.0.1"
+_START_ATTEMPTS = 3
+
+
+class KafkaCluster(ClusterAdmin):
+    """A Kafka cluster on this machine, on ports of its own, gone when it is stopped or its owner ends.
+
+    With `brokers=1` one process is broker (id 1) and controller. With more, brokers have the ids 1…n and the
+    controller is a process of its own (id 100), so that killing brokers never costs the metadata quorum.
+
+    `broker_config` adds to or replaces what `server.properties` says (dotted keys). `listeners` adds listeners to
+    each broker: name in capitals → security protocol, such as `{"LOGIN": "SASL_SSL"}`; what they need is said in
+    `broker_config` under `listener.name.login.…`, and `bootstrap("LOGIN")` has their addresses. `directory` keeps the data in
+    a place of yours: it is left there, and the nodes are shut down cleanly. `version` is any Kafka 4.x release on
+    Maven Central. Raises `KafkaUnavailable` from `start` where Java 17 or Maven is missing.
+
+        with KafkaCluster(brokers=3) as kafka:
+            kafka.create_topic("orders", partitions=12, replication_factor=3)
+            kafka.kill(kafka.leaders("orders")[0])
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        version: str = DEFAULT_VERSION,
+        broker_config: Mapping[str, object] | None = None,
+        listeners: Mapping[str, str] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        jvm_options: Sequence[str] = TEST_JVM,
+        start_timeout: float = 90.0,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"brokers must be at least 1, not {brokers}")
+        super().__init__()
+        self.version = version
+        self.broker_ids = tuple(range(1, brokers + 1))
+        self._extra = {key: str(value) for key, value in (broker_config or {}).items()}
+        self._listeners = dict(listeners or {})
+        self._kept_directory = None if directory is None else Path(directory).absolute()
+        self._jvm_options = tuple(jvm_options)
+        self._start_timeout = start_timeout
+        self._nodes: dict[int, Node] = {}
+        self._ports: dict[int, int] = {}
+        self._more_ports: dict[str, dict[int, int]] = {}
+        self._watchdog: Watchdog | None = None
+        self._directory: Path | None = None
+        self._kafka: Distribution | None = None
+
+    # -- life of the cluster
+
+    def start(self) -> KafkaCluster:
+        """Starts every node and waits until all brokers are in the cluster's metadata; returns itself."""
+        if self._nodes:
+            return self
+        self._kafka = Distribution.get(self.version)
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            try:
+                self._launch(self._kafka)
+                self.wait_ready()
+                return self
+            except PortTaken:
+                self.stop()
+                if attempt == _START_ATTEMPTS:
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """Ends every node and removes the data; with a `directory` of yours, shuts down cleanly and keeps it."""
+        self._forget_admin()
+        number = signal.SIGKILL if self._kept_directory is None else signal.SIGTERM
+        for node_id in sorted(self._nodes):  # brokers first: their clean shutdown needs the controller
+            self._nodes[node_id].end(number)
+        self._nodes = {}
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None
+        if self._kept_directory is None and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory = None
+
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Waits until every broker that runs is listed in the metadata; raises `NodeFailed` after `timeout` s."""
+        deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
+        running = [node for node in self._nodes.values() if node.is_running]
+        for node in running:
+            node.wait_started(deadline)
+        expected = {node.node_id for node in running} - {CONTROLLER_ID}
+        while not expected <= self.live_brokers():
+            if time.monotonic() > deadline:
+                raise NodeFailed(
+                    f"brokers {sorted(expected - self.live_brokers())} did not join the cluster in time"
+                )
+            time.sleep(0.05)
+
+    def __enter__(self) -> KafkaCluster:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- what happens to single nodes
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Ids of all processes: the brokers' and, with more than one broker, the controller's."""
+        return tuple(sorted(self._nodes))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every broker, with commas between; the same over restarts."""
+        return ",".join(f"{_HOST}:{self._ports[broker]}" for broker in self.broker_ids)
+
+    def bootstrap(self, listener: str) -> str:
+        """`host:port` of every broker at one of the `listeners` that were added, with commas between."""
+        ports = self._more_ports[listener]
+        return ",".join(f"{_HOST}:{ports[broker]}" for broker in self.broker_ids)
+
+    def address(self, broker_id: int, listener: str | None = None) -> tuple[str, int]:
+        """Host and port of one broker, at a listener that was added if one is named."""
+        return _HOST, (self._ports if listener is None else self._more_ports[listener])[broker_id]
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL; returns when the process is gone."""
+        self._node(node_id).end(signal.SIGKILL)
+
+    def shutdown(self, node_id: int, timeout: float = 60.0) -> None:
+        """SIGTERM: a controlled shutdown, which moves leaderships away first. Waits for the process to end."""
+        self._node(node_id).end(signal.SIGTERM, timeout)
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: its sockets stay open and nothing answers."""
+        self._node(node_id).send_signal(signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT after `pause`."""
+        self._node(node_id).send_signal(signal.SIGCONT)
+
+    def restart(self, node_id: int, *, wait: bool = True) -> None:
+        """Shuts the node down cleanly if it runs, and starts it on the same port with the same data."""
+        node = self._node(node_id)
+        node.end(signal.SIGTERM)
+        node.start()
+        if wait:
+            self.wait_ready()
+
+    def node_pid(self, node_id: int) -> int:
+        """Process id of a running node; raises `NodeFailed` when it does not run."""
+        return self._node(node_id).pid
+
+    def is_running(self, node_id: int) -> bool:
+        """Whether the node's process exists; a paused one does."""
+        return self._node(node_id).is_running
+
+    def log(self, node_id: int) -> str:
+        """Everything that the node has logged so far, over its restarts."""
+        return self._node(node_id).log_file.read_text(errors="replace")
+
+    def generations(self, group: str) -> list[int]:
+        """The generations that a classic group has had so far, by what the brokers' logs say of its rebalances."""
+        pattern = re.compile(rf"Stabilized group {re.escape(group)} generation (\d+)")
+        return sorted(
+            {int(found) for node_id in self.broker_ids for found in pattern.findall(self.log(node_id))}
+        )
+
+    def data_directory(self, node_id: int) -> Path:
+        """The node's log directory: `data_directory(1) / "orders-0"` holds the segments of a partition."""
+        return self._node(node_id).data
+
+    # -- Kafka's own tools
+
+    def tool(
+        self,
+        main: str,
+        *args: str,
+        timeout: float = 300.0,
+        check: bool = True,
+        input: str | None = None,  # noqa: A002  the name that subprocess.run gives it
+        jvm_options: Sequence[str] = (),
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs the Java class `main` of Kafka's command-line tools with `args`, and captures what it prints.
+
+        `main` is a full name: `"org.apache.kafka.tools.ConsumerPerformance"`, `"kafka.tools.DumpLogSegments"`.
+        Raises `subprocess.CalledProcessError` on an exit code other than 0 unless `check=False`, and
+        `subprocess.TimeoutExpired` after `timeout` seconds.
+        """
+        kafka = self._kafka or Distribution.get(self.version)
+        command = kafka.command(main, *args, options=jvm_options)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, check=False, input=input
+        )
+        if check and done.returncode != 0:
+            error = subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+            error.add_note(f"{main} said:\n{(done.stdout + done.stderr)[-4000:]}")
+            raise error
+        return done
+
+    # -- inside
+
+    def _node(self, node_id: int) -> Node:
+        try:
+            return self._nodes[node_id]
+        except KeyError:
+            has = sorted(self._nodes) or "none: it is not started"
+            raise ValueError(f"the cluster has no node {node_id}; its nodes: {has}") from None
+
+    def _launch(self, kafka: Distribution) -> None:
+        self._directory = self._kept_directory or Path(tempfile.mkdtemp(prefix="kafka-"))
+        self._watchdog = Watchdog()
+        if self._kept_directory is None:
+            self._watchdog.remove_at_end(str(self._directory))
+        combined = len(self.broker_ids) == 1
+        brokers = len(self.broker_ids)
+        controller_port, *ports = free_ports(1 + brokers * (1 + len(self._listeners)))
+        self._ports = dict(zip(self.broker_ids, ports[:brokers], strict=True))
+        for number, name in enumerate(self._listeners, 1):
+            its_ports = ports[number * brokers : (number + 1) * brokers]
+            self._more_ports[name] = dict(zip(self.broker_ids, its_ports, strict=True))
+        controller = self.broker_ids[0] if combined else CONTROLLER_ID
+        common = {
+            **self._common_properties(),
+            "controller.quorum.voters": f"{controller}@{_HOST}:{controller_port}",
+        }
+        controller_listener = f"CONTROLLER://{_HOST}:{controller_port}"
+        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._listeners}
+        common["listener.security.protocol.map"] = ",".join(f"{k}:{v}" for k, v in protocols.items())
+        properties = {}
+        for broker, port in self._ports.items():
+            more = [f"{name}://{_HOST}:{at[broker]}" for name, at in self._more_ports.items()]
+            listeners = ",".join([f"PLAINTEXT://{_HOST}:{port}", *more])
+            properties[broker] = {
+                "process.roles": "broker,controller" if combined else "broker",
+                "listeners": f"{listeners},{controller_listener}" if combined else listeners,
+                "advertised.listeners": listeners,
+            }
+        if not combined:
+            properties[controller] = {"process.roles": "controller", "listeners": controller_listener}
+        cluster_id = self._cluster_id(self._directory)
+        for node_id, own in properties.items():
+            text = {**common, **own, "node.id": str(node_id), **self._extra}
+            directory = self._directory / f"node-{node_id}"
+            node = Node(node_id, directory, text, kafka, self._watchdog, self._jvm_options)
+            node.format(cluster_id)
+            self._nodes[node_id] = node
+            node.start()
+
+    @staticmethod
+    def _cluster_id(directory: Path) -> str:
+        """Made once per directory, so that a kept one can be started again."""
+        directory.mkdir(parents=True, exist_ok=True)
+        file = directory / "cluster-id"
+        if not file.exists():
+            file.write_text(kafka_uuid())
+        return file.read_text()
+
+    def _common_properties(self) -> dict[str, str]:
+        replicas = min(3, len(self.broker_ids))
+        in_sync = max(1, replicas - 1)
+        return {**_PROPERTIES, **_internal_topics(replicas, in_sync)}
+
+
+def _internal_topics(replicas: int, in_sync: int) -> dict[str, str]:
+    settings = {}
+    for prefix in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
+        settings[f"{prefix}.replication.factor"] = str(replicas)
+        settings[f"{prefix}.num.partitions"] = "4"
+    settings["transaction.state.log.min.isr"] = str(in_sync)
+    settings["share.coordinator.state.topic.min.isr"] = str(in_sync)
+    return settings
+
+
+_PROPERTIES = {
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    # Tests ask for shorter sessions than an operator would, and wait for nobody before the first rebalance.
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    # A killed broker is replaced after 5 s instead of 9 s; shorter would fence live ones on a busy machine.
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "5000",
+    # Small thread pools and buffers: three brokers share a laptop's cores and memory with the tests.
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "num.recovery.threads.per.data.dir": "1",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    # Compaction and retention act within seconds where a test's topic asks for them.
+    "log.cleaner.backoff.ms": "500",
+    "log.initial.task.delay.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+}
+
+__all__ = ["BENCHMARK_JVM", "CONTROLLER_ID", "TEST_JVM", "KafkaCluster", "KafkaUnavailable", "NodeFailed"]

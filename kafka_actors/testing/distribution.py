@@ -1,0 +1,180 @@
+"""Apache Kafka's own jars, fetched once with Maven and kept in a cache that parallel runs share safely.
+
+`Distribution.get("4.1.1")` returns a directory of jars and a bootstrap checkpoint made by Kafka's storage tool.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_VERSION = "4.1.1"
+MINIMUM_JAVA = 17
+_HERE = Path(__file__).parent
+_HOW_TO_INSTALL = (
+    "Real Kafka needs a Java 17 runtime and Maven: "
+    "`apt-get install openjdk-17-jre-headless maven` on Debian and Ubuntu, "
+    "`brew install openjdk@17 maven` on macOS. KafkaCluster looks for `java` in JAVA_HOME and on PATH, "
+    "for `mvn` on PATH."
+)
+
+
+class KafkaUnavailable(RuntimeError):
+    """Real Kafka cannot run here: Java or Maven is missing, or its jars could not be fetched."""
+
+
+def cache_root() -> Path:
+    """Where Kafka versions are kept: `KAFKA_ACTORS_CACHE`, or `~/.cache/kafka-actors`."""
+    told = os.environ.get("KAFKA_ACTORS_CACHE")
+    return Path(told) if told else Path.home() / ".cache" / "kafka-actors"
+
+
+def find_java() -> str:
+    """The path of a `java` of version 17 or later; raises `KafkaUnavailable` where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else None
+    java = java or shutil.which("java")
+    if java is None:
+        raise KafkaUnavailable(f"No `java` was found. {_HOW_TO_INSTALL}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)', said)
+    if match is None or int(match[1]) < MINIMUM_JAVA:
+        first_line = said.strip().splitlines()[0] if said.strip() else "nothing"
+        raise KafkaUnavailable(
+            f"{java} is too old or does not run (it says: {first_line}). {_HOW_TO_INSTALL}"
+        )
+    return java
+
+
+def why_unavailable(version: str = DEFAULT_VERSION) -> str | None:
+    """Why no real Kafka can be started here, or None. Asks for Java, and for Maven where the jars are not cached."""
+    try:
+        find_java()
+        if not _is_complete(cache_root() / f"kafka-{version}"):
+            _find_maven()
+    except KafkaUnavailable as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One version of Kafka on disk.
+
+    `home/libs` holds the jars of the broker and its tools, `home/bootstrap.checkpoint` the feature levels that
+    `kafka.tools.StorageTool format` writes for this version: with it a node is formatted without starting a JVM.
+    """
+
+    version: str
+    home: Path
+    java: str
+
+    @classmethod
+    def get(cls, version: str = DEFAULT_VERSION) -> Distribution:
+        """The jars of `version`, fetched when the cache lacks them; raises `KafkaUnavailable` when that fails."""
+        java = find_java()
+        home = cache_root() / f"kafka-{version}"
+        if not _is_complete(home):
+            with _locked(home.with_name(f"{home.name}.lock")):
+                if not _is_complete(home):  # another process may have done it while we waited
+                    _provision(version, home, java)
+        return cls(version, home, java)
+
+    @property
+    def classpath(self) -> str:
+        """For `java -cp`: every jar of the broker, its clients and its tools."""
+        return f"{self.home / 'libs'}/*"
+
+    def jar(self, name: str) -> Path:
+        """The path of one jar by its artifact's name: `jar("kafka-clients")`."""
+        found = sorted((self.home / "libs").glob(f"{name}-[0-9]*.jar"))
+        if not found:
+            raise FileNotFoundError(f"Kafka {self.version} has no jar called {name}")
+        return found[0]
+
+    def command(self, main: str, *args: str, options: Sequence[str] = ()) -> list[str]:
+        """The command line that runs the Java class `main` on this classpath, with JVM `options`."""
+        logging = f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}"
+        return [self.java, *options, logging, "-cp", self.classpath, main, *args]
+
+
+def _is_complete(home: Path) -> bool:
+    return (home / "bootstrap.checkpoint").is_file()
+
+
+def _find_maven() -> str:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaUnavailable(f"No `mvn` was found. {_HOW_TO_INSTALL}")
+    return maven
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _provision(version: str, home: Path, java: str) -> None:
+    """Builds the directory beside its place and renames it, so that an interrupted run leaves nothing half done."""
+    draft = Path(tempfile.mkdtemp(prefix=f"{home.name}.", dir=home.parent))
+    try:
+        _fetch_jars(version, draft)
+        _make_bootstrap_checkpoint(Distribution(version, draft, java))
+        draft.chmod(0o755)
+        shutil.rmtree(home, ignore_errors=True)
+        draft.rename(home)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _fetch_jars(version: str, draft: Path) -> None:
+    # Maven writes into the directory of its pom on some goals: it gets a copy, not the installed package's file.
+    shutil.copy(_HERE / "pom.xml", draft / "pom.xml")
+    command = [
+        _find_maven(),
+        "-B",
+        "-q",
+        "-ntp",
+        "-f",
+        str(draft / "pom.xml"),
+        "dependency:copy-dependencies",
+    ]
+    command += [f"-Dkafka.version={version}", "-DincludeScope=runtime", f"-DoutputDirectory={draft / 'libs'}"]
+    _run(command, f"Maven could not fetch Kafka {version}")
+
+
+def _make_bootstrap_checkpoint(kafka: Distribution) -> None:
+    """Formats a throw-away combined node once; what it writes beside ids is the same for every node of a version."""
+    node = kafka.home / "template"
+    properties = kafka.home / "template.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:9\n"
+        "controller.listener.names=CONTROLLER\nlisteners=PLAINTEXT://127.0.0.1:8,CONTROLLER://127.0.0.1:9\n"
+        f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\nlog.dirs={node}\n"
+    )
+    arguments = ["format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", str(properties)]
+    _run(
+        kafka.command("kafka.tools.StorageTool", *arguments),
+        f"Kafka {kafka.version} could not format a directory",
+    )
+    shutil.move(node / "bootstrap.checkpoint", kafka.home / "bootstrap.checkpoint")
+    shutil.rmtree(node)
+    properties.unlink()
+
+
+def _run(command: Sequence[str], failure: str) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip()
+        raise KafkaUnavailable(f"{failure} (exit code {done.returncode}):\n{said[-4000:]}")

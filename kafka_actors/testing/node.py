@@ -1,0 +1,147 @@
+"""One Kafka process, broker, controller or both: its configuration, its directory, and the signals it is sent."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kafka_actors.testing.distribution import Distribution
+from kafka_actors.testing.watchdog import Watchdog
+
+_STARTED = "Kafka Server started"
+_PORT_TAKEN = "Address already in use"
+
+
+class NodeFailed(RuntimeError):
+    """A Kafka process ended, or did not come up in time; the message ends with the last lines of its log."""
+
+
+class PortTaken(NodeFailed):
+    """Somebody else took the port between our look and Kafka's bind."""
+
+
+def kafka_uuid() -> str:
+    """A random id as Kafka writes them: 22 characters of URL-safe base64 that do not start with a dash."""
+    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    return "A" + text[1:]
+
+
+class Node:
+    """A node of a cluster: formatted once, then started, signalled and started again on the same ports."""
+
+    def __init__(
+        self,
+        node_id: int,
+        directory: Path,
+        properties: Mapping[str, str],
+        kafka: Distribution,
+        watchdog: Watchdog,
+        jvm_options: Sequence[str],
+    ) -> None:
+        self.node_id = node_id
+        self._directory = directory
+        self._kafka = kafka
+        self._watchdog = watchdog
+        self._jvm_options = jvm_options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_read_from = 0
+        directory.mkdir(parents=True, exist_ok=True)
+        self.log_file.touch()
+        text = {**properties, "log.dirs": str(self.data)}
+        (directory / "server.properties").write_text("".join(f"{key}={text[key]}\n" for key in sorted(text)))
+
+    @property
+    def log_file(self) -> Path:
+        """Everything the process wrote, over all its starts."""
+        return self._directory / "node.log"
+
+    @property
+    def data(self) -> Path:
+        """The node's only log directory."""
+        return self._directory / "data"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process exists; a paused one does."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running node; raises `NodeFailed` when it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            raise NodeFailed(f"node {self.node_id} is not running")
+        return self._process.pid
+
+    def format(self, cluster_id: str) -> None:
+        """Lays the data directory out as `kafka-storage format` does; one that is laid out already is kept."""
+        if (self.data / "meta.properties").exists():
+            return
+        self.data.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self._kafka.home / "bootstrap.checkpoint", self.data)
+        (self.data / "meta.properties").write_text(
+            f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\ndirectory.id={kafka_uuid()}\n"
+        )
+
+    def start(self) -> None:
+        """Starts the process and returns at once; `wait_started` waits for it."""
+        if self.is_running:
+            return
+        self._log_read_from = self.log_file.stat().st_size
+        command = self._kafka.command(
+            "kafka.Kafka", str(self._directory / "server.properties"), options=self._jvm_options
+        )
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
+                start_new_session=True,
+            )
+        self._watchdog.watch(self._process.pid)
+
+    def wait_started(self, deadline: float) -> None:
+        """Waits until the server says that it is up; `deadline` is on `time.monotonic()`'s clock."""
+        while _STARTED not in (said := self._said_since_start()):
+            if not self.is_running:
+                kind = PortTaken if _PORT_TAKEN in said else NodeFailed
+                raise kind(f"node {self.node_id} ended while starting:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise NodeFailed(f"node {self.node_id} did not start in time:\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends a signal; raises `NodeFailed` when the node does not run."""
+        os.kill(self.pid, number)
+
+    def end(self, number: signal.Signals, timeout: float = 60.0) -> None:
+        """Ends the process with `number`, by SIGKILL when that takes longer than `timeout` seconds; waits for it."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)  # a paused process would never see a SIGTERM
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._watchdog.forget(self._process.pid)
+        self._process = None
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The last lines of the log."""
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
+
+    def _said_since_start(self) -> str:
+        with self.log_file.open("rb") as log:
+            log.seek(self._log_read_from)
+            return log.read().decode(errors="replace")

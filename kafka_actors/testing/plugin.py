@@ -1,0 +1,105 @@
+"""pytest fixtures on Kafka, for our own tests and for those of users: installed with the `testing` extra.
+
+Real clusters are started at their first use and shared by the session; where Java or Maven is missing the tests
+that want one are skipped, unless `CI` is set in the environment: then they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # imported late: the plugin is loaded by every pytest run where the package is installed
+    from kafka_actors.testing import KafkaCluster, MockCluster
+    from kafka_actors.testing.produce import Produce
+
+
+def _real_kafka(brokers: int) -> Iterator[KafkaCluster]:
+    from kafka_actors.testing import KafkaCluster, KafkaUnavailable
+
+    try:
+        cluster = KafkaCluster(brokers=brokers).start()
+    except KafkaUnavailable as error:
+        reason = str(error)
+    else:
+        with cluster:
+            yield cluster
+        return
+    if os.environ.get("CI"):
+        pytest.fail(f"real Kafka is not to be skipped where CI is set: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster() -> Iterator[KafkaCluster]:
+    """One real broker, shared by the session. Don't kill it: `kafka_cluster_3` is for that."""
+    yield from _real_kafka(1)
+
+
+@pytest.fixture(scope="session")
+def _three_brokers() -> Iterator[KafkaCluster]:
+    yield from _real_kafka(3)
+
+
+@pytest.fixture
+def kafka_cluster_3(_three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    """Three real brokers and a controller, shared by the session; what a test killed or paused is back afterwards."""
+    yield _three_brokers
+    for node in _three_brokers.node_ids:
+        if _three_brokers.is_running(node):
+            _three_brokers.resume(node)
+        else:
+            _three_brokers.restart(node, wait=False)
+    _three_brokers.wait_ready()
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Makes a topic of a unique name on `kafka_cluster`: `kafka_topic(partitions=4, config={…}) -> name`.
+
+    Takes what `KafkaCluster.create_topic` takes, without the name, and `cluster=` for another cluster; `prefix=`
+    starts the name (the test's name by default).
+    """
+
+    def make(
+        partitions: int = 1, *, cluster: KafkaCluster | None = None, prefix: str = "", **more: Any
+    ) -> str:
+        chosen = cluster if cluster is not None else request.getfixturevalue("kafka_cluster")
+        name = _unique(prefix or request.node.name)
+        made: str = chosen.create_topic(name, partitions, **more)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def group_id(request: pytest.FixtureRequest) -> str:
+    """A group id that no other test uses."""
+    return _unique(request.node.name)
+
+
+@pytest.fixture
+def produce(request: pytest.FixtureRequest) -> Produce:
+    """Produces in bulk with confluent-kafka, by default to `kafka_cluster`; see `kafka_actors.testing.produce`."""
+    from kafka_actors.testing.produce import Produce
+
+    return Produce(lambda: request.getfixturevalue("kafka_cluster").bootstrap_servers)
+
+
+@pytest.fixture
+def mock_cluster() -> Iterator[MockCluster]:
+    """librdkafka's mock cluster with three brokers, one for each test."""
+    from kafka_actors.testing import MockCluster
+
+    with MockCluster(brokers=3) as cluster:
+        yield cluster
+
+
+def _unique(text: str) -> str:
+    """A legal name for a topic or a group that starts like `text`."""
+    return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', text)[:60].strip('-')}-{uuid.uuid4().hex[:8]}"

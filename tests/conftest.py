@@ -1,0 +1,12 @@
+"""Settings for all tests. Kafka's fixtures come from `kafka_actors.testing.plugin`, as they do for users."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Two cores shared with brokers make single examples slow now and then: that says nothing about the code.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+pytest_plugins = ["pytester"]  # only the root conftest may ask for it

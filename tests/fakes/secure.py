@@ -1,0 +1,182 @@
+"""Certificates, logins and listeners for a Kafka that wants TLS and SASL.
+
+    with secure_kafka(directory) as (kafka, files):
+        options = {"bootstrap_servers": kafka.bootstrap("TLS"), "security_protocol": "SSL", "ssl_cafile": files.ca}
+
+The brokers' certificate is for 127.0.0.1 alone, so that `localhost` is a wrong host name.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from kafka_actors.testing import KafkaCluster
+
+USER, PASSWORD, KEY_PASSWORD = "alice", "al,ice=päss word", "key-päss"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+RENEW_MS = 1_500
+
+LISTENERS = {
+    "TLS": "SSL",
+    "MTLS": "SSL",
+    "EXPIRED": "SSL",
+    "LOGIN": "SASL_PLAINTEXT",
+    "SECURE": "SASL_SSL",
+    "RENEW": "SASL_SSL",
+}
+
+
+@dataclass
+class Files:
+    """Paths of PEM files."""
+
+    ca: str
+    other_ca: str
+    certificate: str
+    key: str
+    crl: str
+    revoked: str
+    server: str
+    expired: str
+
+
+def make_files(directory: Path) -> Files:
+    """A CA with a server's certificate, an expired one, a client's with an encrypted key, and lists of revoked ones."""
+    ca, other = trustme.CA(), trustme.CA()
+    now = datetime.datetime.now(datetime.UTC)
+    server = ca.issue_cert("127.0.0.1")
+    expired = ca.issue_cert(
+        "127.0.0.1", not_before=now - datetime.timedelta(9), not_after=now - datetime.timedelta(2)
+    )
+    client = ca.issue_cert("client@example.org", common_name="client")
+    ca.cert_pem.write_to_path(str(directory / "ca.pem"))
+    other.cert_pem.write_to_path(str(directory / "other-ca.pem"))
+    (directory / "server.pem").write_bytes(_key(server) + _chain(server))
+    (directory / "expired.pem").write_bytes(_key(expired) + _chain(expired))
+    (directory / "client.pem").write_bytes(_chain(client))
+    (directory / "client.key").write_bytes(_key(client, KEY_PASSWORD))
+    serial = x509.load_pem_x509_certificate(_chain(server)).serial_number
+    (directory / "crl.pem").write_bytes(_crl(ca, [serial + 1]))
+    (directory / "revoked.pem").write_bytes(_crl(ca, [serial]))
+    names = ["ca", "other-ca", "client", "client", "crl", "revoked", "server", "expired"]
+    kinds = ["pem", "pem", "pem", "key", "pem", "pem", "pem", "pem"]
+    return Files(*(str(directory / f"{name}.{kind}") for name, kind in zip(names, kinds, strict=True)))
+
+
+def _key(issued: trustme.LeafCert, password: str | None = None) -> bytes:
+    """PKCS#8: Java reads no other."""
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    how = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how)
+
+
+def _chain(issued: trustme.LeafCert) -> bytes:
+    return b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+
+
+def _crl(ca: trustme.CA, serials: list[int]) -> bytes:
+    now = datetime.datetime.now(datetime.UTC)
+    issuer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer.subject)
+        .last_update(now - datetime.timedelta(1))
+        .next_update(now + datetime.timedelta(1))
+    )
+    for serial in serials:
+        revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+        builder = builder.add_revoked_certificate(revoked.build())
+    key: Any = load_pem_private_key(ca.private_key_pem.bytes(), None)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _broker_config(files: Files) -> dict[str, str]:
+    config = {}
+    for name, protocol in LISTENERS.items():
+        prefix = f"listener.name.{name.lower()}."
+        if protocol.endswith("SSL"):
+            config[prefix + "ssl.keystore.type"] = "PEM"
+            config[prefix + "ssl.keystore.location"] = files.expired if name == "EXPIRED" else files.server
+        if protocol.startswith("SASL"):
+            config |= {prefix + key: value for key, value in _sasl().items()}
+    config["listener.name.mtls.ssl.client.auth"] = "required"
+    config["listener.name.mtls.ssl.truststore.type"] = "PEM"
+    config["listener.name.mtls.ssl.truststore.location"] = files.ca
+    for mechanism in MECHANISMS:
+        config[f"listener.name.renew.{mechanism.lower()}.connections.max.reauth.ms"] = str(RENEW_MS)
+    return config
+
+
+def _sasl() -> dict[str, str]:
+    security = "org.apache.kafka.common.security"
+    escaped = PASSWORD.encode("unicode_escape").decode().replace("\\xe4", "\\u00e4")
+    scram = f"{security}.scram.ScramLoginModule required;"
+    return {
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "plain.sasl.jaas.config": f'{security}.plain.PlainLoginModule required user_{USER}="{escaped}";',
+        "scram-sha-256.sasl.jaas.config": scram,
+        "scram-sha-512.sasl.jaas.config": scram,
+        "oauthbearer.sasl.jaas.config": f"{security}.oauthbearer.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="broker";',
+    }
+
+
+@contextmanager
+def secure_kafka(directory: Path) -> Iterator[tuple[KafkaCluster, Files]]:
+    """A broker with all of `LISTENERS`, where `USER` may log in with each mechanism."""
+    files = make_files(directory)
+    with KafkaCluster(listeners=LISTENERS, broker_config=_broker_config(files)) as kafka:
+        add_scram_user(kafka, USER, PASSWORD)
+        yield kafka, files
+
+
+def add_scram_user(kafka: KafkaCluster, user: str, password: str) -> None:
+    from confluent_kafka.admin import (
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialUpsertion,
+    )
+
+    for kind in (
+        ScramMechanism.SCRAM_SHA_256,
+        ScramMechanism.SCRAM_SHA_512,
+    ):  # one user, one change a request
+        change = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode())
+        for done in kafka.admin.alter_user_scram_credentials([change]).values():
+            done.result(30)
+
+
+def remove_scram_user(kafka: KafkaCluster, user: str) -> None:
+    from confluent_kafka.admin import ScramMechanism, UserScramCredentialDeletion
+
+    for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        change = UserScramCredentialDeletion(user, kind)
+        for done in kafka.admin.alter_user_scram_credentials([change]).values():
+            done.result(30)
+
+
+def unsecured_token(seconds: float, subject: str = USER) -> str:
+    """A JWT without a signature, which Kafka accepts where no validator is set."""
+    now = time.time()
+    parts = {"alg": "none"}, {"sub": subject, "iat": now, "exp": now + seconds}
+    encoded = [base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=").decode() for p in parts]
+    return ".".join(encoded) + "."

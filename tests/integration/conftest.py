@@ -1,0 +1,45 @@
+"""Integration tests run one after another against shared real clusters: see `kafka_actors.testing.plugin`."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+_REAL_KAFKA = {"kafka_cluster", "kafka_cluster_3", "kafka_topic", "produce"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks for a real cluster is marked `kafka`, so that `-m "not kafka"` leaves what runs without Java."""
+    for item in items:
+        if _REAL_KAFKA & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(scope="session")
+def ray_local() -> Iterator[None]:
+    """A Ray of our own for the session, whatever other clusters there are. Test code travels by value."""
+    import ray
+    from jobs.scene import travel_by_value
+
+    travel_by_value()
+    # Ray starts workers at nice 15: beside brokers and test code on the same two cores they would starve.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    ray.init(
+        address="local", num_cpus=4, include_dashboard=False, log_to_driver=True, logging_level="WARNING"
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def scene(
+    ray_local: None, kafka_cluster_3: Any, kafka_topic: Callable[..., str], group_id: str, tmp_path: Any
+) -> Iterator[Any]:
+    """A topic of 12 partitions on three brokers, a group, and a journal: see `jobs.scene`."""
+    from jobs.scene import Scene
+
+    topic = kafka_topic(12, cluster=kafka_cluster_3, replication_factor=3)
+    with closing(Scene(kafka_cluster_3, topic, 12, group_id, tmp_path)) as made:
+        yield made

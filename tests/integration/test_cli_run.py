@@ -1,0 +1,243 @@
+"""`kafka-actors run` as a user has it: a process of its own, its two streams and its exit code."""
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+
+COMMAND = Path(sys.executable).with_name("kafka-actors")
+JOB = """
+import os
+import time
+
+import kafka_actors as ka
+
+
+class Work:
+    def __init__(self):
+        self.file = os.open(os.environ["SEEN"] + f"/{os.getpid()}", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+    def __call__(self, batch):
+        for partition, offset in zip(batch["partition"].to_pylist(), batch["offset"].to_pylist()):
+            os.write(self.file, f"{partition} {offset}\\n".encode())
+        time.sleep(float(os.environ.get("WORK_S", 0)))
+        if os.environ.get("BAD"):
+            raise ValueError("no such country: 'XX'")
+
+
+def job():
+    return ka.Job(
+        topics=[os.environ["TOPIC"]],
+        group_id="of-the-file",
+        bootstrap_servers=os.environ["BOOTSTRAP"],
+        process=Work,
+        workers=2,
+        batch_rows=100,
+        retries=0,
+        config={"start_timeout_s": 60},
+    )
+"""
+
+
+class Shell:
+    """Runs the command in a directory of its own, with the job above in `work.py`, on the tests' Ray."""
+
+    def __init__(self, directory: Path, bootstrap: str, topic: str, group: str) -> None:
+        import ray
+
+        self.seen = directory / "seen"
+        self.seen.mkdir()
+        (directory / "work.py").write_text(JOB)
+        self._directory = directory
+        self._group = group
+        # The job file reads its settings where it is loaded; its workers get theirs from the file by value.
+        self.job = JOB.replace('os.environ["SEEN"]', repr(str(self.seen)))
+        self.environment = {
+            **os.environ,
+            "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
+            "BOOTSTRAP": bootstrap,
+            "TOPIC": topic,
+        }
+
+    def start(self, *arguments: str, work_s: float = 0.0, bad: bool = False, **streams) -> subprocess.Popen:
+        text = self.job.replace('float(os.environ.get("WORK_S", 0))', str(work_s))
+        text = text.replace('os.environ.get("BAD")', str(bad))
+        (self._directory / "work.py").write_text(text)
+        return subprocess.Popen(
+            [COMMAND, "run", "work.py:job", "-g", self._group, *arguments],
+            cwd=self._directory,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **streams},
+        )
+
+    def run(self, *arguments: str, **more) -> tuple[int, str, str]:
+        process = self.start(*arguments, **more)
+        out, err = process.communicate(timeout=150)
+        return process.returncode, out, err
+
+    def processed(self) -> dict[int, list[int]]:
+        """Partition → offsets in the order in which their processing began."""
+        found: dict[int, list[int]] = {}
+        for file in self.seen.iterdir():
+            for row in file.read_text().splitlines():
+                partition, offset = map(int, row.split())
+                found.setdefault(partition, []).append(offset)
+        return found
+
+    def until_processed(self, count: int, process: subprocess.Popen) -> None:
+        deadline = time.monotonic() + 120
+        while sum(map(len, self.processed().values())) < count:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def topic(kafka_cluster_3, kafka_topic, produce):
+    """12,000 records over 4 partitions."""
+    name = kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3)
+    values = [b"%d" % n for n in range(12_000)]
+    where = [n % 4 for n in range(12_000)]
+    produce(name, values, partition=where, bootstrap_servers=kafka_cluster_3.bootstrap_servers)
+    return name
+
+
+@pytest.fixture
+def shell(ray_local, kafka_cluster_3, topic, group_id, tmp_path):
+    return Shell(tmp_path, kafka_cluster_3.bootstrap_servers, topic, group_id)
+
+
+def test_a_bounded_run_ends_by_itself_with_everything_committed(shell, kafka_cluster_3, topic, group_id):
+    code, out, err = shell.run("--until", "latest", "--workers", "3")
+    assert (code, err) == (0, "")
+    *progress, last = out.splitlines()
+    assert re.fullmatch(r"done: 12,000 records in [\d.]+ s \([\d,]+/s\), 0 restarts", last)
+    assert progress
+    assert all(re.search(r"  3 workers  .* records  .*/s  lag .*  restarts 0$", each) for each in progress)
+    assert "\x1b" not in out
+    assert {p: len(o) for p, o in shell.processed().items()} == dict.fromkeys(range(4), 3_000)
+    assert kafka_cluster_3.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
+
+
+def test_a_json_log_has_an_object_a_line_and_progress_in_it(shell):
+    code, out, err = shell.run("--until", "latest", "--log-format", "json", "--log-level", "info")
+    assert code == 0
+    assert out.startswith("done: 12,000 records")
+    records = [json.loads(each) for each in err.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= record.keys() for record in records)
+    progress = [r for r in records if r["message"] == "progress"]
+    assert progress[-1]["workers"] == 2
+    assert {"records", "records_per_s", "lag", "restarts"} <= progress[-1].keys()
+    events = [r for r in records if r["logger"] == "kafka_actors.events"]
+    assert any(r["message"].startswith("PartitionsAssigned") and "pid" in r for r in events)
+
+
+def test_on_a_terminal_there_is_a_live_view(shell):
+    ours, theirs = pty.openpty()
+    drawn: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while piece := os.read(ours, 65_536):
+                drawn.append(piece)
+        except OSError:  # the other side is closed
+            pass
+
+    shell.environment |= {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    process = shell.start("--until", "latest", work_s=0.1, stdout=theirs)
+    os.close(theirs)
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert process.wait(timeout=150) == 0
+    reader.join(10)
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(drawn).decode())
+    for shown in (
+        "WORKER",
+        "RECORDS/S",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "worker-0",
+        "done: 12,000 records",
+    ):
+        assert shown in text
+    assert text.count("RECORDS/S") > 3  # redrawn
+
+
+def test_a_function_that_raises_is_one_line_with_topic_partition_offsets_and_its_error(shell, topic):
+    code, _, err = shell.run(bad=True)
+    assert code == 1
+    errors = [each for each in err.splitlines() if each.startswith("kafka-actors: error: ")]
+    assert errors == [err.splitlines()[-1]]
+    assert re.fullmatch(
+        rf"kafka-actors: error: process failed on {topic}-\d offsets 0-99 after 1 attempt: "
+        r"ValueError: no such country: 'XX'",
+        errors[0],
+    )
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback_of_the_users_function(shell):
+    code, _, err = shell.run("--debug", bad=True)
+    assert code == 1
+    assert "Traceback (most recent call last)" in err
+    assert 'raise ValueError("no such country' in err
+
+
+def test_a_topic_that_does_not_exist_is_one_line(shell):
+    shell.environment["TOPIC"] = "ordres"
+    code, out, err = shell.run("-X", "start_timeout_s=3")
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"kafka-actors: error: .*UNKNOWN_TOPIC_OR_PARTITION.*\bordres\b.*\n", err)
+
+
+def test_an_address_where_nobody_answers_is_one_line(shell):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        code, out, err = shell.run("-b", address, "-X", "start_timeout_s=3")
+    assert (code, out) == (1, "")
+    assert err.startswith("kafka-actors: error: ")
+    assert address in err
+    assert "connection refused" in err.lower()
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_and_commits_what_is_in_hand_and_leaves_the_group(
+    shell, kafka_cluster_3, topic, group_id, number
+):
+    process = shell.start(work_s=0.2)
+    shell.until_processed(1_000, process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert re.match(r"stopped: [\d,]+ records in ", out.splitlines()[-1])
+    processed = {(topic, p): len(offsets) for p, offsets in shell.processed().items()}
+    assert 1_000 <= sum(processed.values()) < 12_000
+    committed = kafka_cluster_3.committed(group_id)
+    assert {partition: offset for partition, offset in committed.items() if offset} == processed
+    assert kafka_cluster_3.describe_group(group_id).state == "Empty"
+
+
+def test_a_second_signal_ends_at_once(shell):
+    process = shell.start("-X", "drain_timeout_ms=50000", work_s=60)
+    shell.until_processed(1, process)
+    process.terminate()
+    time.sleep(1)
+    assert process.poll() is None  # it waits for the call in hand
+    process.terminate()
+    assert process.wait(timeout=2) == -signal.SIGTERM
+    process.communicate()

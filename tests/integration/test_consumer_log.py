@@ -1,0 +1,258 @@
+"""What a log can look like on real Kafka: compacted, with transactions, truncated at its start, deleted, grown."""
+
+import time
+
+import confluent_kafka
+import pytest
+
+import kafka_actors as ka
+from kafka_actors.errors import FetchOffsetOutOfRangeError, NoOffsetForPartitionError, TopicRecreatedError
+from kafka_actors.events import NoCommittedOffset, OffsetReset
+from kafka_actors.protocol.types import TopicPartition
+
+pytestmark = pytest.mark.kafka
+
+
+def values(n, start=0):
+    return [b"%06d" % i for i in range(start, start + n)]
+
+
+def until(holds, timeout=30.0):
+    deadline = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def read(consumer, count, timeout=30.0):
+    got, deadline = [], time.monotonic() + timeout
+    while len(got) < count and time.monotonic() < deadline:
+        batch = consumer.poll_batch(timeout_ms=500)
+        if batch is not None:
+            got += list(zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True))
+    return got
+
+
+@pytest.fixture
+def consumer_of(kafka_cluster):
+    made = []
+
+    def make(topic=None, partition=0, **options):
+        options.setdefault("bootstrap_servers", kafka_cluster.bootstrap_servers)
+        options.setdefault("auto_offset_reset", "earliest")
+        consumer = ka.Consumer(**options)
+        made.append(consumer)
+        if topic is not None:
+            consumer.assign([TopicPartition(topic, partition)])
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+def test_theme_29_a_compacted_log_is_read_to_its_end(consumer_of, kafka_cluster, kafka_topic, produce):
+    topic = kafka_topic(
+        config={
+            "cleanup.policy": "compact",
+            "segment.ms": 100,
+            "min.cleanable.dirty.ratio": 0.001,
+            "max.compaction.lag.ms": 100,
+            "min.compaction.lag.ms": 0,
+        }
+    )
+    tp = TopicPartition(topic, 0)
+    for n in range(6):
+        produce(topic, values(10, n * 10), keys=[b"k%d" % (i % 3) for i in range(10)])
+        time.sleep(0.2)
+    reader = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": kafka_cluster.bootstrap_servers,
+            "group.id": "x",
+            "auto.offset.reset": "earliest",
+        }
+    )
+
+    def compacted():
+        produce(topic, [b"tick"], keys=[b"k0"])  # a segment is closed by the next record
+        reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        found = reader.consume(1000, timeout=1.0)
+        return len(found) < 40
+
+    until(compacted, timeout=90)
+    reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    consumer = consumer_of(topic)
+    end = consumer.end_offsets([tp])[tp]
+    while consumer.position(tp) < end:
+        assert consumer.poll_batch(timeout_ms=5000) is not None or consumer.position(tp) == end
+    assert consumer.lag(tp) == 0
+    reader.close()
+
+
+def transactions(kafka_cluster, topic, name, plan):
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": kafka_cluster.bootstrap_servers, "transactional.id": name}
+    )
+    producer.init_transactions()
+    for what, rows in plan:
+        producer.begin_transaction()
+        for value in rows:
+            producer.produce(topic, value, partition=0)
+        producer.flush()
+        if what == "commit":
+            producer.commit_transaction()
+        elif what == "abort":
+            producer.abort_transaction()
+    return producer
+
+
+def test_theme_28_read_committed_sees_no_aborted_record_and_reaches_the_end(
+    consumer_of, kafka_cluster, kafka_topic, produce
+):
+    topic = kafka_topic()
+    tp = TopicPartition(topic, 0)
+    transactions(
+        kafka_cluster,
+        topic,
+        f"{topic}-a",
+        [("commit", values(10)), ("abort", values(10, 10)), ("commit", values(5, 20))],
+    )
+    produce(topic, [b"plain"], partition=0)
+    transactions(kafka_cluster, topic, f"{topic}-b", [("abort", values(200, 100))])
+    committed = [*values(10), *values(5, 20), b"plain"]
+    consumer = consumer_of(topic, isolation_level="read_committed")
+    assert [v for _, v in read(consumer, 16)] == committed
+    end = consumer.end_offsets([tp])[tp]
+    until(lambda: consumer.poll_batch(timeout_ms=100) is None and consumer.position(tp) == end)
+    assert consumer.lag(tp) == 0
+    everything = consumer_of(topic)
+    assert len(read(everything, 226)) == 226
+
+
+def test_theme_28_read_committed_stops_at_an_open_transaction(
+    consumer_of, kafka_cluster, kafka_topic, produce
+):
+    topic = kafka_topic()
+    tp = TopicPartition(topic, 0)
+    produce(topic, values(3), partition=0)
+    producer = transactions(kafka_cluster, topic, f"{topic}-a", [("open", values(5, 3))])
+    consumer = consumer_of(topic, isolation_level="read_committed")
+    assert [v for _, v in read(consumer, 3)] == values(3)
+    assert consumer.poll_batch(timeout_ms=700) is None
+    assert consumer.end_offsets([tp]) == {tp: 3}
+    producer.commit_transaction()
+    assert [v for _, v in read(consumer, 5)] == values(5, 3)
+
+
+def test_theme_09_deleted_records_are_an_error_with_bounds_and_a_seek_goes_on(
+    consumer_of, kafka_cluster, kafka_topic, produce
+):
+    topic = kafka_topic()
+    tp = TopicPartition(topic, 0)
+    produce(topic, values(100))
+    consumer = consumer_of(topic)
+    assert len(read(consumer, 100)) == 100
+    consumer.seek(tp, 10)
+    kafka_cluster.delete_records(topic, 0, 50)
+    consumer.seek(tp, 10)
+    with pytest.raises(FetchOffsetOutOfRangeError) as caught:
+        read(consumer, 1)
+    error = caught.value
+    assert (error.offset, error.log_start_offset, error.log_end_offset) == (10, 50, 100)
+    consumer.seek(tp, 50)
+    assert read(consumer, 50)[0][0] == 50
+
+
+def test_theme_09_deleted_records_can_be_passed_over_with_an_event(
+    consumer_of, kafka_cluster, kafka_topic, produce
+):
+    topic = kafka_topic()
+    produce(topic, values(100))
+    kafka_cluster.delete_records(topic, 0, 50)
+    events = []
+    consumer = consumer_of(topic, on_data_loss="reset", events=events.append)
+    consumer.seek(TopicPartition(topic, 0), 10)
+    assert [o for o, _ in read(consumer, 50)] == list(range(50, 100))
+    assert OffsetReset(topic, 0, 10, 50, "out_of_range", 40) in events
+
+
+def test_theme_09_policy_none_is_a_typed_error(consumer_of, kafka_topic, produce):
+    topic = kafka_topic()
+    produce(topic, values(10))
+    consumer = consumer_of(topic, auto_offset_reset="none")
+    with pytest.raises(NoOffsetForPartitionError, match=topic):
+        read(consumer, 1)
+
+
+def test_theme_17_a_deleted_and_recreated_topic_is_an_error_of_its_own(
+    consumer_of, kafka_cluster, kafka_topic, produce
+):
+    topic = kafka_topic()
+    produce(topic, values(10))
+    consumer = consumer_of(topic, metadata_max_age_ms=500)
+    assert len(read(consumer, 10)) == 10
+    kafka_cluster.delete_topic(topic)
+    kafka_cluster.create_topic(topic, 1)
+    produce(topic, [b"new"])
+    with pytest.raises(TopicRecreatedError, match=topic):
+        read(consumer, 1)
+
+
+def test_theme_17_a_recreated_topic_can_be_read_by_policy_from_its_start(
+    consumer_of, kafka_cluster, kafka_topic, produce
+):
+    topic = kafka_topic()
+    produce(topic, values(10))
+    events = []
+    consumer = consumer_of(topic, metadata_max_age_ms=500, on_data_loss="reset", events=events.append)
+    assert len(read(consumer, 10)) == 10
+    kafka_cluster.delete_topic(topic)
+    kafka_cluster.create_topic(topic, 1)
+    produce(topic, values(5, 50))
+    assert read(consumer, 5) == list(enumerate(values(5, 50)))
+    assert OffsetReset(topic, 0, 10, 0, "recreated", 0) in events
+
+
+def test_theme_11_a_partition_that_appears_is_read_from_its_start_under_latest(
+    consumer_of, kafka_cluster, kafka_topic, produce, group_id
+):
+    topic = kafka_topic()
+    events = []
+    consumer = consumer_of(
+        topics=[topic],
+        group_id=group_id,
+        auto_offset_reset="latest",
+        metadata_max_age_ms=1000,
+        events=events.append,
+    )
+    until(lambda: consumer.poll_batch(timeout_ms=100) is None and consumer.assignment())
+    consumer.position(TopicPartition(topic, 0))
+    kafka_cluster.add_partitions(topic, 2)
+    produce(topic, values(100), partition=1)
+    assert [v for _, v in read(consumer, 100)] == values(100)
+    assert NoCommittedOffset(topic, 1, 0, "earliest") in events
+
+
+def test_theme_18_a_budget_smaller_than_a_fetch_still_reads_everything(consumer_of, kafka_topic, produce):
+    topic = kafka_topic()
+    produce(topic, [b"x" * 1000] * 5000)
+    consumer = consumer_of(topic, worker_buffer_bytes=100_000)
+    assert len(read(consumer, 5000)) == 5000
+
+
+def test_theme_19_a_record_larger_than_every_limit_is_still_delivered(consumer_of, kafka_topic, produce):
+    topic = kafka_topic(config={"max.message.bytes": 5_000_000})
+    produce(topic, [b"x" * 3_000_000, b"small"], config={"message.max.bytes": 5_000_000})
+    consumer = consumer_of(
+        topic, worker_buffer_bytes=100_000, fetch_max_bytes=1000, max_partition_fetch_bytes=1000
+    )
+    assert [len(v) for _, v in read(consumer, 2)] == [3_000_000, 5]
+
+
+def test_many_partitions_are_all_read(consumer_of, kafka_topic, produce):
+    topic = kafka_topic(partitions=100)
+    counts = produce(topic, values(20_000))
+    consumer = consumer_of(max_partition_fetch_bytes=2000, fetch_max_bytes=20_000)
+    consumer.assign([TopicPartition(topic, p) for p in range(100)])
+    assert len(read(consumer, 20_000)) == 20_000
+    assert {p: consumer.position(TopicPartition(topic, p)) for p in counts} == counts

@@ -1,0 +1,602 @@
+"""The coordinator's shells over real sockets, against brokers that drop, hold and misdirect as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from fakes.broker import DROP, SILENCE, Call, FakeCluster
+from fakes.group import GroupModel
+from fakes.loop import in_loop
+from msgspec.structs import replace
+
+import assignors
+from kafka_actors.cluster import SubscriptionState
+from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.coordinator import ConsumerCoordinator, IgnoreRebalances, MemberState
+from kafka_actors.errors import (
+    ConfigError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    KafkaTimeoutError,
+    TopicAuthorizationFailedError,
+    UsageError,
+)
+from kafka_actors.events import CoordinatorChanged, PartitionsLost, PatternMatchesNothing
+from kafka_actors.net import KafkaClient
+from kafka_actors.protocol import (
+    ApiKey,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    OffsetCommitResponse,
+    OffsetFetchResponse,
+)
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kafka_actors.protocol.messages.offset_fetch import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+BOTH = frozenset({A, B})
+
+APIS = {
+    ApiKey.DESCRIBE_GROUPS: GroupModel.describe,
+    ApiKey.JOIN_GROUP: GroupModel.join,
+    ApiKey.SYNC_GROUP: GroupModel.sync,
+    ApiKey.HEARTBEAT: GroupModel.heartbeat,
+    ApiKey.LEAVE_GROUP: GroupModel.leave,
+    ApiKey.OFFSET_COMMIT: GroupModel.commit,
+    ApiKey.OFFSET_FETCH: GroupModel.offset_fetch,
+}
+
+
+class FakeGroup:
+    """A cluster whose brokers all serve the one group, of which one is the coordinator."""
+
+    def __init__(self, brokers: int = 1, **options: Any) -> None:
+        self.model = GroupModel()
+        self.cluster = FakeCluster(brokers=brokers, topics={"t": 2}, **options)
+        self.cluster.coordinator = self.cluster.brokers[0].node_id
+        for broker in self.cluster.brokers:
+            for key, method in APIS.items():
+                broker.on(key, self.handler(method))
+
+    @property
+    def broker(self):
+        return self.cluster.brokers[0]
+
+    def handler(self, method: Callable[..., None]) -> Callable[[Any, Call], Any]:
+        async def handle(request: Any, call: Call) -> Any:
+            reply = asyncio.get_running_loop().create_future()
+            self.model.tick(time.monotonic())
+            method(
+                self.model, request, lambda r: None if reply.done() else reply.set_result(r), time.monotonic()
+            )
+            return await reply
+
+        return handle
+
+
+class Listener(IgnoreRebalances):
+    def __init__(self) -> None:
+        self.has: set[TopicPartition] = set()
+        self.calls: list[str] = []
+        self.on_revoke: Callable[[frozenset[TopicPartition]], Any] | None = None
+
+    async def on_partitions_assigned(self, partitions):
+        self.calls.append("assigned")
+        self.has |= partitions
+
+    async def on_partitions_revoked(self, partitions, deadline_s):
+        self.calls.append("revoked")
+        if self.on_revoke is not None:
+            await self.on_revoke(partitions)
+        self.has -= partitions
+
+    async def on_partitions_lost(self, partitions):
+        self.calls.append("lost")
+        self.has -= partitions
+
+
+class Member:
+    def __init__(
+        self, group: FakeGroup, *, topics=("t",), pattern=None, listener=None, consumed=None, **options: Any
+    ) -> None:
+        self.config = build(
+            ConsumerConfig,
+            {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
+            | options,
+            bootstrap_servers=group.cluster.bootstrap,
+            group_id="g",
+        )
+        self.client = KafkaClient(self.config)
+        self.topics = None if pattern else list(topics)
+        self.subscription = SubscriptionState()
+        self.subscription.subscribe(topics=self.topics, pattern=pattern)
+        self.listener = listener or Listener()
+        self.events: list[Any] = []
+        self.fatal: list[Exception] = []
+        self.member = ConsumerCoordinator(
+            self.client,
+            self.subscription,
+            config=self.config,
+            listener=self.listener,
+            consumed=consumed,
+            rebalance_timeout_ms=10_000,
+            revoke_timeout_ms=2_000,
+            max_poll_interval_ms=None,
+            events=self.events.append,
+            on_fatal=self.fatal.append,
+        )
+
+    async def start(self) -> ConsumerCoordinator:
+        self.client.set_topics(self.topics)
+        await self.client.bootstrap()
+        await self.member.start()
+        return self.member
+
+    def seen(self, kind: type) -> list[Any]:
+        return [e for e in self.events if isinstance(e, kind)]
+
+
+@contextlib.asynccontextmanager
+async def member(group: FakeGroup, **options: Any) -> AsyncIterator[Member]:
+    one = Member(group, **options)
+    try:
+        await one.start()
+        yield one
+    finally:
+        await one.member.close(timeout_ms=2_000)
+        await one.client.close()
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - nothing here has an event of its own
+            await asyncio.sleep(0.01)
+
+
+def at(offset: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset)
+
+
+@in_loop
+async def test_theme_01_dropped_commit_replies_hold_up_neither_the_group_nor_the_offsets():
+    group = FakeGroup()
+    commit = group.handler(GroupModel.commit)
+
+    async def carried_out_unanswered(request, call):
+        await commit(request, call)
+        return SILENCE
+
+    async with group.cluster, member(group) as one:
+        await until(lambda: one.listener.has == BOTH)
+        group.broker.once(ApiKey.OFFSET_COMMIT, carried_out_unanswered, SILENCE, carried_out_unanswered)
+        first = asyncio.ensure_future(one.member.commit_offsets_sync({A: at(5)}))
+        await group.broker.wait_for(ApiKey.OFFSET_COMMIT)
+        second = asyncio.ensure_future(one.member.commit_offsets_sync({B: at(6)}))
+        async with member(group) as two:
+            await until(lambda: one.member.joined and two.member.joined and len(two.listener.has) == 1)
+        await until(lambda: one.listener.has == BOTH)
+        assert (await first)[A] is None
+        # B may have moved to the other member meanwhile: then it is refused, and never sent again.
+        outcome = (await second)[B]
+        assert outcome is None or isinstance(outcome, IllegalGenerationError)
+        assert group.model.offsets[A].offset == 5
+        sent = [
+            c.api_key for c in group.broker.log if c.api_key in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
+        ]
+        assert sent[:2] == [ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH]
+        fetch = group.broker.calls(ApiKey.OFFSET_FETCH)[0]
+        assert fetch.connection != group.broker.calls(ApiKey.OFFSET_COMMIT)[0].connection
+        assert one.seen(PartitionsLost) == []
+
+
+@in_loop
+async def test_theme_02_a_peer_that_withholds_its_rejoin_delays_no_heartbeat():
+    group = FakeGroup()
+    async with group.cluster, member(group, request_timeout_ms=500) as one:
+        await until(lambda: one.listener.has == BOTH)
+        # A foreign member joins and is silent ever after: the group waits for it in the rebalance that follows
+        # because this member has to give up a partition.
+        join = replace(group.broker.requests(ApiKey.JOIN_GROUP)[-1], session_timeout_ms=60_000)
+        answers: list[JoinGroupResponse] = []
+        group.model.join(replace(join, member_id=""), answers.append, time.monotonic())
+        silent = replace(join, member_id=answers[0].member_id)
+        group.model.join(silent, answers.append, time.monotonic())
+        await until(lambda: len(answers) == 2)
+        await until(lambda: group.model.state == "Preparing" and one.member.state is MemberState.JOINING)
+        before, start = group.broker.counts[ApiKey.HEARTBEAT], time.monotonic()
+        joins = group.broker.counts[ApiKey.JOIN_GROUP]
+        await asyncio.sleep(1.5)  # three request timeouts
+        assert one.member.state is MemberState.JOINING
+        beats = group.broker.counts[ApiKey.HEARTBEAT] - before
+        assert beats >= 0.5 * (time.monotonic() - start) / 0.1
+        assert group.broker.counts[ApiKey.JOIN_GROUP] <= joins + 1
+        heartbeat, pending = (group.broker.calls(k)[-1] for k in (ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP))
+        assert heartbeat.connection != pending.connection
+        assert len(one.seen(CoordinatorChanged)) == 1
+        assert one.listener.has
+        group.model.leave(_Leaving(silent.member_id), lambda _: None, time.monotonic())
+        await until(lambda: one.member.joined)
+
+
+class _Leaving:
+    def __init__(self, member_id: str) -> None:
+        self.members = [type("Identity", (), {"member_id": member_id})]
+
+
+@in_loop
+async def test_coordinator_that_moves_is_followed_without_losing_anything():
+    group = FakeGroup(brokers=2)
+    old, new = group.cluster.brokers
+    async with group.cluster, member(group) as one:
+        await until(lambda: one.listener.has == BOTH)
+        group.cluster.coordinator = new.node_id
+        old.on(ApiKey.HEARTBEAT, HeartbeatResponse(error_code=16))
+        await until(lambda: one.member.coordinator_id == new.node_id)
+        await until(lambda: new.counts[ApiKey.HEARTBEAT] > 2)
+        assert await one.member.commit_offsets_sync({A: at(1)}) == {A: None}
+        assert new.counts[ApiKey.OFFSET_COMMIT] == 1
+        assert new.counts[ApiKey.JOIN_GROUP] == 0
+        assert one.seen(PartitionsLost) == []
+
+
+@in_loop
+async def test_frozen_coordinator_is_given_up_well_before_the_session_ends():
+    group = FakeGroup(brokers=2)
+    old, new = group.cluster.brokers
+    async with group.cluster, member(group, session_timeout_ms=5_000, request_timeout_ms=30_000) as one:
+        await until(lambda: one.listener.has == BOTH)
+        group.cluster.coordinator = new.node_id
+        old.on(ApiKey.HEARTBEAT, SILENCE)
+        start = time.monotonic()
+        await until(lambda: one.member.coordinator_id == new.node_id)
+        assert time.monotonic() - start < 4.0
+        assert one.seen(PartitionsLost) == []
+
+
+VERSIONS_OF_2_1 = {
+    ApiKey.FIND_COORDINATOR: (0, 2),
+    ApiKey.JOIN_GROUP: (0, 3),
+    ApiKey.SYNC_GROUP: (0, 2),
+    ApiKey.HEARTBEAT: (0, 2),
+    ApiKey.LEAVE_GROUP: (0, 2),
+    ApiKey.OFFSET_COMMIT: (0, 6),
+    ApiKey.OFFSET_FETCH: (0, 5),
+    ApiKey.METADATA: (0, 7),
+}
+
+
+@in_loop
+async def test_oldest_brokers_are_spoken_to_in_their_versions():
+    group = FakeGroup(versions=VERSIONS_OF_2_1)
+
+    async def old_join(request, call):
+        if not request.member_id:  # before KIP-394 a member got its id together with its place
+            answers: list[JoinGroupResponse] = []
+            group.model.join(request, answers.append, time.monotonic())
+            request = replace(request, member_id=answers[0].member_id)
+        return await group.handler(GroupModel.join)(request, call)
+
+    async def old_leave(request, call):
+        group.model.leave(_Leaving(request.member_id), lambda _: None, time.monotonic())
+        return LeaveGroupResponse()
+
+    async def old_fetch(request, call):
+        topics = [
+            OffsetFetchResponseTopic(
+                name=t.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=p,
+                        committed_offset=group.model.offsets.get(TopicPartition(t.name, p), at(-1)).offset,
+                    )
+                    for p in t.partition_indexes
+                ],
+            )
+            for t in request.topics
+        ]
+        return OffsetFetchResponse(topics=topics)
+
+    group.broker.on(ApiKey.JOIN_GROUP, old_join)
+    group.broker.on(ApiKey.LEAVE_GROUP, old_leave)
+    group.broker.on(ApiKey.OFFSET_FETCH, old_fetch)
+    async with group.cluster:
+        async with member(group) as one:
+            await until(lambda: one.listener.has == BOTH)
+            assert await one.member.commit_offsets_sync({A: at(5)}) == {A: None}
+            assert await one.member.fetch_committed_offsets([A, B]) == {A: OffsetAndMetadata(5), B: None}
+        assert group.model.members == {}
+
+
+class SlowAssignor:
+    """Takes its time, as a big group does."""
+
+    name = "slow"
+    protocol = "eager"
+
+    def assign(self, partitions, members, *, racks=None):
+        time.sleep(1.0)
+        return assignors.get("range").assign(partitions, members)
+
+
+@in_loop
+async def test_slow_assignor_delays_no_heartbeat():
+    group = FakeGroup()
+    async with group.cluster, member(group, partition_assignment_strategy=[SlowAssignor()]) as one:
+        await until(lambda: one.member.state is MemberState.SYNCING)
+        before = group.broker.counts[ApiKey.HEARTBEAT]
+        await until(lambda: one.listener.has == BOTH)
+        assert group.broker.counts[ApiKey.HEARTBEAT] - before >= 4
+
+
+@in_loop
+async def test_trap_5_listener_commits_while_it_revokes():
+    group = FakeGroup()
+    outcomes = []
+    async with group.cluster, member(group, partition_assignment_strategy=["range"]) as one:
+        await until(lambda: one.listener.has == BOTH)
+
+        async def commit(partitions):
+            outcomes.append(await one.member.commit_offsets_sync(dict.fromkeys(partitions, at(9))))
+
+        one.listener.on_revoke = commit
+        async with member(group, partition_assignment_strategy=["range"]) as two:
+            await until(lambda: len(two.listener.has) == 1 and len(one.listener.has) == 1)
+        assert outcomes[0] == {A: None, B: None}
+        assert {tp: o.offset for tp, o in group.model.offsets.items()} == {A: 9, B: 9}
+
+
+@in_loop
+async def test_trap_4_listener_that_hangs_is_left_behind_and_the_group_goes_on():
+    group = FakeGroup()
+    async with group.cluster, member(group, partition_assignment_strategy=["range"]) as one:
+        await until(lambda: one.listener.has == BOTH)
+        one.listener.on_revoke = lambda partitions: asyncio.Event().wait()
+        async with member(group, partition_assignment_strategy=["range"]) as two:
+            await until(lambda: len(two.listener.has) == 1)
+            one.listener.on_revoke = None
+            await until(lambda: one.member.joined)
+        assert one.fatal == []
+
+
+@in_loop
+async def test_listener_that_raises_ends_the_membership_and_the_group_learns_it():
+    group = FakeGroup()
+    async with group.cluster, member(group, partition_assignment_strategy=["range"]) as one:
+        await until(lambda: one.listener.has == BOTH)
+
+        async def fails(partitions):
+            raise ValueError("mine")
+
+        one.listener.on_revoke = fails
+        one.member.request_rejoin("test")
+        await until(lambda: one.fatal)
+        assert [str(e) for e in one.fatal] == ["mine"]
+        await until(lambda: group.model.members == {})
+        with pytest.raises(ValueError, match="mine"):
+            await one.member.ensure_active_group()
+
+
+@in_loop
+async def test_closing_ends_in_time_with_a_coordinator_that_does_not_answer():
+    group = FakeGroup()
+    async with group.cluster:
+        one = Member(group)
+        await one.start()
+        await until(lambda: one.listener.has == BOTH)
+        for key in (ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT):
+            group.broker.on(key, SILENCE)
+        waiting = asyncio.ensure_future(one.member.commit_offsets_sync({A: at(1)}))
+        await asyncio.sleep(0)
+        start = time.monotonic()
+        await one.member.close(timeout_ms=1_500)
+        await one.member.close(timeout_ms=1_500)  # again: nothing happens
+        assert time.monotonic() - start < 4.0
+        with pytest.raises((KafkaTimeoutError, UsageError)):
+            await waiting
+        await one.client.close()
+        assert one.listener.has == set()
+        with pytest.raises(UsageError):
+            await one.member.commit_offsets_sync({A: at(1)})
+
+
+@in_loop
+async def test_consumed_offsets_are_committed_at_intervals_at_a_revoke_and_at_the_end():
+    group = FakeGroup()
+    position = {A: at(1), B: at(1)}
+    async with group.cluster:
+        async with member(group, consumed=lambda: position, auto_commit_interval_ms=100) as one:
+            await until(lambda: one.listener.has == BOTH)
+            await until(lambda: group.model.offsets.get(A) == at(1))
+            position[A] = at(2)
+            await until(lambda: group.model.offsets.get(A) == at(2))
+            position[A] = position[B] = at(3)
+        assert group.model.offsets == {A: at(3), B: at(3)}
+        async with member(group, consumed=lambda: {A: at(7)}, enable_auto_commit=False) as two:
+            await until(lambda: two.listener.has == BOTH)
+        assert group.model.offsets[A] == at(3)
+
+
+@in_loop
+async def test_partitions_chosen_by_hand_are_committed_without_joining():
+    group = FakeGroup()
+    group.broker.on(
+        ApiKey.OFFSET_COMMIT,
+        lambda r, c: OffsetCommitResponse(
+            topics=[OffsetCommitResponseTopic(name="t", partitions=[OffsetCommitResponsePartition()])]
+        ),
+    )
+    async with group.cluster:
+        one = Member(group)
+        one.subscription.unsubscribe()
+        one.subscription.assign_from_user([A])
+        await one.start()
+        assert await one.member.commit_offsets_sync({A: at(4)}) == {A: None}
+        request = group.broker.requests(ApiKey.OFFSET_COMMIT)[0]
+        assert (request.generation_id_or_member_epoch, request.member_id) == (-1, "")
+        assert group.broker.counts[ApiKey.JOIN_GROUP] == 0
+        await one.member.close()
+        await one.client.close()
+
+
+@in_loop
+async def test_theme_27_unstable_offsets_are_asked_for_again_until_they_are_stable():
+    group = FakeGroup()
+    unstable = group.handler(_unstable)
+    group.broker.once(ApiKey.OFFSET_FETCH, unstable, DROP, _group_error(14), unstable)
+    async with group.cluster, member(group) as one:
+        group.model.offsets[A] = at(8)
+        assert await one.member.fetch_committed_offsets([A, B]) == {A: at(8), B: None}
+        assert group.broker.counts[ApiKey.OFFSET_FETCH] == 5
+        group.broker.on(ApiKey.OFFSET_FETCH, _group_error(30))
+        with pytest.raises(GroupAuthorizationFailedError):
+            await one.member.fetch_committed_offsets([A])
+        group.broker.on(ApiKey.OFFSET_FETCH, SILENCE)
+        with pytest.raises(KafkaTimeoutError, match="not known after 300 ms"):
+            await one.member.fetch_committed_offsets([A], timeout_ms=300)
+
+
+def _unstable(model: GroupModel, request: Any, reply: Callable[[Any], None], now: float) -> None:
+    def spoil(response: OffsetFetchResponse) -> None:
+        (group,) = response.groups
+        topics = [
+            replace(t, partitions=[replace(p, error_code=88) for p in t.partitions]) for t in group.topics
+        ]
+        reply(replace(response, groups=[replace(group, topics=topics)]))
+
+    GroupModel.offset_fetch(model, request, spoil, now)
+
+
+def _group_error(code: int) -> Callable[[Any, Call], OffsetFetchResponse]:
+    return lambda r, c: OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", error_code=code)])
+
+
+@in_loop
+async def test_errors_of_single_partitions_are_in_the_outcome_and_the_callback_gets_it():
+    group = FakeGroup()
+
+    def refuse_b(request, call):
+        partitions = [
+            OffsetCommitResponsePartition(partition_index=p, error_code=29 if p else 0) for p in (0, 1)
+        ]
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=partitions)])
+
+    async with group.cluster, member(group) as one:
+        await until(lambda: one.listener.has == BOTH)
+        group.broker.on(ApiKey.OFFSET_COMMIT, refuse_b)
+        calls = []
+        future = one.member.commit_offsets_async({A: at(1), B: at(1)}, lambda *args: calls.append(args))
+        results = await future
+        assert results[A] is None
+        assert isinstance(results[B], TopicAuthorizationFailedError)
+        assert calls == [({A: at(1), B: at(1)}, results)]
+
+
+@in_loop
+async def test_authorization_that_is_missing_ends_it_with_one_clear_error():
+    group = FakeGroup()
+    group.broker.on(ApiKey.JOIN_GROUP, JoinGroupResponse(error_code=30))
+    async with group.cluster, member(group) as one:
+        with pytest.raises(GroupAuthorizationFailedError, match="JoinGroup"):
+            await one.member.ensure_active_group(timeout_ms=5_000)
+        await until(lambda: one.fatal)
+        assert len(one.fatal) == 1
+        assert one.member.state is MemberState.FATAL
+
+
+@in_loop
+async def test_pattern_that_matches_nothing_says_so_once_and_waits():
+    group = FakeGroup()
+    async with group.cluster, member(group, pattern="u.*", metadata_max_age_ms=100) as one:
+        await until(lambda: one.member.joined)
+        await asyncio.sleep(0.3)
+        assert one.seen(PatternMatchesNothing) == [PatternMatchesNothing("u.*")]
+        group.cluster.create_topic("u1", 1)
+        await until(lambda: one.listener.has == {TopicPartition("u1", 0)})
+
+
+@pytest.mark.parametrize("policy", ["fail", "reset"])
+def test_theme_17_nothing_is_committed_across_a_topic_that_was_made_anew(policy):
+    @in_loop
+    async def test() -> None:
+        group = FakeGroup()
+        async with group.cluster, member(group, metadata_max_age_ms=100, on_data_loss=policy) as one:
+            await until(lambda: one.listener.has == BOTH)
+            await asyncio.sleep(0.2)
+            group.broker.on(ApiKey.HEARTBEAT, HeartbeatResponse())
+            group.cluster.delete_topic("t")
+            group.cluster.create_topic("t", 2)
+            if policy == "reset":
+                await until(lambda: one.listener.calls == ["assigned", "lost", "assigned"])
+                assert await one.member.commit_offsets_sync({A: at(1)}) == {A: None}
+            else:
+                await until(lambda: one.client.snapshot.topic_id("t") == group.cluster.topic_ids["t"].bytes)
+                outcome = await one.member.commit_offsets_sync({A: at(500)})
+                assert isinstance(outcome[A], IllegalGenerationError)
+                assert group.model.offsets == {}
+
+    test()
+
+
+@in_loop
+async def test_theme_33_progress_is_watched_where_it_is_reported():
+    group = FakeGroup()
+    async with group.cluster:
+        one = Member(group)
+        one.member = ConsumerCoordinator(
+            one.client,
+            one.subscription,
+            config=one.config,
+            listener=one.listener,
+            rebalance_timeout_ms=10_000,
+            max_poll_interval_ms=400,
+            events=one.events.append,
+        )
+        await one.start()
+        await until(lambda: one.listener.has == BOTH)
+        for _ in range(8):
+            one.member.user_progress()
+            await asyncio.sleep(0.1)
+        assert one.listener.calls == ["assigned"]
+        await until(lambda: one.listener.has == set())
+        assert one.listener.calls == ["assigned", "lost"]
+        await until(lambda: group.model.members == {})
+        one.member.user_progress()
+        await until(lambda: one.listener.has == BOTH)
+        await one.member.close()
+        await one.client.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"group_id": None}, "group_id"),
+        ({"group_id": "g", "partition_assignment_strategy": ["nonsense"]}, "partition_assignment_strategy"),
+        ({"group_id": "g", "partition_assignment_strategy": [7]}, "partition_assignment_strategy"),
+    ],
+)
+def test_options_that_can_not_be_are_refused_by_name(options, names):
+    config = build(ConsumerConfig, options)
+    with pytest.raises(ConfigError, match=names):
+        ConsumerCoordinator(KafkaClient(config), SubscriptionState(), config=config)
+
+
+def test_strategies_that_mix_protocols_are_warned_of(caplog):
+    config = build(
+        ConsumerConfig, {"group_id": "g", "partition_assignment_strategy": "cooperative-sticky,range"}
+    )
+    ConsumerCoordinator(KafkaClient(config), SubscriptionState(), config=config)
+    assert "holds an eager strategy" in caplog.text

@@ -1,0 +1,93 @@
+"""A job on real Kafka and real Ray: the whole way from a topic to committed offsets."""
+
+import pytest
+from jobs.journal import Journal, Recorder, until
+
+import kafka_actors as ka
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal(tmp_path / "journal")
+
+
+def recorder(journal, **more):
+    """A `process` class bound to a journal: Ray pickles it by value."""
+    directory = str(journal.directory)
+
+    class Bound(Recorder):
+        def __init__(self):
+            super().__init__(directory, **more)
+
+    return Bound
+
+
+def test_a_bounded_job_processes_everything_once_and_commits_to_the_end(
+    ray_local, kafka_cluster_3, kafka_topic, produce, group_id, journal
+):
+    topic = kafka_topic(12, cluster=kafka_cluster_3, replication_factor=3)
+    values = [b"%d" % n for n in range(24_000)]
+    produce(topic, values, bootstrap_servers=kafka_cluster_3.bootstrap_servers)
+    job = ka.Job(
+        topics=[topic],
+        group_id=group_id,
+        bootstrap_servers=kafka_cluster_3.bootstrap_servers,
+        process=recorder(journal),
+        workers=4,
+        until="latest",
+    )
+    with job.start() as running:
+        running.wait(timeout=60)
+    ends = kafka_cluster_3.end_offsets(topic)
+    assert sum(ends.values()) == 24_000
+    assert journal.missing(ends) == {}
+    assert journal.duplicates() == {}
+    assert len({e.pid for e in journal.entries()}) == 4
+    assert kafka_cluster_3.committed(group_id) == ends
+
+
+def test_another_client_of_the_group_sees_the_same_offsets_and_nothing_left(scene, produce):
+    from confluent_kafka import Consumer, TopicPartition
+
+    servers = scene.cluster.bootstrap_servers
+    produce(scene.topic, [b"%d" % n for n in range(6_000)], bootstrap_servers=servers)
+    scene.start(until="latest").wait(60)
+    ends = scene.ends()
+    assert sum(ends.values()) == 6_000
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": scene.group,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    asked = consumer.committed([TopicPartition(*p) for p in scene.partitions], timeout=10)
+    assert {(p.topic, p.partition): p.offset for p in asked} == ends
+    consumer.subscribe([scene.topic])
+    assert consumer.consume(10, timeout=5) == []
+    assert len(consumer.assignment()) == 12
+    produce(scene.topic, [b"one more"], partition=3, bootstrap_servers=servers)
+    assert [m.value() for m in consumer.consume(1, timeout=10)] == [b"one more"], (
+        "or it would see nothing ever"
+    )
+    consumer.close()
+
+
+def test_theme_11_partitions_that_appear_are_read_from_their_start_under_latest(scene, produce):
+    servers = scene.cluster.bootstrap_servers
+    produce(scene.topic, [b"before"] * 120, bootstrap_servers=servers)
+    scene.start(workers=2, auto_offset_reset="latest", config={"metadata_max_age_ms": 1500})
+    until(lambda: scene.committed() == scene.ends(), 30, "the ends to be committed as where the job starts")
+    scene.cluster.add_partitions(scene.topic, 16)
+    produce(
+        scene.topic,
+        [b"%d" % n for n in range(160)],
+        partition=[n % 16 for n in range(160)],
+        bootstrap_servers=servers,
+    )
+    until(lambda: scene.committed() == scene.ends(), 60, "everything committed")
+    counts = {p.partition: sum(c.values()) for p, c in scene.journal.counts().items()}
+    assert counts == dict.fromkeys(range(16), 10)

@@ -1,0 +1,128 @@
+"""A broker dies or stops while records arrive: what is led elsewhere goes on as if nothing were, the rest soon."""
+
+import time
+from contextlib import closing
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from jobs.driver import exists
+from jobs.journal import until
+from jobs.scene import Scene
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def stage(ray_local, kafka_cluster_3, group_id, tmp_path):
+    """Half of the partitions led by the group's coordinator, the other half has no replica there.
+
+    A follower that dies would hold up a partition at its own leader, whatever the consumer: until it is out of
+    the in-sync replicas nothing new is behind the high watermark.
+    """
+    victim = kafka_cluster_3.coordinator_of(group_id)
+    a, b = (broker for broker in kafka_cluster_3.broker_ids if broker != victim)
+    replicas = [[victim, a], [a, b], [victim, b], [b, a]] * 3
+    topic = kafka_cluster_3.create_topic(group_id, replica_assignment=replicas)
+    with closing(Scene(kafka_cluster_3, topic, 12, group_id, tmp_path)) as made:
+        made.victim = victim
+        yield made
+
+
+def led(scene):
+    """The partitions that the victim leads, and the others."""
+    leaders = scene.cluster.leaders(scene.topic)
+    theirs = {p for p in scene.partitions if leaders[p.partition] == scene.victim}
+    return theirs, set(scene.partitions) - theirs
+
+
+def elected(scene, partitions):
+    """When each of them has another leader than the victim."""
+    admin = AdminClient(
+        {"bootstrap.servers": scene.cluster.bootstrap_servers, "socket.timeout.ms": 1000, "log_level": 0}
+    )
+    left, found = set(partitions), {}
+    deadline = time.monotonic() + 30
+    while left:
+        assert time.monotonic() < deadline, "no new leaders"
+        try:
+            known = admin.list_topics(scene.topic, timeout=1).topics[scene.topic].partitions
+        except KafkaException:  # it asked the broker that is stopped
+            continue
+        for partition in [p for p in left if known[p.partition].leader not in (scene.victim, -1)]:
+            found[partition] = time.monotonic()
+            left.remove(partition)
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize("fault", ["kill", pytest.param("pause", marks=pytest.mark.slow)])
+def test_theme_15_a_broker_with_leaders_and_the_coordinator_is_lost(stage, fault):
+    scene = stage
+    scene.start(workers=2)
+    scene.under_load()
+    scene.flowing()
+    theirs, others = led(scene)
+    assert len(theirs) == len(others) == 6
+    assert scene.cluster.coordinator_of(scene.group) == scene.victim
+    generation = scene.status().group.generation
+    at = time.monotonic()
+    getattr(scene.cluster, fault)(scene.victim)
+    new = elected(scene, theirs)
+    scene.flowing(60)
+    until(lambda: time.monotonic() > at + 20, 21, "20 s to pass")
+    end = at + 20
+    pause = max(scene.journal.longest_pause(p, at, end) for p in others)
+    everyone = {e.pid for e in scene.journal.entries()}
+    later = {p: scene.journal.first_after(when, [p], everyone)[p] for p, when in new.items()}
+    print(f"led elsewhere: {pause:.2f} s; {max(later.values()):.2f} s after an election")
+    print(f"elections {max(new.values()) - at:.1f} s after the fault")
+    if fault == "pause":
+        scene.cluster.resume(scene.victim)
+    else:
+        scene.cluster.restart(scene.victim)
+    scene.flowing()
+    assert scene.status().group.generation == generation
+    duplicates = scene.settle()
+    assert duplicates.total() == 0
+    assert max(later.values()) <= 10.0
+    assert pause <= 2.0
+
+
+@pytest.mark.slow
+def test_theme_22_stop_returns_though_every_broker_is_dead(scene):
+    scene.start(workers=2)
+    scene.under_load()
+    scene.flowing()
+    pids = set(scene.pids().values())
+    scene.load.stop()
+    for broker in scene.cluster.broker_ids:
+        scene.cluster.kill(broker)
+    at = time.monotonic()
+    scene.running.stop(timeout=10)
+    took = time.monotonic() - at
+    print(f"stopped in {took:.1f} s")
+    assert took <= 10 + 2
+    scene.running.stop(timeout=10)
+    assert scene.running.status().state == "stopped"
+    until(lambda: not any(exists(pid) for pid in pids), 5, "the end of all actors")
+    for broker in scene.cluster.broker_ids:
+        scene.cluster.restart(broker, wait=False)
+    scene.cluster.wait_ready()
+
+
+@pytest.mark.slow
+def test_theme_16_a_job_outlives_an_outage_of_all_brokers(scene):
+    scene.start(workers=2)
+    scene.under_load()
+    scene.flowing()
+    for broker in scene.cluster.broker_ids:
+        scene.cluster.kill(broker)
+    time.sleep(8)
+    for broker in scene.cluster.broker_ids:
+        scene.cluster.restart(broker, wait=False)
+    scene.cluster.wait_ready()
+    at = time.monotonic()
+    scene.flowing(60)
+    print(f"everything flows {time.monotonic() - at:.1f} s after the brokers are back")
+    assert scene.settle().total() == 0

@@ -1,0 +1,262 @@
+"""What becomes of a job whose function, or its constructor, raises, hangs, or returns what it should not."""
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+from jobs.journal import Recorder, until
+
+import kafka_actors as ka
+from kafka_actors.errors import JobError, ProcessError
+from kafka_actors.protocol.types import TopicPartition
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+
+EACH = 60
+
+
+@pytest.fixture
+def filled(scene, produce):
+    """The scene, with 60 records in each partition."""
+    produce(
+        scene.topic,
+        [b"%d" % n for n in range(12 * EACH)],
+        partition=[n % 12 for n in range(12 * EACH)],
+        bootstrap_servers=scene.cluster.bootstrap_servers,
+    )
+    return scene
+
+
+def raising(scene, partition, offset, error=None):
+    """A `process` class with a journal that raises for batches that hold this offset, again and again."""
+    directory = str(scene.journal.directory)
+
+    class Raising(Recorder):
+        def __init__(self):
+            super().__init__(directory)
+
+        def __call__(self, batch):
+            super().__call__(batch)
+            if batch["partition"][0].as_py() == partition and offset in batch["offset"].to_pylist():
+                raise error or ValueError(f"no good: {offset}")
+
+    return Raising
+
+
+def attempts_at(scene, partition, offset):
+    """How often `process` was given this offset."""
+    return scene.journal.counts()[partition][offset]
+
+
+def test_theme_21_a_function_that_raises_ends_the_job_with_where_and_why(filled):
+    bad = TopicPartition(filled.topic, 3)
+    running = filled.start(workers=2, process=raising(filled, 3, 45), retries=2, batch_rows=20)
+    with pytest.raises(ka.JobFailed) as failed:
+        running.wait(60)
+    cause = failed.value.cause
+    assert isinstance(cause, ProcessError)
+    assert (cause.topic, cause.partition) == bad
+    assert (cause.first_offset, cause.last_offset) == (40, 59)
+    assert cause.attempts == 3 == attempts_at(filled, bad, 45)
+    assert isinstance(cause.__cause__, ValueError)
+    assert str(cause.__cause__) == "no good: 45"
+    assert filled.committed()[bad] == 40, "the first of the failed batch"
+    assert filled.cluster.describe_group(filled.group).members == [], "it has left the group"
+    assert running.status().state == "failed"
+
+
+def test_theme_21_of_process_message_the_error_names_the_record(filled):
+    bad = TopicPartition(filled.topic, 5)
+
+    def each(message):
+        if message.partition == 5 and message.offset == 17:
+            raise KeyError("seventeen")
+
+    running = filled.start(workers=2, process_message=each, retries=1)
+    with pytest.raises(ka.JobFailed) as failed:
+        running.wait(60)
+    cause = failed.value.cause
+    assert (cause.partition, cause.first_offset, cause.last_offset, cause.attempts) == (5, 17, 17, 2)
+    assert isinstance(cause.__cause__, KeyError)
+    assert filled.committed()[bad] == 17
+
+
+def test_theme_21_on_error_skip_goes_on_behind_what_failed(filled):
+    directory = str(filled.journal.directory)
+
+    class Each(Recorder):
+        def __init__(self):
+            super().__init__(directory)
+
+        def __call__(self, message):
+            if message.partition == 5 and message.offset == 17:
+                raise KeyError("seventeen")
+            line = f'{{"at": {time.monotonic()}, "pid": {os.getpid()}, "topic": "{message.topic}", '
+            line += f'"partition": {message.partition}, "offsets": [[{message.offset}, {message.offset}]]}}\n'
+            os.write(self._file, line.encode())
+
+    running = filled.start(workers=2, process_message=Each, retries=0, on_error="skip", until="latest")
+    running.wait(60)
+    assert filled.journal.missing(filled.ends()) == {TopicPartition(filled.topic, 5): [17]}
+    assert filled.journal.duplicates() == {}
+    assert filled.committed() == filled.ends()
+
+
+def test_a_result_that_is_not_none_is_a_type_error(filled):
+    running = filled.start(workers=1, process=lambda batch: batch.num_rows, retries=0)
+    with pytest.raises(ka.JobFailed) as failed:
+        running.wait(60)
+    assert isinstance(failed.value.cause, ProcessError)
+    assert isinstance(failed.value.cause.__cause__, TypeError)
+    assert "no sinks yet" in str(failed.value.cause.__cause__)
+
+
+def test_sys_exit_in_a_worker_is_an_error_of_the_call(filled):
+    running = filled.start(workers=1, process=raising(filled, 3, 45, SystemExit(3)), retries=1)
+    with pytest.raises(ka.JobFailed) as failed:
+        running.wait(60)
+    assert isinstance(failed.value.cause, ProcessError)
+    assert failed.value.cause.attempts == 2
+
+
+def test_trap_1_a_function_that_hangs_is_replaced_and_the_group_never_rebalances(scene, tmp_path):
+    hung = tmp_path / "hung"
+    directory = str(scene.journal.directory)
+
+    class Hanging(Recorder):
+        def __init__(self):
+            super().__init__(directory)
+
+        def __call__(self, batch):
+            super().__call__(batch)
+            if batch["partition"][0].as_py() == 3 and batch["offset"][-1].as_py() > 50 and not hung.exists():
+                hung.write_text(str(os.getpid()))
+                time.sleep(600)
+
+    scene.start(workers=3, process=Hanging, config={"max_poll_interval_ms": 5000})
+    scene.under_load()
+    until(hung.exists, 30, "the function to hang")
+    at, pid = time.monotonic(), int(hung.read_text())
+    (stuck,) = [name for name, p in scene.pids("worker").items() if p == pid]
+    scene.forgive(pid)
+    partitions = scene.owned_by(stuck)
+    generation = scene.status().group.generation
+    until(
+        lambda: scene.journal.first_after(at, partitions, scene.others(pid)).keys() == partitions,
+        20,
+        "its partitions to be worked on by others",
+    )
+    took = max(scene.journal.first_after(at, partitions, scene.others(pid)).values())
+    print(f"its partitions went on {took:.1f} s after it hung")
+    assert took >= 4.5, "it has its maximal poll interval"
+    assert took <= 5 + 4
+    assert pid not in scene.pids().values()
+    scene.flowing()
+    assert scene.status().group.generation == generation
+    scene.settle()
+    assert scene.cluster.generations(scene.group)[-1] == generation
+
+
+def test_what_the_constructor_raises_is_raised_by_start(scene):
+    class Broken:
+        def __init__(self):
+            raise FileNotFoundError("no such model")
+
+        def __call__(self, batch):
+            pass
+
+    with pytest.raises(FileNotFoundError, match="no such model"):
+        scene.start(workers=2, process=Broken)
+    assert scene.cluster.describe_group(scene.group).members == []
+
+
+def test_a_constructor_that_ends_its_process_ends_the_start(scene):
+    class Deadly:
+        def __init__(self):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def __call__(self, batch):
+            pass
+
+    with pytest.raises(JobError, match="worker-0 was started 5 times in vain"):
+        scene.start(workers=1, process=Deadly)
+
+
+def test_async_functions_overlap_over_partitions_and_keep_the_order_within_one(filled):
+    directory = str(filled.journal.directory)
+
+    class Async(Recorder):
+        def __init__(self):
+            super().__init__(directory)
+            self.under_way = set()
+
+        async def __call__(self, batch):
+            partition = batch["partition"][0].as_py()
+            assert partition not in self.under_way
+            self.under_way.add(partition)
+            super().__call__(batch)
+            await asyncio.sleep(0.2)
+            self.under_way.remove(partition)
+
+    running = filled.start(workers=1, process=Async, until="latest", batch_rows=10)
+    began = time.monotonic()
+    running.wait(60)
+    took = time.monotonic() - began
+    assert filled.journal.missing(filled.ends()) == {}
+    assert filled.journal.duplicates() == {}
+    assert filled.committed() == filled.ends()
+    calls = filled.journal.entries()
+    assert len(calls) == 12 * EACH / 10
+    for partition in filled.partitions:
+        offsets = [o for e in calls if e.partition == partition for o in e.offsets]
+        assert offsets == sorted(offsets)
+    print(f"{len(calls)} calls of 0.2 s in {took:.1f} s")
+    assert took < len(calls) * 0.2, "calls of several partitions overlap"
+
+
+def test_async_calls_of_a_partition_never_overlap_where_a_linger_holds_batches_back(scene):
+    directory = str(scene.journal.directory)
+
+    class Async(Recorder):
+        def __init__(self):
+            super().__init__(directory)
+            self.under_way = set()
+
+        async def __call__(self, batch):
+            partition = batch["partition"][0].as_py()
+            assert partition not in self.under_way, "two calls of a partition at once"
+            self.under_way.add(partition)
+            super().__call__(batch)
+            await asyncio.sleep(0.15)
+            self.under_way.remove(partition)
+
+    scene.start(workers=2, process=Async, batch_rows=1000, batch_linger_ms=100)
+    scene.under_load()
+    scene.flowing()
+    time.sleep(3)
+    assert scene.settle().total() == 0
+    sizes = [len(e.offsets) for e in scene.journal.entries()]
+    print(f"{len(sizes)} calls, of {sum(sizes) / len(sizes):.0f} records on average")
+    for partition in scene.partitions:
+        offsets = [o for e in scene.journal.entries() if e.partition == partition for o in e.offsets]
+        assert offsets == sorted(offsets)
+
+
+def test_close_of_a_class_is_called_once_in_each_worker(filled, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+
+    class Closing:
+        def __call__(self, batch):
+            pass
+
+        def close(self):
+            (closed / str(os.getpid())).write_text("")
+
+    running = filled.start(workers=2, process=Closing)
+    pids = filled.worker_pids()
+    until(lambda: filled.committed() == filled.ends(), 30, "everything committed")
+    running.stop()
+    assert {int(path.name) for path in closed.iterdir()} == pids

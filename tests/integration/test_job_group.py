@@ -1,0 +1,81 @@
+"""A job among other members of its Kafka group: a foreign client, and a second job."""
+
+import signal
+
+import pytest
+from jobs.journal import until
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+slow = pytest.mark.slow
+
+
+def share(scene):
+    """How many partitions the job's workers have."""
+    return len([p for p in scene.status().partitions if p.state == "granted"])
+
+
+@pytest.mark.parametrize("assignor", ["range", pytest.param("cooperative-sticky", marks=slow)])
+def test_theme_05_a_foreign_client_comes_and_goes(scene, assignor):
+    scene.start(workers=2, partition_assignment_strategy=[assignor])
+    scene.under_load()
+    scene.flowing()
+    other = scene.foreign(assignor)
+    until(lambda: len(other.assigned) == 6 and share(scene) == 6, 30, "six partitions for each")
+    ours = {p for p, worker in scene.owners().items() if worker is not None}
+    assert ours.isdisjoint(other.assigned)
+    scene.flowing(partitions=ours)
+    until(lambda: all(other.seen[p] for p in other.assigned), 20, "the other one to work on its share")
+    other.leave()
+    until(lambda: share(scene) == 12, 30, "all partitions to come back")
+    scene.flowing()
+    duplicates = scene.settle()
+    again = sum(len(other.seen[e.partition].intersection(e.offsets)) for e in scene.journal.entries())
+    print(f"duplicates {duplicates.total()}, of both members {again}")
+    assert again == 0
+
+
+CONFIG = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
+
+
+@pytest.fixture
+def second(scene):
+    """A second job in the group of the scene's; each has half of the partitions."""
+    scene.start(workers=2, config=CONFIG)
+    scene.under_load()
+    scene.flowing()
+    driver = scene.driver(workers=2, config=CONFIG).started()
+    until(lambda: share(scene) == 6, 30, "six partitions for each job")
+    until(
+        lambda: len({e.partition for e in scene.journal.entries() if e.pid in driver.workers()}) == 6,
+        20,
+        "the second job to work on its half",
+    )
+    return driver
+
+
+def test_two_jobs_of_a_group_and_one_is_stopped(scene, second):
+    before = scene.cluster.generations(scene.group)[-1]
+    second.send(signal.SIGTERM)
+    assert second.wait(30) == 0
+    until(lambda: share(scene) == 12, 20, "all partitions after one job has stopped")
+    scene.flowing()
+    assert scene.cluster.generations(scene.group)[-1] == before + 1, "one rebalance"
+    assert scene.settle().total() == 0
+
+
+@slow
+def test_two_jobs_of_a_group_and_one_is_killed_with_its_driver(scene, second):
+    for pid in second.workers():
+        scene.forgive(pid)
+    ours = scene.worker_pids()
+    at = second.send(signal.SIGKILL)
+    until(
+        lambda: scene.journal.first_after(at, scene.partitions, ours).keys() == set(scene.partitions),
+        30,
+        "everything to be with the job that is left",
+    )
+    took = max(scene.journal.first_after(at, scene.partitions, ours).values())
+    print(f"everything again {took:.1f} s after the kill")
+    assert took <= 6 + 5
+    scene.settle()

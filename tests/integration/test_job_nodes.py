@@ -1,0 +1,62 @@
+"""A job over several nodes of a Ray cluster: each node a raylet of its own on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+
+# In a process of its own: it joins another Ray cluster than the session's tests do.
+SCRIPT = textwrap.dedent(
+    """
+    import sys, time
+    import ray
+    from ray.cluster_utils import Cluster
+    import kafka_actors as ka
+
+    servers, topic, group = sys.argv[1:4]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=2, resources={"scoring": 2})
+        ray.init(address=cluster.address, log_to_driver=False)
+        job = ka.Job(
+            topics=[topic], group_id=group, bootstrap_servers=servers, process=lambda batch: None, workers=4,
+            resources_per_worker={"resources": {"scoring": 1}}, config={"worker_buffer_bytes": 16 << 20},
+        )
+        with job.start() as running:
+            deadline = time.monotonic() + 60
+            while (status := running.status()).lag or status.records < 4000:
+                assert time.monotonic() < deadline, status
+                time.sleep(0.2)
+            nodes = {w.node for w in status.workers}
+            assert len(nodes) == 2, nodes
+            assert nodes == set(status.connections), (nodes, status.connections)
+            assert all(w.partitions for w in status.workers), status.workers
+        print("spread over", len(nodes), "nodes")
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    """
+)
+
+
+@pytest.mark.slow
+def test_workers_spread_over_nodes_and_connection_actors_stand_on_their_nodes(
+    kafka_cluster, kafka_topic, produce, group_id
+):
+    topic = kafka_topic(8)
+    produce(topic, [b"%d" % n for n in range(4_000)])
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, kafka_cluster.bootstrap_servers, topic, group_id],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "spread over 2 nodes" in done.stdout

@@ -1,0 +1,177 @@
+"""What keeps a job from starting is said in one clear line; and a detached job goes on without its driver."""
+
+import signal
+import socket
+import threading
+import time
+
+import psutil
+import pytest
+from jobs.journal import until
+from jobs.scene import recorder
+
+import kafka_actors as ka
+from kafka_actors.errors import (
+    ConfigError,
+    JobNameInUseError,
+    NoBrokersAvailable,
+    StartTimeoutError,
+    UnknownTopicOrPartitionError,
+    UsageError,
+)
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(240)]
+
+
+def refused_port():
+    """A port where nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def actors():
+    """Pids of the actors in the Ray of this test."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        try:
+            title = process.cmdline()[:1]
+        except psutil.Error:
+            continue
+        if title and title[0].startswith("ray::") and "Actor" in title[0]:
+            found.add(process.pid)
+    return found
+
+
+def one_line(error):
+    assert "\n" not in str(error)
+    return str(error)
+
+
+def test_workers_that_no_node_can_take_are_named_with_what_is_missing(scene):
+    began = time.monotonic()
+    with pytest.raises(StartTimeoutError) as failed:
+        scene.start(workers=2, resources_per_worker={"num_gpus": 1}, config={"start_timeout_s": 8})
+    assert time.monotonic() - began < 8 + 15
+    assert "num_gpus=1" in one_line(failed.value)
+    assert "worker-0" in str(failed.value) or "worker-1" in str(failed.value)
+    assert scene.cluster.describe_group(scene.group).members == []
+
+
+def test_a_topic_that_does_not_exist_is_named(scene):
+    began = time.monotonic()
+    with pytest.raises(UnknownTopicOrPartitionError) as failed:
+        scene.start(topics=["no-such-topic"], config={"start_timeout_s": 6})
+    assert time.monotonic() - began < 6 + 15
+    assert "no-such-topic" in one_line(failed.value)
+
+
+def test_a_bootstrap_address_where_nobody_listens_is_named(scene):
+    address = f"127.0.0.1:{refused_port()}"
+    began = time.monotonic()
+    with pytest.raises(NoBrokersAvailable) as failed:
+        scene.start(bootstrap_servers=address, config={"start_timeout_s": 6})
+    assert time.monotonic() - began < 6 + 15
+    assert address in one_line(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"config": {"fetch_max_byte": 1}}, "fetch_max_bytes"),
+        ({"config": {"session.timeout.ms": "soon"}}, "session_timeout_ms"),
+        ({"config": {"ssl_cafile": "x"}}, "ssl_cafile"),
+        ({"config": {"sasl.mechanism": "PLAIN"}}, "sasl_mechanism"),
+        ({"workers": 0}, "workers"),
+        ({"process": 5}, "process"),
+        ({"resources_per_worker": {"gpus": 1}}, "resources_per_worker"),
+        ({"worker_assignor": "fair"}, "worker_assignor"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_option_is_refused_by_name_before_anything_connects(options, said):
+    whole = {"topics": ["t"], "group_id": "g", "bootstrap_servers": f"127.0.0.1:{refused_port()}"}
+    with pytest.raises(ConfigError) as failed:
+        ka.Job(**{**whole, "process": lambda batch: None, **options})
+    assert said in one_line(failed.value)
+
+
+def test_code_that_cannot_travel_is_refused_in_one_line(scene):
+    lock = threading.Lock()
+
+    def process(batch):
+        with lock:
+            pass
+
+    with pytest.raises(ConfigError, match=r"process: can't be sent to the workers: .*lock") as failed:
+        ka.Job(**scene.options(process=process)).start()
+    one_line(failed.value)
+
+
+def test_theme_22_an_interrupt_while_starting_leaves_no_actor_and_no_member(scene):
+    def members():
+        return scene.cluster.describe_group(scene.group).members
+
+    def interrupt_a_member():
+        until(members, 100, "the member of the group")
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    watching = threading.Thread(target=interrupt_a_member)
+    before = actors()
+    watching.start()
+    with pytest.raises(KeyboardInterrupt):
+        scene.job(workers=1, make=120).start()
+    watching.join()
+    until(lambda: actors() <= before, 15, "the end of all actors")
+    assert members() == []
+
+
+def test_a_detached_job_that_has_ended_gives_its_name_to_the_next(scene):
+    for _ in range(2):
+        running = scene.job(name=scene.group, detached=True, until="latest").start()
+        running.wait(60)
+        running.wait(0)
+        assert ka.Job.attach(scene.group).status().state == "stopped"
+    ka.Job.attach(scene.group).stop()
+
+
+def test_theme_33_a_second_job_of_a_name_is_refused_and_the_first_goes_on(scene):
+    scene.start(workers=1, name=scene.group)
+    scene.under_load()
+    scene.flowing()
+    with pytest.raises(JobNameInUseError, match=scene.group):
+        scene.job(workers=1, name=scene.group).start()
+    scene.flowing()
+    assert scene.settle().total() == 0
+
+
+def test_a_detached_job_goes_on_and_is_found_by_its_name(scene):
+    job = scene.job(workers=2, name=scene.group, detached=True, process=recorder(scene.journal))
+    scene.under_load()
+    with job.start() as running:
+        scene.flowing()
+        actors = running.status().actors
+    scene.flowing()  # the block's end stops a job only if it isn't detached
+
+    found = ka.Job.attach(scene.group)
+    scene.running = found
+    assert found.status().actors == actors
+    assert found.status().state == "running"
+    scene.settle()
+    with pytest.raises(UsageError, match=scene.group):
+        ka.Job.attach(scene.group)
+    until(lambda: scene.cluster.describe_group(scene.group).members == [], 5, "the group to be left")
+
+
+def test_theme_36_an_actor_of_a_detached_job_is_replaced_like_any_other(scene):
+    scene.running = scene.job(workers=2, name=scene.group, detached=True).start()
+    scene.under_load()
+    scene.spread(2)
+    scene.flowing()
+    scene.kill("worker-0.1")
+    scene.kill("coordinator.1")
+    scene.flowing()
+    until(lambda: {"worker-0.2", "coordinator.2"} <= scene.pids().keys(), 60, "both replacements")
+    scene.spread(2)
+    scene.flowing()
+    scene.settle()

@@ -1,0 +1,212 @@
+"""The blocking socket of the data path."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from kafka_actors.config import ClientConfig, build
+from kafka_actors.errors import (
+    ConnectionFailedError,
+    DisconnectedError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    ProtocolError,
+)
+from kafka_actors.net import FetchSocket
+from kafka_actors.protocol import ApiKey, ApiVersionsResponse, FetchRequest, peek_request, response_frame
+from kafka_actors.protocol.messages.api_versions import ApiVersion
+
+CONFIG = build(ClientConfig)
+Serve = Callable[[socket.socket], None]
+
+
+def read_frame(conn: socket.socket) -> bytes:
+    size = int.from_bytes(conn.recv(4, socket.MSG_WAITALL), "big")
+    return conn.recv(size, socket.MSG_WAITALL)
+
+
+def shake_hands(conn: socket.socket) -> None:
+    _, version, correlation_id = peek_request(read_frame(conn))
+    known = ApiVersionsResponse(api_keys=[ApiVersion(ApiKey.FETCH, 4, 12)])
+    conn.sendall(response_frame(ApiKey.API_VERSIONS, version, correlation_id, known))
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[[Serve], FetchSocket]]:
+    """Starts a server for one connection, which shakes hands and then does as told; returns an open socket to it."""
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+    sockets: list[FetchSocket] = []
+
+    def start(serve: Serve) -> FetchSocket:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def run() -> None:
+            conn, _ = listener.accept()
+            with conn:
+                shake_hands(conn)
+                serve(conn)
+
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+        fetch = FetchSocket("127.0.0.1", listener.getsockname()[1], CONFIG)
+        sockets.append(fetch)
+        return fetch.open()
+
+    yield start
+    for fetch in sockets:
+        fetch.close()
+    for listener in listeners:
+        listener.close()
+    for thread in threads:
+        thread.join(5)
+
+
+def until_closed(conn: socket.socket) -> None:
+    while conn.recv(1000):
+        pass
+
+
+def test_it_knows_the_versions_after_opening(served: Callable[[Serve], FetchSocket]) -> None:
+    assert served(until_closed).versions.pick(FetchRequest) == 12
+
+
+def test_a_response_is_received_whole_into_arrow_memory_that_goes_back(served) -> None:
+    body = b"\x00\x00\x00\x01" + bytes(range(256)) * 20_000
+
+    def serve(conn: socket.socket) -> None:
+        assert read_frame(conn) == b"ask"
+        conn.sendall(len(body).to_bytes(4, "big"))
+        for at in range(0, len(body), 100_000):
+            conn.sendall(body[at : at + 100_000])
+
+    fetch = served(serve)
+    before = pa.total_allocated_bytes()
+    view = fetch.exchange(b"\x00\x00\x00\x03ask")
+    assert pa.total_allocated_bytes() - before >= len(body)
+    assert view == body
+    part = pa.py_buffer(view[100:200])
+    del view
+    gc.collect()
+    assert pa.total_allocated_bytes() - before >= len(body)  # a slice keeps it
+    assert part.to_pybytes() == body[100:200]
+    del part
+    gc.collect()
+    assert pa.total_allocated_bytes() == before
+
+
+def test_requests_may_be_in_flight_together(served) -> None:
+    def serve(conn: socket.socket) -> None:
+        frames = [read_frame(conn), read_frame(conn)]
+        for frame in frames:
+            conn.sendall(len(frame).to_bytes(4, "big") + frame)
+
+    fetch = served(serve)
+    fetch.send(b"\x00\x00\x00\x04aaaa")
+    fetch.send(b"\x00\x00\x00\x04bbbb")
+    assert [bytes(fetch.receive()), bytes(fetch.receive())] == [b"aaaa", b"bbbb"]
+
+
+def test_theme_14_no_answer_in_time_closes_it(served) -> None:
+    fetch = served(until_closed)
+    with pytest.raises(KafkaTimeoutError, match="no answer in time"):
+        fetch.receive(timeout_ms=100)
+    assert fetch.closed
+    with pytest.raises(NodeNotReadyError):
+        fetch.receive()
+
+
+def test_an_answer_that_trickles_in_is_not_waited_for_for_ever(served) -> None:
+    def serve(conn: socket.socket) -> None:
+        conn.sendall((1000).to_bytes(4, "big"))
+        try:
+            for _ in range(100):
+                conn.sendall(b"x")
+                time.sleep(0.05)
+        except OSError:
+            pass
+
+    fetch = served(serve)
+    with pytest.raises(KafkaTimeoutError, match="of 1000 bytes came in time"):
+        fetch.receive(timeout_ms=200)
+
+
+def test_theme_22_close_from_another_thread_wakes_a_receive_at_once(served) -> None:
+    fetch = served(until_closed)
+    raised: list[BaseException] = []
+
+    def receive() -> None:
+        try:
+            fetch.receive(timeout_ms=60_000)
+        except DisconnectedError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    time.sleep(0.2)
+    fetch.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert "closed by this side" in str(raised[0])
+    assert fetch._socket is None  # its descriptor is free
+    fetch.close()
+
+
+def test_a_broker_that_hangs_up(served) -> None:
+    fetch = served(lambda conn: None)
+    with pytest.raises(DisconnectedError, match="closed the connection"):
+        fetch.receive()
+    assert fetch.closed
+
+
+def test_a_broker_that_hangs_up_in_the_middle(served) -> None:
+    fetch = served(lambda conn: conn.sendall(b"\x00\x00\x10\x00some"))
+    with pytest.raises(DisconnectedError):
+        fetch.receive()
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x7f\xff\xff\xff", b"HTTP"])
+def test_theme_19_an_impossible_length_is_refused_without_memory(served, length: bytes) -> None:
+    def serve(conn: socket.socket) -> None:
+        conn.sendall(length)
+        until_closed(conn)
+
+    fetch = served(serve)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(ProtocolError, match="a response says it has"):
+        fetch.receive()
+    assert fetch.closed
+    assert pa.total_allocated_bytes() == before
+
+
+def test_a_server_that_hangs_up_during_the_handshake() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True)
+        thread.start()
+        with pytest.raises(ConnectionFailedError):
+            FetchSocket("127.0.0.1", listener.getsockname()[1], CONFIG).open()
+        thread.join(5)
+
+
+def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener, pytest.raises(ConnectionFailedError, match="no answer in time"):
+        FetchSocket("127.0.0.1", listener.getsockname()[1], CONFIG).open(timeout_ms=200)
+
+
+def test_it_must_be_open() -> None:
+    fetch = FetchSocket("127.0.0.1", 1, CONFIG)
+    with pytest.raises(NodeNotReadyError, match="not open"):
+        fetch.send(b"")
+    fetch.close()
+    with pytest.raises(TypeError, match="can't be pickled"):
+        pickle.dumps(fetch)

@@ -1,0 +1,138 @@
+"""The consumer and the job over SASL_SSL: the whole way, with sessions that are renewed meanwhile."""
+
+import time
+
+import pytest
+from fakes.secure import PASSWORD, RENEW_MS, USER, add_scram_user, remove_scram_user, secure_kafka
+from jobs.journal import Journal, Recorder
+
+import kafka_actors as ka
+from kafka_actors.errors import SaslAuthenticationFailedError, SslAuthenticationError
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    with secure_kafka(tmp_path_factory.mktemp("secure")) as made:
+        yield made
+
+
+@pytest.fixture
+def options(secure):
+    kafka, files = secure
+    return {
+        "bootstrap_servers": kafka.bootstrap("RENEW"),
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": files.ca,
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": USER,
+        "sasl_plain_password": PASSWORD,
+    }
+
+
+def test_theme_23_a_consumer_reads_and_commits_over_renewed_sessions(secure, options, produce, group_id):
+    kafka, _ = secure
+    topic = kafka.create_topic(f"t-{group_id}", partitions=3)
+    values = [b"%d" % n for n in range(3_000)]
+    seen = []
+    with ka.Consumer([topic], group_id=group_id, auto_offset_reset="earliest", **options) as consumer:
+        for chunk in range(4):  # over several sessions
+            part = values[chunk * 750 : (chunk + 1) * 750]
+            produce(topic, part, bootstrap_servers=kafka.bootstrap_servers)
+            end = time.monotonic() + RENEW_MS / 1000
+            while len(seen) < (chunk + 1) * 750 or time.monotonic() < end:
+                batch = consumer.poll_batch(timeout_ms=200)
+                if batch is not None:
+                    seen += batch.column("value").to_pylist()
+        consumer.commit()
+    assert sorted(seen) == sorted(values)
+    assert kafka.committed(group_id) == kafka.end_offsets(topic)
+
+
+def test_theme_23_a_consumer_whose_user_is_removed_meanwhile_ends_with_that(secure, options, group_id):
+    kafka, _ = secure
+    topic = kafka.create_topic(f"r-{group_id}")
+    add_scram_user(kafka, "guest", PASSWORD)
+    options["sasl_plain_username"] = "guest"
+    with ka.Consumer([topic], group_id=group_id, **options) as consumer:
+        consumer.poll_batch(timeout_ms=2_000)
+        remove_scram_user(kafka, "guest")
+        with pytest.raises(SaslAuthenticationFailedError):
+            _poll_for(consumer, 40)
+
+
+def _poll_for(consumer, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        consumer.poll_batch(timeout_ms=200)
+
+
+def test_a_consumer_with_a_wrong_password_fails_at_once(options, group_id):
+    began = time.monotonic()
+    wrong = {**options, "sasl_plain_password": "wrong-hush"}
+    with (
+        pytest.raises(SaslAuthenticationFailedError) as caught,
+        ka.Consumer(["t"], group_id=group_id, **wrong) as consumer,
+    ):
+        consumer.poll_batch(timeout_ms=60_000)
+    assert "hush" not in str(caught.value)
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_theme_23_a_job_over_sasl_ssl(secure, options, ray_local, produce, group_id, tmp_path):
+    kafka, _ = secure
+    topic = kafka.create_topic(f"j-{group_id}", partitions=6)
+    produce(topic, [b"%d" % n for n in range(12_000)], bootstrap_servers=kafka.bootstrap_servers)
+    journal = Journal(tmp_path / "journal")
+    directory = str(journal.directory)
+
+    class Bound(Recorder):
+        def __init__(self):
+            super().__init__(directory)
+
+    job = ka.Job(
+        topics=[topic],
+        group_id=group_id,
+        bootstrap_servers=options.pop("bootstrap_servers"),
+        process=Bound,
+        workers=2,
+        config=options,
+    )
+    assert PASSWORD not in repr(job.config)
+    ends = kafka.end_offsets(topic)
+    with job.start() as running:
+        assert PASSWORD not in repr(running.status())
+        deadline = time.monotonic() + 60
+        while kafka.committed(group_id) != ends:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        time.sleep(2 * RENEW_MS / 1000)
+        produce(topic, [b"%d" % n for n in range(6_000)], bootstrap_servers=kafka.bootstrap_servers)
+        ends = kafka.end_offsets(topic)
+        while kafka.committed(group_id) != ends:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    assert journal.missing(ends) == {}
+    assert journal.duplicates() == {}
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("what", ["password", "certificate"])
+def test_a_job_that_is_refused_does_not_start(secure, options, ray_local, group_id, what):
+    _, files = secure
+    servers = options.pop("bootstrap_servers")
+    if what == "password":
+        options["sasl_plain_password"] = "wrong-hush"
+    else:
+        options["ssl_cafile"] = files.other_ca
+    job = ka.Job(
+        topics=["t"], group_id=group_id, bootstrap_servers=servers, process=lambda batch: None, config=options
+    )
+    kind = SaslAuthenticationFailedError if what == "password" else SslAuthenticationError
+    with pytest.raises(kind) as caught:
+        job.start()
+    assert "hush" not in str(caught.value)

@@ -1,0 +1,161 @@
+"""The renewal of a session (KIP-368) in every order of events, against a broker that does as told."""
+
+import asyncio
+
+import pytest
+from fakes.broker import SILENCE, FakeBroker
+from fakes.loop import in_loop
+
+from kafka_actors.config import ClientConfig, build
+from kafka_actors.errors import (
+    ConnectionFailedError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    SaslAuthenticationFailedError,
+    SslAuthenticationError,
+)
+from kafka_actors.net import Connection, FetchSocket
+from kafka_actors.protocol import (
+    ApiKey,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    SaslAuthenticateResponse,
+    SaslHandshakeResponse,
+)
+
+LIFETIME_MS = 300
+CONFIG = build(
+    ClientConfig,
+    security_protocol="SASL_PLAINTEXT",
+    sasl_mechanism="PLAIN",
+    sasl_plain_username="ann",
+    sasl_plain_password="hush",
+    request_timeout_ms=5_000,
+)
+
+
+async def opened(broker, config=CONFIG):
+    broker.on(ApiKey.SASL_HANDSHAKE, SaslHandshakeResponse(mechanisms=["PLAIN"]))
+    broker.on(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateResponse(session_lifetime_ms=LIFETIME_MS))
+    return await Connection.open("127.0.0.1", broker.port, config)
+
+
+def kinds(broker):
+    return [call.api_key for call in broker.log if call.api_key != ApiKey.API_VERSIONS]
+
+
+LOGIN = [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE]
+BEAT = HeartbeatRequest(group_id="g", member_id="m")
+
+
+@in_loop
+async def test_a_port_that_says_nothing_to_tls_is_given_up_in_time():
+    async def say_nothing(reader, writer):
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        config = build(ClientConfig, security_protocol="SSL")
+        with pytest.raises(ConnectionFailedError, match="no answer to the TLS handshake in time"):
+            await Connection.open("127.0.0.1", port, config, timeout_ms=300)
+        with pytest.raises(ConnectionFailedError, match="no answer to the TLS handshake in time"):
+            await asyncio.to_thread(FetchSocket("127.0.0.1", port, config).open, 300)
+
+
+@in_loop
+async def test_a_port_that_speaks_something_else_to_tls():
+    async def answer(reader, writer):
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+
+    config = build(ClientConfig, security_protocol="SSL")
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(SslAuthenticationError, match="not speak TLS"):
+            await Connection.open("127.0.0.1", port, config)
+
+
+@in_loop
+async def test_theme_23_renewal_waits_for_what_is_in_flight_and_requests_for_renewal():
+    async with FakeBroker() as broker:
+        connection = await opened(broker)
+        gate = asyncio.Event()
+
+        async def hold(request, call):
+            await gate.wait()
+            return HeartbeatResponse()
+
+        broker.once(ApiKey.HEARTBEAT, hold)
+        first = asyncio.create_task(connection.send(BEAT))
+        await broker.wait_for(ApiKey.HEARTBEAT)
+        await asyncio.sleep(LIFETIME_MS / 1000)
+        parked = [asyncio.create_task(connection.send(BEAT)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        assert kinds(broker) == [*LOGIN, ApiKey.HEARTBEAT]
+        gate.set()
+        for sent in (first, *parked):
+            assert (await sent).error_code == 0
+        assert kinds(broker) == [*LOGIN, ApiKey.HEARTBEAT, *LOGIN, *[ApiKey.HEARTBEAT] * 3]
+        connection.close()
+
+
+@in_loop
+async def test_theme_23_a_throttled_connection_renews_when_that_is_over():
+    async with FakeBroker() as broker:
+        connection = await opened(broker)
+        broker.once(ApiKey.HEARTBEAT, HeartbeatResponse(throttle_time_ms=500))
+        await connection.send(BEAT)
+        await asyncio.sleep(LIFETIME_MS / 1000)
+        async with asyncio.timeout(3):
+            await connection.send(BEAT)
+        assert kinds(broker) == [*LOGIN, ApiKey.HEARTBEAT, *LOGIN, ApiKey.HEARTBEAT]
+        connection.close()
+
+
+@in_loop
+async def test_theme_23_a_refused_renewal_answers_each_waiter_once():
+    async with FakeBroker() as broker:
+        connection = await opened(broker)
+        refusal = SaslAuthenticateResponse(error_code=58, error_message="credentials were revoked")
+        broker.once(ApiKey.SASL_AUTHENTICATE, refusal)
+        await asyncio.sleep(LIFETIME_MS / 1000)
+        answers = await asyncio.gather(*(connection.send(BEAT) for _ in range(3)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [NodeNotReadyError] * 3
+        assert all("credentials were revoked" in str(answer) for answer in answers)
+        assert isinstance(connection.error, SaslAuthenticationFailedError)
+        assert ApiKey.HEARTBEAT not in kinds(broker)
+
+
+@in_loop
+async def test_theme_23_a_renewal_without_an_answer_ends_in_time():
+    config = build(
+        ClientConfig,
+        {name: getattr(CONFIG, name) for name in CONFIG.__struct_fields__ if name != "request_timeout_ms"},
+        request_timeout_ms=400,
+    )
+    async with FakeBroker() as broker:
+        connection = await opened(broker, config)
+        broker.on(ApiKey.SASL_HANDSHAKE, SILENCE)
+        await asyncio.sleep(LIFETIME_MS / 1000)
+        with pytest.raises(NodeNotReadyError):
+            await connection.send(BEAT, timeout_ms=5_000)
+        assert isinstance(connection.error, KafkaTimeoutError)
+
+
+@in_loop
+async def test_theme_23_closing_ends_a_renewal():
+    async with FakeBroker() as broker:
+        connection = await opened(broker)
+        broker.on(ApiKey.SASL_HANDSHAKE, SILENCE)
+        await asyncio.sleep(LIFETIME_MS / 1000)
+        sent = asyncio.create_task(connection.send(BEAT))
+        await broker.wait_for(ApiKey.SASL_HANDSHAKE, 2)
+        renewal = connection._renewal
+        connection.close()
+        with pytest.raises(NodeNotReadyError):
+            await sent
+        await asyncio.wait_for(renewal, 1)
+        assert connection._renewal is None

@@ -1,0 +1,161 @@
+"""Client credentials over HTTPS, against a token endpoint in this process."""
+
+import base64
+import itertools
+import json
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import parse_qs
+
+import pytest
+import trustme
+
+from kafka_actors.config import ClientConfig, build
+from kafka_actors.errors import SaslError
+from kafka_actors.net.security.oauth import client_credentials
+
+_numbers = itertools.count()
+
+
+class Endpoint:
+    """Answers with what stands in `answers`, one each and the last for ever: (status, headers, body)."""
+
+    def __init__(self, directory):
+        ca = trustme.CA()
+        self.ca = str(directory / "ca.pem")
+        ca.cert_pem.write_to_path(self.ca)
+        self.answers = [(200, {}, json.dumps({"access_token": "tok", "expires_in": 100}))]
+        self.asked = []
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                endpoint.asked.append((self.path, self.headers["Authorization"], parse_qs(form)))
+                answers = endpoint.answers
+                status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        ca.issue_cert("127.0.0.1").configure_cert(context)
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self.server.server_port}/token"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def endpoint(tmp_path):
+    made = Endpoint(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def config(endpoint):
+    return config_of(endpoint)
+
+
+def config_of(endpoint, **other):
+    options = {
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": endpoint.ca,
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token_endpoint_url": endpoint.url,
+        "sasl_oauthbearer_client_credentials_client_id": f"me:{next(_numbers)}",
+        "sasl_oauthbearer_client_credentials_client_secret": "hush&hush",
+    }
+    return build(ClientConfig, {**options, **other})
+
+
+def get(config, now=0.0):
+    pauses = []
+    return client_credentials(config, lambda: now, pauses.append), pauses
+
+
+def refused(config, match):
+    with pytest.raises(SaslError, match=match) as caught:
+        get(config)
+    assert "hush" not in str(caught.value)
+
+
+def test_what_is_asked(endpoint):
+    config = config_of(endpoint, sasl_oauthbearer_scope="kafka read")
+    assert get(config) == ("tok", [])
+    ((path, authorization, form),) = endpoint.asked
+    assert path == "/token"
+    assert form == {"grant_type": ["client_credentials"], "scope": ["kafka read"]}
+    kind, pair = authorization.split()
+    number = config.sasl_oauthbearer_client_credentials_client_id.split(":")[1]
+    assert (kind, base64.b64decode(pair)) == ("Basic", f"me%3A{number}:hush%26hush".encode())
+
+
+def test_a_token_is_shared_for_most_of_its_life(endpoint, config):
+    for now in (0.0, 50.0, 79.0):
+        get(config, now)
+    assert len(endpoint.asked) == 1
+    get(config, 80.0)
+    assert len(endpoint.asked) == 2
+
+
+def test_a_token_without_a_lifetime_is_used_once(endpoint, config):
+    endpoint.answers = [(200, {}, '{"access_token": "tok"}')]
+    get(config)
+    get(config)
+    assert len(endpoint.asked) == 2
+
+
+def test_theme_23_an_endpoint_that_fails_for_a_moment_is_asked_again(endpoint, config):
+    good = endpoint.answers[0]
+    endpoint.answers = [(503, {}, ""), (429, {}, ""), good]
+    token, pauses = get(config)
+    assert token == "tok"
+    assert pauses == sorted(pauses)
+    assert len(pauses) == 2
+
+
+def test_theme_23_an_endpoint_that_keeps_failing_is_a_typed_error(endpoint, config):
+    endpoint.answers = [(503, {}, "")]
+    refused(config, r"https://127.*/token answered 503")
+    assert len(endpoint.asked) == 4
+
+
+def test_wrong_credentials_are_not_tried_again(endpoint, config):
+    endpoint.answers = [(401, {}, '{"error": "invalid_client", "error_description": "unknown", "x": "hush"}')]
+    refused(config, "answered 401: invalid_client: unknown")
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", "{}", '{"access_token": 7}', '{"access_token": "", "expires_in": 1}']
+)
+def test_an_answer_without_a_token(endpoint, config, body):
+    endpoint.answers = [(200, {}, body)]
+    refused(config, "has no access_token")
+
+
+def test_a_secret_does_not_follow_a_redirection(endpoint, config):
+    endpoint.answers = [(307, {"Location": endpoint.url + "/elsewhere"}, "")]
+    refused(config, "answered 307")
+    assert len(endpoint.asked) == 1
+
+
+def test_an_endpoint_whose_certificate_is_not_trusted(endpoint, tmp_path):
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    refused(config_of(endpoint, ssl_cafile=str(other)), "certificate verify failed|CERTIFICATE_VERIFY_FAILED")
+    assert endpoint.asked == []

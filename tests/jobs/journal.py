@@ -1,0 +1,136 @@
+"""What the workers of a job under test really did: one line per call of `process`, in a file per process.
+
+A line is written with one `write` to a file opened for appending, so it survives SIGKILL right after the call.
+Times are CLOCK_MONOTONIC, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from kafka_actors.protocol.types import TopicPartition
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One call: when it began, who made it, and the offsets it was given."""
+
+    at: float
+    pid: int
+    partition: TopicPartition
+    offsets: tuple[int, ...]
+
+
+class Recorder:
+    """A `process` class that keeps a journal. `make` seconds in the constructor, `work` seconds in each call."""
+
+    def __init__(self, directory: str, make: float = 0.0, work: float = 0.0) -> None:
+        time.sleep(make)
+        self._work = work
+        self._file = os.open(
+            os.path.join(directory, f"{os.getpid()}.jsonl"), os.O_CREAT | os.O_APPEND | os.O_WRONLY
+        )
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        line = {
+            "at": time.monotonic(),
+            "pid": os.getpid(),
+            "topic": batch["topic"][0].as_py(),
+            "partition": batch["partition"][0].as_py(),
+            "offsets": runs(batch["offset"].to_pylist()),
+        }
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+        if self._work:
+            time.sleep(self._work)
+
+
+def runs(offsets: list[int]) -> list[list[int]]:
+    """[first, last] of each stretch of successive offsets."""
+    found: list[list[int]] = []
+    for offset in offsets:
+        if found and found[-1][1] == offset - 1:
+            found[-1][1] = offset
+        else:
+            found.append([offset, offset])
+    return found
+
+
+class Journal:
+    """Reads what the recorders of one job wrote."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def entries(self) -> list[Entry]:
+        found = []
+        for path in self.directory.glob("*.jsonl"):
+            for line in path.read_bytes().split(b"\n"):
+                if line:
+                    found.append(_entry(json.loads(line)))
+        return sorted(found, key=lambda e: e.at)
+
+    def counts(self) -> dict[TopicPartition, Counter[int]]:
+        """How often each offset was handed to `process`."""
+        counted: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
+        for entry in self.entries():
+            counted[entry.partition].update(entry.offsets)
+        return counted
+
+    def records(self) -> int:
+        return sum(len(e.offsets) for e in self.entries())
+
+    def distinct(self) -> int:
+        return sum(len(c) for c in self.counts().values())
+
+    def duplicates(self) -> dict[TopicPartition, int]:
+        return {p: n for p, c in self.counts().items() if (n := sum(times - 1 for times in c.values()))}
+
+    def missing(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, list[int]]:
+        """Offsets below the ends that `process` never saw."""
+        counts = self.counts()
+        gaps = {p: [o for o in range(end) if o not in counts.get(p, {})] for p, end in ends.items()}
+        return {p: g for p, g in gaps.items() if g}
+
+    def first_after(
+        self, at: float, partitions: Iterable[TopicPartition], pids: set[int]
+    ) -> dict[TopicPartition, float]:
+        """For each partition, seconds from `at` to the first call made by one of these processes."""
+        found: dict[TopicPartition, float] = {}
+        wanted = set(partitions)
+        for entry in self.entries():
+            if entry.at >= at and entry.partition in wanted and entry.pid in pids:
+                found.setdefault(entry.partition, entry.at - at)
+        return found
+
+    def longest_pause(self, partition: TopicPartition, since: float, until: float) -> float:
+        """The longest time without a call for one partition."""
+        times = [
+            since,
+            *(e.at for e in self.entries() if e.partition == partition and since <= e.at <= until),
+            until,
+        ]
+        return max(b - a for a, b in itertools.pairwise(times))
+
+
+def _entry(line: dict[str, object]) -> Entry:
+    offsets = tuple(o for first, last in line["offsets"] for o in range(first, last + 1))  # type: ignore[attr-defined]
+    return Entry(line["at"], line["pid"], TopicPartition(line["topic"], line["partition"]), offsets)  # type: ignore[arg-type]
+
+
+def until(condition: Callable[[], object], seconds: float, what: str, pause: float = 0.05) -> None:
+    """Waits for a condition; fails with what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(pause)

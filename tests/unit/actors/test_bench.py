@@ -1,0 +1,201 @@
+"""The bench: what is called in which order, and which offsets that moves. The clock stands unless a test moves it."""
+
+import asyncio
+import threading
+
+import pyarrow as pa
+import pytest
+
+from kafka_actors.actors.bench import Bench
+from kafka_actors.actors.machines.holdings import Holdings
+from kafka_actors.actors.machines.lease import Lease
+from kafka_actors.actors.messages import CommitEntry, Grant, Orders
+from kafka_actors.actors.process import Processor, ProcessSpec
+from kafka_actors.errors import ProcessError
+from kafka_actors.fetch import FetchedBytes
+from kafka_actors.fetch.messages import Fetched
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.records import Chunk
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+EPOCH = (1, 1)
+
+
+def batch(partition, first, last):
+    size = last - first
+    return pa.record_batch(
+        {
+            "value": pa.array([b"v"] * size, pa.binary()),
+            "topic": ["t"] * size,
+            "partition": pa.array([partition] * size, pa.int32()),
+            "offset": pa.array(range(first, last), pa.int64()),
+        }
+    )
+
+
+def fetched(tp, first, last, epoch=EPOCH):
+    return FetchedBytes(tp, memoryview(b""), Fetched(*tp, epoch, first, last), None)
+
+
+class Source:
+    """One chunk for each fetch; `newcomers` are handed out between two calls."""
+
+    def __init__(self):
+        self.newcomers = []
+        self.consumed_items = []
+
+    def decode(self, item):
+        at = item.fetched
+        yield Chunk(batch(at.partition, at.fetch_offset, at.next_offset), at.next_offset, 3)
+
+    def take_newcomer(self):
+        return self.newcomers.pop(0) if self.newcomers else None
+
+    def consumed(self, item):
+        self.consumed_items.append(item)
+
+
+class Stage:
+    """A bench that holds two partitions, and whose function notes what it is given."""
+
+    def __init__(self, target=None, *, rows=None, linger=0.0, retries=0, on_error="fail"):
+        self.calls, self.now, self.source = [], 100.0, Source()
+        self.holdings, lease = Holdings(), Lease()
+        lease.renew(self.now, 60.0)
+        processor = Processor(ProcessSpec(target or self.note, "batch", retries, on_error))
+        processor.make()
+        self.bench = Bench(
+            processor,
+            self.holdings,
+            lease,
+            self.source,
+            lock=threading.Lock(),
+            batch_rows=rows,
+            linger_s=linger,
+            events=lambda event: None,
+            on_progress=lambda: None,
+            clock=lambda: self.now,
+        )
+        self.orders([Grant(p, EPOCH) for p in (P0, P1)])
+
+    def note(self, rows):
+        offsets = rows["offset"].to_pylist()
+        self.calls.append((rows["partition"][0].as_py(), offsets[0], offsets[-1] + 1))
+
+    def orders(self, grants, draining=()):
+        self.holdings.apply(Orders((1, self.holdings.seen[1] + 1), list(grants), list(draining), 60.0))
+
+    def processed(self, partition):
+        return self.holdings.held[partition].processed
+
+
+def test_a_call_that_returned_moves_the_offset_to_commit():
+    stage = Stage()
+    stage.bench.work(fetched(P0, 5, 9))
+    assert stage.calls == [(0, 5, 9)]
+    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 9, 3)]
+    assert stage.bench.worked_off(fetched(P0, 5, 9))
+
+
+def test_theme_04_what_a_linger_holds_back_does_not_pass_for_where_the_partition_starts():
+    stage = Stage(rows=10, linger=1.0)
+    stage.bench.work(fetched(P0, 5, 9))
+    assert stage.calls == []
+    stage.holdings.positioned(P0, 9)  # the fetcher's position, once the bytes are consumed
+    assert stage.processed(P0) == 5
+
+
+def test_theme_04_what_is_left_half_way_when_a_partition_drains_is_not_worked_off():
+    stage = Stage()
+    drained = [(P0, EPOCH)]
+    stage.bench._processor._made = lambda rows: stage.orders([Grant(P1, EPOCH)], drained)
+    stage.bench._batch_rows = 2
+    stage.bench.work(fetched(P0, 0, 6))
+    assert stage.processed(P0) == 2, "the call in hand was finished, the rest was not begun"
+    assert not stage.bench.worked_off(fetched(P0, 0, 6))
+
+
+def test_trap_8_bytes_of_a_former_epoch_move_nothing():
+    stage = Stage()
+    stage.orders([Grant(P0, (1, 9)), Grant(P1, EPOCH)])
+    stage.bench.work(fetched(P0, 70, 80, epoch=EPOCH))
+    assert stage.calls == []
+    assert stage.processed(P0) is None
+
+
+def test_a_newcomer_has_its_turn_between_two_calls_and_is_consumed():
+    stage = Stage(rows=2)
+    item = fetched(P1, 40, 42)
+    stage.source.newcomers = [item]
+    stage.bench.work(fetched(P0, 0, 4))
+    assert stage.calls == [(1, 40, 42), (0, 0, 2), (0, 2, 4)]
+    assert stage.source.consumed_items == [item]
+
+
+def test_the_order_within_a_partition_holds_when_a_newcomer_comes_while_more_is_held_back():
+    stage = Stage(rows=2, linger=0.5)
+
+    def note_and_wait(rows):
+        stage.note(rows)
+        stage.now += 1.0
+        if len(stage.calls) == 1:
+            stage.source.newcomers = [fetched(P1, 40, 42)]
+
+    stage.bench._processor._made = note_and_wait
+    stage.bench.work(fetched(P0, 0, 5))
+    stage.bench.work(None)
+    assert stage.calls == [(0, 0, 2), (1, 40, 42), (0, 2, 4), (0, 4, 5)]
+
+
+def test_what_is_overdue_goes_before_other_records_that_are_always_at_hand():
+    stage = Stage(rows=10, linger=1.0)
+    stage.bench.work(fetched(P0, 0, 4))
+    stage.now += 1.0
+    stage.bench.work(fetched(P1, 0, 10))
+    assert stage.calls == [(0, 0, 4), (1, 0, 10)]
+
+
+def test_async_calls_of_one_partition_are_asked_for_one_by_one():
+    calls = []
+
+    async def process(rows):
+        calls.append(rows["partition"][0].as_py())
+
+    stage = Stage(process, rows=10, linger=1.0)
+
+    async def main():
+        await stage.bench.work_async(fetched(P0, 0, 4))
+        await stage.bench.work_async(fetched(P1, 0, 4))
+        assert stage.bench.lingering() == {P0: 101.0, P1: 101.0}
+        stage.now += 1.0
+        await stage.bench.work_async(P1)
+        assert calls == [1], "the other partition may be worked on by somebody else at this moment"
+        await stage.bench.work_async(P0)
+
+    asyncio.run(main())
+    assert calls == [1, 0]
+    assert stage.bench.lingering() == {}
+
+
+def test_theme_21_the_first_offset_of_what_failed_is_what_is_committed():
+    def raises(rows):
+        if 4 in rows["offset"].to_pylist():
+            raise ValueError("four")
+
+    stage = Stage(raises, rows=2)
+    with pytest.raises(ProcessError) as failed:
+        stage.bench.work(fetched(P0, 0, 8))
+    assert (failed.value.first_offset, failed.value.last_offset, failed.value.attempts) == (4, 5, 1)
+    assert str(failed.value).endswith(f"{type(failed.value.__cause__).__name__}: {failed.value.__cause__}")
+    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 4, 3)]
+    assert not stage.bench.worked_off(fetched(P0, 0, 8))
+
+
+@pytest.mark.parametrize("failure", [SystemExit(3), asyncio.CancelledError()])
+def test_what_would_end_the_loop_of_an_actor_is_a_failure_of_the_call(failure):
+    def raises(rows):
+        raise failure
+
+    with pytest.raises(ProcessError) as failed:
+        Stage(raises).bench.work(fetched(P0, 0, 8))
+    assert failed.value.__cause__ is failure

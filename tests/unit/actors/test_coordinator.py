@@ -1,0 +1,101 @@
+"""The job's coordinator over a member that answers as told."""
+
+import asyncio
+from types import SimpleNamespace
+
+from kafka_actors.actors.coordinator import JobCoordinator
+from kafka_actors.actors.messages import CommitEntry, CommitRequest, Report, WorkerPlan
+from kafka_actors.config import JobConfig, build
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Member:
+    """A group member whose committed offsets come when the test lets them."""
+
+    def __init__(self) -> None:
+        self.state = SimpleNamespace(name="STABLE")
+        self.joined = True
+        self.generation, self.member_id, self.group_instance_id = 1, "m", None
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.last_heartbeat_sent_and_acked = 0.0
+        self.answer = asyncio.Event()
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    async def start(self):
+        """It has joined already."""
+
+    async def fetch_committed_offsets(self, partitions):
+        await self.answer.wait()
+        return {p: self.committed.get(p) for p in partitions}
+
+    async def commit_offsets_sync(self, offsets):
+        self.committed.update(offsets)
+        return dict.fromkeys(offsets)
+
+
+async def made(ends):
+    member = Member()
+    config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
+    coordinator = JobCoordinator(
+        config,
+        1,
+        lambda job: member,
+        ends=ends,
+        present_at_start=frozenset(ends or ()),
+        events=lambda event: None,
+        clock=lambda: 1.0,
+    )
+    plan = WorkerPlan(1, {"w": 1.0}, [], paused=False, complete=True)
+    await coordinator.start(plan, recovering=False)
+    return coordinator, member
+
+
+def test_a_bounded_run_is_not_finished_while_its_first_assignment_is_taken_in():
+    async def scenario():
+        coordinator, member = await made({P0: 5})
+        assert not coordinator.status().finished
+        member.assignment = frozenset({P0})
+        taking_in = asyncio.ensure_future(coordinator.on_partitions_assigned(member.assignment))
+        await asyncio.sleep(0)
+        assert not coordinator.status().finished
+        member.answer.set()
+        await taking_in
+        assert not coordinator.status().finished
+
+        orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        (grant,) = orders.grants
+        await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, grant.epoch, 5)]))
+        assert coordinator.status().finished
+
+    asyncio.run(scenario())
+
+
+def test_a_bounded_run_starts_where_the_group_has_committed_and_ends_at_its_ends():
+    async def scenario():
+        coordinator, member = await made({P0: 5, P1: 7})
+        member.committed = {P0: OffsetAndMetadata(3, "", 2)}
+        member.assignment = frozenset({P0, P1})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        found = {g.partition: (g.offset, g.leader_epoch, g.end_offset, g.from_start) for g in orders.grants}
+        assert found == {P0: (3, 2, 5, False), P1: (None, -1, 7, False)}
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_that_appears_later_is_read_from_its_start():
+    async def scenario():
+        coordinator, member = await made({P0: 5})
+        member.assignment = frozenset({P1})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        assert [(g.partition, g.from_start) for g in orders.grants] == [(P1, True)]
+
+    asyncio.run(scenario())

@@ -1,0 +1,119 @@
+"""What a worker holds, and how far its function got."""
+
+from kafka_actors.actors.machines.holdings import HeldState, Holdings
+from kafka_actors.actors.messages import CommitEntry, CommitReply, Grant, Orders
+from kafka_actors.protocol.types import TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def orders(version, grants=(), draining=()):
+    return Orders((1, version), list(grants), list(draining), lease_s=10.0)
+
+
+def test_trap_6_orders_are_idempotent_and_old_ones_change_nothing():
+    holdings = Holdings()
+    first = orders(2, [Grant(P0, (1, 1), 5)])
+    assert [g.partition for g in holdings.apply(first).begin] == [P0]
+    assert holdings.apply(first).begin == []
+    changes = holdings.apply(orders(1))
+    assert changes.drop == []
+    assert P0 in holdings.held
+
+
+def test_orders_of_a_newer_coordinator_win_over_any_of_an_older_one():
+    holdings = Holdings()
+    holdings.apply(Orders((1, 900), [Grant(P0, (1, 1))], [], 10.0))
+    assert holdings.apply(Orders((2, 1), [], [], 10.0)).drop == [P0]
+    assert holdings.apply(Orders((1, 901), [Grant(P0, (1, 1))], [], 10.0)).begin == []
+
+
+def test_only_what_the_function_returned_for_is_committed():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    assert holdings.begin(P0, (1, 1))
+    assert holdings.commits() == []
+    holdings.done(P0, (1, 1), 8, 3)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 8, 3)]
+    holdings.committed(CommitReply(1, holdings.commits(), [], []))
+    assert holdings.commits() == []
+
+
+def test_trap_8_a_call_of_a_former_epoch_moves_nothing():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    holdings.apply(orders(2))
+    holdings.apply(orders(3, [Grant(P0, (1, 9), 5)]))
+    holdings.done(P0, (1, 1), 100)
+    assert holdings.commits() == []
+    assert not holdings.begin(P0, (1, 1))
+    assert not holdings.held[P0].in_hand
+
+
+def test_trap_4_a_drain_waits_for_the_call_and_then_for_its_commit():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    assert holdings.apply(orders(2, [], [(P0, (1, 1))])).drain == [P0]
+    assert holdings.release_drained() == []
+    holdings.done(P0, (1, 1), 8)
+    assert not holdings.begin(P0, (1, 1))
+    assert holdings.release_drained() == []
+    assert holdings.drain_waits_for_commit
+    holdings.committed(CommitReply(1, [CommitEntry(P0, (1, 1), 8)], [], []))
+    assert holdings.release_drained() == [P0]
+    assert holdings.held == {}
+
+
+def test_a_new_incarnation_renews_the_epoch_without_disturbing_the_call_in_hand():
+    holdings = Holdings()
+    holdings.apply(Orders((1, 4), [Grant(P0, (1, 1), 5)], [], 10.0))
+    holdings.begin(P0, (1, 1))
+    changes = holdings.apply(Orders((2, 1), [Grant(P0, (2, 1), 5, continues=(1, 1))], [], 10.0))
+    assert changes.begin == []
+    holdings.done(P0, (1, 1), 8)
+    assert holdings.commits() == [CommitEntry(P0, (2, 1), 8)]
+
+
+def test_a_function_that_failed_for_good_has_its_offset_committed_and_nothing_behind_it_begun():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5), Grant(P1, (1, 2), 0)]))
+    holdings.begin(P0, (1, 1))
+    holdings.halt(P0, (1, 1), 7)
+    assert holdings.held[P0].state is HeldState.HALTED
+    assert not holdings.begin(P0, (1, 1))
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 7)]
+
+
+def test_a_position_that_became_known_is_committed_though_nothing_was_read():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), None, end_offset=40)]))
+    holdings.positioned(P0, 40)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 40)]
+    assert not holdings.held[P0].finished
+    holdings.committed(CommitReply(1, holdings.commits(), [], []))
+    assert holdings.held[P0].finished
+
+
+def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
+    holdings.done(P0, (1, 1), 60)
+    holdings.positioned(P0, 10, rewind=True)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 10, -1, rewind=True)]
+    holdings.committed(CommitReply(1, holdings.commits(), [], []))
+    holdings.done(P0, (1, 1), 12)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 12)]
+
+
+def test_trap_6_a_new_coordinator_that_does_not_know_yet_changes_nothing():
+    holdings = Holdings()
+    holdings.apply(orders(3, [Grant(P0, (1, 1), 5), Grant(P1, (1, 2), 7)], []))
+    holdings.apply(orders(4, [Grant(P0, (1, 1), 5)], [(P1, (1, 2))]))
+    assert holdings.release_drained() == [P1]
+    # P1 was let go of after the report that this answers, and must not begin anew without an offset.
+    changes = holdings.apply(Orders((1, 4), [], [], 10.0, hold=True))
+    assert (changes.begin, changes.drain, changes.drop) == ([], [], [])
+    assert list(holdings.held) == [P0]
+    assert holdings.seen == (1, 4)

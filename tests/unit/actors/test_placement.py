@@ -1,0 +1,221 @@
+"""The member's partitions over the job's workers."""
+
+import pytest
+
+import assignors
+from kafka_actors.actors.machines.placement import Placement, Slot, SlotState
+from kafka_actors.actors.messages import Holding
+from kafka_actors.protocol.types import TopicPartition
+
+DRAIN = 5.0
+
+
+def partitions(*numbers):
+    return [TopicPartition("t", n) for n in numbers]
+
+
+def made(*workers, incarnation=1):
+    placement = Placement(incarnation, assignors.get("sticky"), DRAIN)
+    for worker in workers:
+        placement.set_worker(worker)
+        placement.worker_ready(worker)
+    return placement
+
+
+def held(placement, worker, *states):
+    wanted = frozenset(states or (SlotState.GRANTED,))
+    return {s.partition.partition for s in placement.held(worker, wanted)}
+
+
+def holdings(placement, worker):
+    """What a worker reports that holds exactly what it may."""
+    every = frozenset(SlotState)
+    return [Holding(s.partition, s.epoch) for s in placement.held(worker, every)]
+
+
+def test_partitions_are_spread_evenly_and_every_grant_has_an_epoch_of_its_own():
+    placement = made("a", "b")
+    placement.give(partitions(1, 4, 7, 9))
+    placement.step(0.0)
+    assert len(held(placement, "a")) == len(held(placement, "b")) == 2
+    assert held(placement, "a") | held(placement, "b") == {1, 4, 7, 9}
+    epochs = [slot.epoch for slot in placement.slots.values()]
+    assert len(set(epochs)) == 4
+    assert {incarnation for incarnation, _ in epochs} == {1}
+
+
+def test_nothing_is_granted_to_a_worker_that_is_not_ready():
+    placement = made()
+    placement.set_worker("a")
+    placement.give(partitions(0))
+    placement.step(0.0)
+    assert held(placement, "a") == set()
+    placement.worker_ready("a")
+    placement.step(0.0)
+    assert held(placement, "a") == {0}
+
+
+def test_a_new_worker_gets_its_share_after_a_drain_and_nothing_else_moves():
+    placement = made("a")
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.set_worker("b")
+    placement.worker_ready("b")
+    placement.step(1.0)
+    draining = held(placement, "a", SlotState.DRAINING)
+    assert len(draining) == 2
+    assert held(placement, "b") == set()
+
+    kept = [h for h in holdings(placement, "a") if h.partition.partition not in draining]
+    placement.reported("a", placement.version("a"), kept)
+    placement.step(1.1)
+    assert held(placement, "b") == draining
+    assert len(held(placement, "a")) == 2
+    assert placement.moves == 2
+
+
+def test_a_report_from_before_the_drain_releases_nothing():
+    placement = made("a")
+    placement.give(partitions(0, 1))
+    before = placement.version("a")
+    placement.step(0.0)
+    placement.set_worker("b")
+    placement.worker_ready("b")
+    placement.step(1.0)
+    placement.reported("a", before, [])
+    placement.step(1.1)
+    assert len(held(placement, "a", SlotState.DRAINING)) == 1
+
+
+def test_theme_05_a_drain_ends_at_its_deadline_without_the_worker():
+    placement = made("a")
+    placement.give(partitions(0, 1))
+    placement.step(0.0)
+    placement.set_worker("b")
+    placement.worker_ready("b")
+    assert placement.step(1.0) == 1.0 + DRAIN
+    moving = held(placement, "a", SlotState.DRAINING)
+    (partition,) = moving
+    placement.step(1.0 + DRAIN)
+    assert held(placement, "b") == moving
+    assert placement.holder("a", TopicPartition("t", partition)) is None
+
+
+def test_a_dead_worker_is_replaced_by_the_others_at_once():
+    placement = made("a", "b", "c")
+    placement.give(partitions(*range(6)))
+    placement.step(0.0)
+    before = {w: held(placement, w) for w in "bc"}
+    lost = held(placement, "a")
+    placement.remove_worker("a")
+    placement.step(0.0)
+    for worker in "bc":
+        assert held(placement, worker) >= before[worker]
+    assert held(placement, "b") | held(placement, "c") >= lost
+
+
+def test_with_nobody_left_partitions_wait_and_go_to_the_next_worker():
+    placement = made("a")
+    placement.give(partitions(0))
+    placement.step(0.0)
+    placement.remove_worker("a")
+    placement.step(0.0)
+    assert placement.slots[TopicPartition("t", 0)].state is SlotState.FREE
+    placement.set_worker("a2")
+    placement.worker_ready("a2")
+    placement.step(0.0)
+    assert held(placement, "a2") == {0}
+
+
+def test_a_retiring_worker_is_drained_and_then_retired():
+    placement = made("a", "b")
+    placement.give(partitions(0, 1))
+    placement.step(0.0)
+    placement.set_worker("b", retiring=True)
+    placement.step(0.0)
+    assert not placement.retired("b")
+    placement.reported("b", placement.version("b"), [])
+    placement.step(0.0)
+    assert placement.retired("b")
+    assert held(placement, "a") == {0, 1}
+
+
+def test_what_the_group_takes_is_drained_and_forgotten():
+    placement = made("a")
+    placement.give(partitions(0, 1))
+    placement.step(0.0)
+    placement.take_away(partitions(0), deadline=9.0)
+    assert placement.still_leaving(partitions(0))
+    placement.step(0.0)
+    placement.reported(
+        "a", placement.version("a"), [h for h in holdings(placement, "a") if h.partition.partition == 1]
+    )
+    assert not placement.still_leaving(partitions(0))
+    assert set(placement.slots) == set(partitions(1))
+
+
+def test_what_is_lost_is_dropped_without_a_drain():
+    placement = made("a")
+    placement.give(partitions(0, 1))
+    placement.step(0.0)
+    version = placement.version("a")
+    placement.lose(partitions(0))
+    assert placement.holder("a", TopicPartition("t", 0)) is None
+    assert placement.version("a") > version
+
+
+def test_capacity_weighs():
+    placement = Placement(1, assignors.get("sticky"), DRAIN)
+    placement.set_worker("small", capacity=1.0)
+    placement.set_worker("large", capacity=3.0)
+    for worker in ("small", "large"):
+        placement.worker_ready(worker)
+    placement.give(partitions(*range(8)))
+    placement.step(0.0)
+    assert len(held(placement, "large")) == 6
+
+
+def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
+    placement = Placement(2, assignors.get("sticky"), DRAIN)
+    for worker in ("a", "b"):
+        placement.set_worker(worker)
+    placement.recover(["a", "b"], deadline=3.0)
+    placement.worker_ready("a")
+    placement.adopt("a", [Holding(p, (1, n)) for n, p in enumerate(partitions(0, 1))], [])
+    placement.step(0.0)
+    assert placement.recovering  # the group has not answered yet
+
+    placement.give(partitions(0, 1, 2, 3))
+    placement.adopt("a", [Holding(p, (1, n)) for n, p in enumerate(partitions(0, 1))], partitions(0, 1, 2, 3))
+    placement.step(0.5)
+    assert placement.recovering  # b has not reported yet
+
+    placement.worker_ready("b")
+    placement.adopt("b", [Holding(p, (1, 9)) for p in partitions(2, 3)], partitions(0, 1, 2, 3))
+    placement.step(1.0)
+    assert not placement.recovering
+    assert (held(placement, "a"), held(placement, "b")) == ({0, 1}, {2, 3})
+    slot = placement.slots[TopicPartition("t", 2)]
+    assert slot.continues == (1, 9)
+    assert slot.epoch[0] == 2
+    assert placement.moves == 0
+
+
+def test_a_new_incarnation_does_not_wait_for_a_dead_worker_forever():
+    placement = Placement(2, assignors.get("sticky"), DRAIN)
+    for worker in ("a", "dead"):
+        placement.set_worker(worker)
+    placement.recover(["a", "dead"], deadline=3.0)
+    placement.worker_ready("a")
+    placement.give(partitions(0, 1))
+    placement.adopt("a", [Holding(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
+    assert placement.step(1.0) == 3.0
+    placement.step(3.0)
+    assert held(placement, "a") == {0, 1}
+
+
+def test_an_illegal_transition_raises_and_changes_nothing():
+    slot = Slot(TopicPartition("t", 0))
+    with pytest.raises(RuntimeError, match="free can't become draining"):
+        slot.become(SlotState.DRAINING)
+    assert slot.state is SlotState.FREE

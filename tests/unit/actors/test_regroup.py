@@ -1,0 +1,46 @@
+"""Chunks into batches of a wanted size."""
+
+import pyarrow as pa
+
+from kafka_actors.actors.machines.regroup import Piece, Regrouper
+
+
+def piece(first, rows, next_offset=None):
+    offsets = pa.array(range(first, first + rows), pa.int64())
+    return Piece(pa.record_batch([offsets], ["offset"]), first + rows if next_offset is None else next_offset)
+
+
+def shape(pieces):
+    return [(p.batch["offset"].to_pylist(), p.next_offset) for p in pieces]
+
+
+def test_without_a_size_chunks_pass_as_they_are():
+    whole = piece(0, 5)
+    assert list(Regrouper(None).add(whole, 0.0)) == [whole]
+
+
+def test_a_chunk_is_cut_and_only_the_last_cut_moves_past_what_has_no_rows():
+    cuts = list(Regrouper(2).add(piece(10, 5, next_offset=20), 0.0))
+    assert shape(cuts) == [([10, 11], 12), ([12, 13], 14), ([14], 20)]
+
+
+def test_with_a_linger_the_rest_waits_for_more():
+    regrouper = Regrouper(4, linger_s=1.0)
+    assert shape(regrouper.add(piece(0, 6), 0.0)) == [([0, 1, 2, 3], 4)]
+    assert regrouper.next_due == 1.0
+    assert shape(regrouper.add(piece(6, 3), 0.5)) == [([4, 5, 6, 7], 8)]
+    assert regrouper.due(1.0) is None
+    late = regrouper.due(1.5)
+    assert shape([late]) == [([8], 9)]
+    assert regrouper.next_due is None
+
+
+def test_a_chunk_without_rows_moves_the_offset_of_what_is_held():
+    regrouper = Regrouper(4, linger_s=1.0)
+    list(regrouper.add(piece(0, 2), 0.0))
+    list(regrouper.add(piece(2, 0, next_offset=9), 0.1))
+    assert shape([regrouper.due(2.0)]) == [([0, 1], 9)]
+
+
+def test_a_chunk_without_rows_passes_when_nothing_is_held_back():
+    assert shape(Regrouper(4).add(piece(2, 0, next_offset=9), 0.0)) == [([], 9)]

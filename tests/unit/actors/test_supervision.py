@@ -1,0 +1,230 @@
+"""Desired against actual, step by step."""
+
+import itertools
+
+import pytest
+
+from kafka_actors.actors.machines.supervision import (
+    ActorKey,
+    ActorState,
+    Actual,
+    Fail,
+    Kill,
+    Ping,
+    Probe,
+    Start,
+    Supervision,
+    Timings,
+)
+
+METADATA, COORDINATOR = ActorKey("metadata"), ActorKey("coordinator")
+W0, W1 = ActorKey("worker", 0), ActorKey("worker", 1)
+TIMINGS = Timings(max_poll_interval=30.0)
+
+
+def running(*keys, now=0.0):
+    """A supervision whose actors are all ready at `now`, with a ping behind them."""
+    machine = Supervision(TIMINGS)
+    machine.want(keys)
+    machine.step(now)
+    for key in keys:
+        machine.ponged(key, 1, now)
+    return machine
+
+
+def test_what_is_wanted_is_started_and_pinged_at_once():
+    machine = Supervision(TIMINGS)
+    machine.want([METADATA, W0])
+    assert machine.step(0.0) == [Start(METADATA, 1), Start(W0, 1), Ping(METADATA, 1), Ping(W0, 1)]
+    assert machine.step(0.0) == []
+
+
+def test_a_death_is_answered_by_the_next_incarnation_at_once():
+    machine = running(W0, now=0.0)
+    assert machine.died(W0, 1, 20.0)
+    assert machine.step(20.0)[0] == Start(W0, 2)
+    assert machine.restarts == {W0: 1}
+
+
+def test_trap_6_a_death_notice_of_an_old_incarnation_changes_nothing():
+    machine = running(W0)
+    machine.died(W0, 1, 20.0)
+    machine.step(20.0)
+    assert not machine.died(W0, 1, 20.1)
+    machine.ponged(W0, 1, 20.2)
+    assert machine.actual[W0].state is ActorState.STARTING
+
+
+def test_who_dies_young_again_and_again_is_waited_for():
+    machine = running(W0, now=0.0)
+    starts = []
+    now = 0.0
+    for _ in range(40):
+        for key, actual in list(machine.actual.items()):
+            machine.died(key, actual.incarnation, now)
+        starts += [now for action in machine.step(now) if isinstance(action, Start)]
+        now += 0.25
+    gaps = [b - a for a, b in itertools.pairwise(starts)]
+    assert gaps[0] <= 0.75
+    assert gaps == sorted(gaps)
+    assert gaps[-1] >= 2.0
+
+
+def test_a_library_actor_that_is_stopped_is_ended_and_replaced():
+    machine = running(COORDINATOR, now=0.0)
+    assert machine.step(1.0) == [Ping(COORDINATOR, 1)]
+    assert machine.step(3.9) == []
+    assert machine.step(4.0) == [Probe(COORDINATOR, 1)]
+    stopped = machine.probed(COORDINATOR, 1, running=False, now=4.1)
+    assert stopped == [Kill(COORDINATOR, 1, "its process is stopped or gone")]
+    assert machine.step(4.1)[0] == Start(COORDINATOR, 2)
+
+
+def test_a_library_actor_that_runs_but_does_not_answer_has_a_little_longer():
+    machine = running(COORDINATOR, now=0.0)
+    machine.step(1.0)
+    now, ended = 4.0, None
+    while ended is None:
+        for action in machine.step(now):
+            if isinstance(action, Probe):
+                machine.probed(COORDINATOR, 1, running=True, now=now)
+            elif isinstance(action, Kill):
+                ended = now
+        now += 0.5
+    assert ended == 13.0
+
+
+def test_trap_1_a_worker_that_answers_no_ping_is_only_probed():
+    machine = running(W0, now=0.0)
+    machine.step(1.0)
+    assert machine.step(4.0) == [Probe(W0, 1)]
+    assert machine.probed(W0, 1, running=True, now=4.1) == []
+    assert machine.step(4.5) == []
+    assert machine.step(5.0) == [Probe(W0, 1)]
+    machine.ponged(W0, 1, 5.5)
+    assert machine.actual[W0].state is ActorState.READY
+
+
+def test_a_worker_whose_process_is_stopped_is_ended():
+    machine = running(W0, now=0.0)
+    machine.step(1.0)
+    machine.step(4.0)
+    assert machine.probed(W0, 1, running=False, now=4.1) == [Kill(W0, 1, "its process is stopped or gone")]
+
+
+def test_theme_03_a_worker_in_native_code_has_until_the_maximal_poll_interval():
+    machine = running(W0, now=0.0)
+    machine.step(1.0)
+    machine.ponged(W0, 1, 1.0, busy_s=1.0)
+    now = 2.0
+    killed = None
+    while killed is None and now < 100:
+        for action in machine.step(now):
+            if isinstance(action, Probe):
+                machine.probed(W0, 1, running=True, now=now)
+            if isinstance(action, Kill):
+                killed = now
+        now += 0.5
+    assert killed == 30.0
+
+
+def test_a_worker_that_answers_but_hangs_in_one_call_is_ended_too():
+    machine = running(W0, now=0.0)
+    kills = []
+    for second in range(1, 40):
+        for action in machine.step(float(second)):
+            if isinstance(action, Ping):
+                machine.ponged(W0, 1, float(second), busy_s=float(second))
+            if isinstance(action, Kill):
+                kills.append(second)
+    assert kills == [30]
+
+
+def test_the_constructor_of_process_is_no_call_of_it():
+    machine = Supervision(Timings(max_poll_interval=1.0, start_timeout=60.0))
+    machine.want([W0])
+    machine.step(0.0)
+    machine.ponged(W0, 1, 0.5, ready=False)
+    for second in range(1, 50):
+        for action in machine.step(float(second)):
+            assert not isinstance(action, (Kill, Fail))
+            if isinstance(action, Ping):
+                machine.ponged(W0, 1, float(second), ready=False)
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_who_does_not_come_up_in_time_fails_the_job(placed):
+    machine = Supervision(Timings(start_timeout=10.0))
+    machine.want([W1])
+    machine.step(0.0)
+    if placed:
+        machine.ponged(W1, 1, 1.0, ready=False)
+        assert Fail(W1, True, 10.0) not in machine.step(10.5)
+    assert machine.step(11.0)[0] == Fail(W1, placed, 10.0)
+
+
+def test_what_is_no_longer_wanted_is_ended_without_a_replacement():
+    machine = running(W0, W1)
+    machine.want([W0])
+    assert Kill(W1, 1, "no longer wanted") in machine.step(0.5)
+    assert W1 not in machine.actual
+    assert machine.restarts == {}
+
+
+def test_an_illegal_transition_raises_and_changes_nothing():
+    actual = Actual(1, started_at=0.0)
+    with pytest.raises(RuntimeError, match="starting can't become suspect"):
+        actual.become(ActorState.SUSPECT)
+    assert actual.state is ActorState.STARTING
+
+
+def test_theme_25_a_supervisor_that_was_stopped_itself_holds_no_silence_against_anybody():
+    machine = running(METADATA, W0, now=0.0)
+    machine.step(1.0)
+    assert machine.step(21.0) == [], "pings were under way for 20 s, and nobody was there to hear the answers"
+    assert not [a for a in machine.step(22.0) if isinstance(a, (Kill, Probe))]
+    actions = [a for second in range(23, 26) for a in machine.step(float(second))]
+    assert Probe(METADATA, 1) in actions
+    assert Probe(W0, 1) in actions
+
+
+def test_theme_25_a_call_that_went_on_while_the_supervisor_was_stopped_counts():
+    machine = running(W0, now=0.0)
+    machine.ponged(W0, 1, 1.0, busy_s=0.5)
+    assert machine.step(40.0)[0] == Kill(W0, 1, "a call of process lasts for more than 30 s")
+
+
+def test_a_spare_that_takes_over_is_replaced_a_little_later_and_counts_as_no_restart():
+    spare = ActorKey("spare", 0, "node")
+    machine = running(spare, now=0.0)
+    machine.took_over(spare, 10.0)
+    assert machine.step(10.0) == []
+    assert machine.step(12.0)[0] == Start(spare, 2)
+    assert machine.restarts == {}
+    assert not machine.died(spare, 1, 12.0), "the process that took over is the other role's now"
+
+
+def test_a_constructor_that_ends_its_process_again_and_again_fails_the_job():
+    machine = Supervision(TIMINGS)
+    machine.want([W0])
+    fails, now = [], 0.0
+    while not fails and now < 60:
+        for action in machine.step(now):
+            if isinstance(action, Start):
+                machine.ponged(W0, action.incarnation, now, ready=False)
+                machine.died(W0, action.incarnation, now + 0.1)
+            if isinstance(action, Fail):
+                fails.append(action)
+        now += 0.25
+    assert fails == [Fail(W0, True, 0.0, deaths=5)]
+
+
+def test_deaths_of_workers_that_were_ready_never_fail_the_job():
+    machine = Supervision(TIMINGS)
+    machine.want([W0])
+    for second in range(100):
+        for action in machine.step(float(second)):
+            assert not isinstance(action, Fail)
+            if isinstance(action, Start):
+                machine.ponged(W0, action.incarnation, second + 0.1)
+                machine.died(W0, action.incarnation, second + 0.2)

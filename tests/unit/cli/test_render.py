@@ -1,0 +1,88 @@
+import io
+
+import pytest
+from rich.console import Console, RenderableType
+
+from kafka_actors.actors.messages import PartitionStatus
+from kafka_actors.actors.status import WorkerStatus
+from kafka_actors.cli.progress import Reading, WorkerReading
+from kafka_actors.cli.render import count, fields, line, screen
+
+
+def _partition(number: int, lag: int | None, reason: str = "") -> PartitionStatus:
+    return PartitionStatus(
+        "orders", number, "worker-0.1", 1_000, 900, 1_000 + (lag or 0), lag, "active", reason
+    )
+
+
+def _reading(partitions: list[PartitionStatus], workers: int = 2) -> Reading:
+    states = [WorkerStatus(f"worker-{n}.1", 100 + n, "n", n > 0, [], 5_000, 0, n) for n in range(workers)]
+    return Reading(
+        elapsed_s=12.34,
+        state="running",
+        group_id="scorer",
+        generation=3,
+        records=1_234_567,
+        records_per_s=9_876.5,
+        lag=42,
+        restarts=1,
+        workers=[WorkerReading(state, 10.0) for state in states],
+        partitions=partitions,
+    )
+
+
+def _drawn(what: RenderableType, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(what)
+    drawn = console.file
+    assert isinstance(drawn, io.StringIO)
+    return drawn.getvalue()
+
+
+def test_a_line_has_all_that_matters() -> None:
+    assert line(_reading([_partition(0, 42)])) == (
+        "  12.3 s  running  2 workers  1 partition  1,234,567 records  9,876/s  lag 42  restarts 1"
+    )
+
+
+def test_the_fields_of_json_are_numbers() -> None:
+    assert fields(_reading([_partition(0, 42)])) == {
+        "state": "running",
+        "group_id": "scorer",
+        "elapsed_s": 12.34,
+        "workers": 2,
+        "partitions": 1,
+        "records": 1_234_567,
+        "records_per_s": 9_876.5,
+        "lag": 42,
+        "restarts": 1,
+    }
+
+
+def test_the_screen_shows_workers_and_partitions_with_the_columns_of_kafka() -> None:
+    drawn = _drawn(screen(_reading([_partition(0, 5), _partition(1, None, "no leader")]), 40))
+    for text in ("group scorer", "generation 3", "1,234,567", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"):
+        assert text in drawn
+    assert "worker-0.1 (starting)" in drawn
+    assert "worker-1.1 (starting)" not in drawn
+    assert "active: no leader" in drawn
+
+
+@pytest.mark.parametrize("height", [16, 24, 60])
+@pytest.mark.parametrize("partitions", [1, 12, 500])
+def test_the_screen_fits_and_leaves_out_those_that_are_least_behind(height: int, partitions: int) -> None:
+    drawn = _drawn(screen(_reading([_partition(n, n) for n in range(partitions)]), height))
+    assert len(drawn.splitlines()) <= height
+    rows = [row.split() for row in drawn.splitlines() if row.startswith("orders")]
+    assert partitions - 1 in [int(row[1]) for row in rows]
+    assert (len(rows) < partitions) == ("more that are less behind" in drawn)
+
+
+def test_an_offset_that_is_not_known_is_not_shown_as_a_number() -> None:
+    unknown = PartitionStatus("orders", 0, None, None, None, None, None, "waiting")
+    row = next(r for r in _drawn(screen(_reading([unknown]), 40)).splitlines() if r.startswith("orders"))
+    assert row.split() == ["orders", "0", "-", "-", "-", "-", "-", "waiting"]
+
+
+def test_counting() -> None:
+    assert [count(n, "record") for n in (0, 1, 2_000)] == ["0 records", "1 record", "2,000 records"]

@@ -1,0 +1,68 @@
+"""Messages as a view on batches."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from kafka_actors.consumer.message import BLOCK, Message, messages_of
+from kafka_actors.records import SCHEMA
+
+
+def batch_of(rows):
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def row(offset, key=b"k", value=b"v", headers=None, timestamp=1_500):
+    return {
+        "key": key,
+        "value": value,
+        "topic": "t",
+        "partition": 3,
+        "offset": offset,
+        "timestamp": timestamp * 1000,
+        "timestampType": 1,
+        "headers": headers,
+    }
+
+
+def test_theme_32_null_and_empty_stay_apart():
+    rows = [
+        row(0, None, b""),
+        row(1, b"", None),
+        row(2, headers=[{"key": "h", "value": None}, {"key": "h", "value": b""}]),
+    ]
+    messages = list(messages_of(batch_of(rows)))
+    assert [(m.key, m.value) for m in messages] == [(None, b""), (b"", None), (b"k", b"v")]
+    assert [m.headers for m in messages] == [(), (), (("h", None), ("h", b""))]
+    assert messages[0] == Message("t", 3, 0, 1500, 1, None, b"", ())
+
+
+def test_theme_30_a_missing_timestamp_stays_minus_one():
+    assert next(messages_of(batch_of([row(0, timestamp=-1)]))).timestamp == -1
+
+
+@pytest.mark.parametrize("start", [0, 1, 700, BLOCK, BLOCK + 1, 2500])
+def test_messages_of_a_slice_are_those_of_its_rows(start):
+    rnd = random.Random(7)
+    rows = [
+        row(
+            i,
+            None if rnd.random() < 0.3 else bytes([i % 256]) * (i % 5),
+            None if rnd.random() < 0.1 else b"%d" % i,
+        )
+        for i in range(2600)
+    ]
+    sliced = batch_of([row(-1), *rows]).slice(1)
+    got = list(messages_of(sliced, start))
+    assert [(m.offset, m.key, m.value) for m in got] == [
+        (r["offset"], r["key"], r["value"]) for r in rows[start:]
+    ]
+
+
+def test_a_batch_without_rows_has_no_messages():
+    assert list(messages_of(batch_of([]))) == []
+
+
+def test_a_column_that_is_null_throughout_is_none():
+    assert [m.value for m in messages_of(batch_of([row(0, value=None), row(1, value=None)]))] == [None, None]

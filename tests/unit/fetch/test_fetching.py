@@ -1,0 +1,891 @@
+"""The worker's side of fetching, step by step, without IO: what is asked of whom, what is taken, what happens then."""
+
+import pytest
+
+from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
+from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.errors import (
+    CorruptRecordBatchError,
+    DisconnectedError,
+    FetchOffsetOutOfRangeError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    RequestTimedOutError,
+    SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
+    TopicRecreatedError,
+    UsageError,
+)
+from kafka_actors.events import BadBatchSkipped, NoCommittedOffset, OffsetReset
+from kafka_actors.fetch.machines.fetching import FetchMachine
+from kafka_actors.fetch.machines.partition import TRANSITIONS, Happening, Purpose, Start, State
+from kafka_actors.fetch.machines.resets import Kind
+from kafka_actors.fetch.messages import Fetched, FetchReply
+from kafka_actors.protocol.types import TopicPartition
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+E1, E2 = (1, 1), (1, 2)
+MIB = 1024 * 1024
+
+
+def snapshot(*leaders, epochs=None, topic_id=b"i" * 16, brokers=(1, 2, 3)):
+    epochs = epochs or [5] * len(leaders)
+    partitions = {n: PartitionMetadata(n, leader, epochs[n]) for n, leader in enumerate(leaders)}
+    return ClusterSnapshot(
+        brokers={b: BrokerMetadata(b, "h", b) for b in brokers},
+        topics={"a": TopicMetadata("a", topic_id, partitions=partitions)},
+    )
+
+
+class Bench:
+    """A machine, a clock that the test moves, and answers in few words."""
+
+    def __init__(self, *, leaders=(1, 1), credit=2, **options):
+        options.setdefault("auto_offset_reset", "earliest")
+        self.machine = FetchMachine(build(ConsumerConfig, options), rand=lambda: 0.5, credit=credit)
+        self.now = 100.0
+        self.machine.update_metadata(snapshot(*leaders), self.now)
+
+    def assign(self, tp=A0, offset=10, epoch=E1, **more):
+        self.machine.assign(tp, Start(epoch, offset, **more), self.now)
+        return self.machine.positions.require(tp)
+
+    def plan(self, after=0.0):
+        self.now += after
+        return self.machine.plan(self.now)
+
+    def pulls(self, after=0.0):
+        return self.plan(after).pulls
+
+    def pull(self, after=0.0):
+        (issue,) = self.pulls(after)
+        return issue
+
+    def reply(self, issue, *fetched, **more):
+        size = more.pop("size", sum(f.end - f.begin for f in fetched))
+        reply = FetchReply(issue.broker, issue.pull.sequence, list(fetched), size=size, **more)
+        self.machine.on_reply(
+            issue, reply, memoryview(bytes(max([f.end for f in fetched], default=0))), self.now
+        )
+
+    def read(self):
+        """Takes everything there is and consumes it; the offsets as (partition, from, to)."""
+        seen = []
+        while (item := self.machine.take()) is not None:
+            seen.append((item.partition.partition, item.fetched.fetch_offset, item.fetched.next_offset))
+            assert self.machine.consumed(item)
+        return seen
+
+    @property
+    def events(self):
+        return self.machine.positions.events
+
+
+def got(offset, to, *, partition=0, epoch=E1, size=100, begin=0, **more):
+    return Fetched(
+        "a", partition, epoch, offset, to, begin=begin, end=begin + size, high_watermark=500, **more
+    )
+
+
+def nothing(offset, *, partition=0, epoch=E1, **more):
+    more.setdefault("high_watermark", 500)
+    return Fetched("a", partition, epoch, offset, offset, **more)
+
+
+def wants(issue):
+    return [(w.partition, w.fetch_offset, w.epoch) for w in issue.pull.wants]
+
+
+# ---------------------------------------------------------------- the way of the records
+
+
+def test_a_partition_is_wanted_from_its_position_and_read_on_without_being_named_again():
+    bench = Bench()
+    bench.assign()
+    issue = bench.pull()
+    assert (issue.broker, issue.pull.sequence) == (1, 0)
+    assert wants(issue) == [(0, 10, E1)]
+    want = issue.pull.wants[0]
+    assert (want.leader_epoch, want.topic_id, want.max_bytes) == (5, b"i" * 16, MIB)
+    bench.reply(issue, got(10, 20))
+    second, third = bench.pulls()
+    assert (second.pull.sequence, third.pull.sequence) == (1, 2)
+    assert wants(second) == wants(third) == []
+    bench.reply(second, got(20, 30))
+    assert bench.read() == [(0, 10, 20), (0, 20, 30)]
+    assert bench.machine.positions.require(A0).position == 30
+
+
+def test_only_while_records_flow_does_a_second_pull_wait_in_line():
+    bench = Bench()
+    bench.assign()
+    issue = bench.pull()
+    assert bench.pulls() == []
+    bench.reply(issue, got(10, 20))
+    second, third = bench.pulls()
+    bench.reply(second, nothing(20))
+    assert bench.pulls() == []
+    bench.reply(third, nothing(20))
+    assert len(bench.pulls()) == 1
+
+
+def test_partitions_are_handed_out_in_turn():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    issue = bench.pull()
+    bench.reply(issue, got(10, 20), got(10, 20, partition=1))
+    for issue, start in zip(bench.pulls(), (20, 30), strict=True):
+        bench.reply(issue, got(start, start + 10), got(start, start + 10, partition=1))
+    assert [p for p, _, _ in bench.read()] == [0, 1, 0, 1, 0, 1]
+
+
+def test_trap_8_an_answer_for_another_epoch_is_dropped():
+    bench = Bench()
+    bench.assign(epoch=E1)
+    issue = bench.pull()
+    bench.machine.revoke(A0)
+    bench.assign(epoch=E2)
+    bench.reply(issue, got(10, 20, epoch=E1))
+    assert bench.read() == []
+    assert wants(bench.pulls()[0]) == [(0, 10, E2)]
+
+
+def test_trap_8_an_answer_that_does_not_continue_the_position_is_dropped_and_asked_again():
+    bench = Bench()
+    bench.assign()
+    issue = bench.pull()
+    bench.reply(issue, got(15, 20))
+    assert bench.read() == []
+    assert wants(bench.pulls()[0]) == [(0, 10, E1)]
+
+
+def test_trap_8_answers_to_pulls_before_a_seek_are_stale_even_if_their_offset_fits():
+    bench = Bench()
+    bench.assign()
+    first = bench.pull()
+    bench.reply(first, got(10, 20))
+    second, third = bench.pulls()
+    bench.machine.seek(A0, 30)
+    bench.reply(second, got(20, 30))
+    (fourth,) = bench.pulls()
+    assert wants(fourth) == [(0, 30, E1)]
+    bench.reply(third, got(30, 40))
+    assert bench.read() == []
+    bench.reply(fourth, got(30, 40))
+    assert bench.read() == [(0, 30, 40)]
+
+
+def test_what_was_handed_out_before_a_seek_counts_for_nothing():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20))
+    item = bench.machine.take()
+    bench.machine.seek(A0, 300)
+    assert not item.valid
+    assert not bench.machine.consumed(item, 20)
+    assert bench.machine.positions.require(A0).position == 300
+
+
+def test_the_position_follows_what_is_consumed_not_what_is_fetched():
+    bench = Bench()
+    partition = bench.assign()
+    bench.reply(bench.pull(), got(10, 20))
+    item = bench.machine.take()
+    assert (partition.position, partition.delivered, partition.fetched) == (10, 20, 20)
+    bench.machine.consumed(item, 14)
+    assert partition.position == 14
+    assert partition.lag(read_committed=False) == 486
+
+
+def test_a_second_assignment_under_the_same_epoch_changes_nothing():
+    bench = Bench()
+    bench.assign(offset=10)
+    bench.reply(bench.pull(), got(10, 20))
+    bench.assign(offset=10)
+    assert bench.read() == [(0, 10, 20)]
+
+
+def test_a_regranted_partition_goes_on_from_its_own_position():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20))
+    item = bench.machine.take()
+    bench.machine.regrant(A0, E2)
+    assert bench.machine.consumed(item)
+    bench.pulls()
+    for issue in bench.pulls():
+        assert wants(issue) in ([(0, 20, E2)], [])
+    assert bench.machine.positions.require(A0).position == 20
+
+
+def test_a_revoked_partition_is_forgotten_by_the_next_pull():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), nothing(10), nothing(10, partition=1))
+    bench.machine.revoke(A1)
+    assert bench.pull().pull.forget == [("a", 1)]
+    with pytest.raises(UsageError):
+        bench.machine.positions.require(A1)
+
+
+def test_a_draining_partition_hands_out_no_more_but_keeps_its_position():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20), size=200)
+    issue = bench.pulls()[0]
+    bench.machine.drain(A0)
+    bench.reply(issue, got(20, 30))
+    assert bench.machine.take() is None
+    assert bench.machine.positions.require(A0).position == 10
+    assert bench.machine.buffer.total == 0
+
+
+# ---------------------------------------------------------------- pause
+
+
+def test_theme_08_a_paused_partition_keeps_what_is_fetched_and_goes_on_after():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20))
+    bench.machine.pause(A0)
+    assert bench.machine.take() is None
+    assert bench.machine.reason(A0, bench.now) == "paused"
+    assert bench.pulls() == []
+    bench.machine.resume(A0)
+    assert bench.read() == [(0, 10, 20)]
+    assert wants(bench.pulls()[0]) == [(0, 20, E1)]
+
+
+def test_theme_08_a_pause_does_not_survive_a_new_assignment():
+    bench = Bench()
+    bench.assign()
+    bench.machine.pause(A0)
+    bench.machine.revoke(A0)
+    bench.assign(epoch=E2)
+    assert len(bench.pulls()) == 1
+
+
+def test_theme_18_paused_partitions_never_keep_the_room_of_the_others():
+    bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), got(10, 20, size=3 * MIB))
+    bench.machine.pause(A0)
+    issues = bench.pulls()
+    assert issues[0].pull.forget == [("a", 0)]
+    assert bench.machine.buffer.total == 0
+    bench.reply(issues[0], got(10, 20, partition=1))
+    assert bench.read() == [(1, 10, 20)]
+    bench.machine.resume(A0)
+    assert (0, 10, E1) in [w for i in bench.pulls() for w in wants(i)]
+
+
+# ---------------------------------------------------------------- budget
+
+
+def test_theme_18_no_pull_is_sent_that_the_budget_has_no_room_for():
+    bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
+    bench.assign()
+    issue = bench.pull()
+    assert issue.pull.max_bytes == MIB
+    bench.reply(issue, got(10, 20, size=MIB))
+    second, third = bench.pulls()
+    bench.reply(second, got(20, 30, size=MIB))
+    assert bench.pulls() == []
+    bench.reply(third, got(30, 40, size=MIB))
+    assert bench.pulls() == []
+    assert bench.machine.reason(A0, bench.now) == "buffer full"
+    item = bench.machine.take()
+    bench.machine.consumed(item)
+    assert bench.machine.needs_plan
+    assert len(bench.pulls()) == 1
+
+
+def test_theme_18_a_response_counts_until_its_last_slice_is_consumed():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), got(10, 20, size=100), got(10, 20, partition=1, size=100), size=1000)
+    first, second = bench.machine.take(), bench.machine.take()
+    bench.machine.consumed(first)
+    assert bench.machine.buffer.total == 1000
+    bench.machine.consumed(second, 15)
+    assert bench.machine.buffer.total == 1000
+    bench.machine.consumed(second)
+    assert bench.machine.buffer.total == 0
+
+
+def test_theme_19_a_batch_larger_than_the_budget_is_still_delivered():
+    bench = Bench(worker_buffer_bytes=MIB)
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 11, size=5 * MIB))
+    assert bench.pulls() == []
+    assert bench.read() == [(0, 10, 11)]
+    assert bench.pulls()
+
+
+def test_theme_15_each_broker_has_its_own_share():
+    bench = Bench(leaders=(1, 2), worker_buffer_bytes=6 * MIB, credit=2)
+    bench.assign(A0)
+    bench.assign(A1)
+    one, two = bench.pulls()
+    assert (one.broker, two.broker) == (1, 2)
+    assert one.pull.max_bytes == two.pull.max_bytes == MIB
+    bench.reply(one, got(10, 20, size=3 * MIB))
+    assert bench.pulls() == []
+    bench.reply(two, got(10, 20, partition=1))
+    assert {i.broker for i in bench.pulls()} == {2}
+
+
+def test_a_partition_with_a_large_backlog_leaves_room_for_others_and_no_long_poll_holds_it_up():
+    bench = Bench(worker_buffer_bytes=8 * MIB, credit=1, fetch_max_wait_ms=500)
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), got(10, 30, size=4 * MIB + 1), size=100)
+    issue = bench.pull()
+    assert issue.pull.forget == [("a", 0)]
+    assert issue.pull.max_wait_ms == 20
+    bench.reply(issue, nothing(10, partition=1))
+    bench.machine.take()
+    assert bench.machine.needs_plan
+    assert wants(bench.pull()) == [(0, 30, E1)]
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("code", [-1, 3, 5, 6, 9, 56, 74, 75, 78, 100, 103, 7, 13])
+def test_theme_09_a_temporary_error_never_moves_the_position(code):
+    bench = Bench(retry_backoff_ms=100)
+    partition = bench.assign()
+    bench.reply(bench.pull(), nothing(10, error_code=code))
+    plan = bench.plan()
+    assert plan.pulls == []
+    assert plan.lookups == []
+    assert plan.refresh_metadata == (code not in (-1, 75))
+    assert plan.wakeup == pytest.approx(bench.now + 0.1)
+    assert "backing off" in bench.machine.reason(A0, bench.now)
+    assert wants(bench.pull(after=0.11)) == [(0, 10, E1)]
+    assert (partition.position, bench.events) == (10, [])
+
+
+def test_theme_16_repeated_errors_back_off_up_to_a_second():
+    bench = Bench()
+    bench.assign()
+    delays = []
+    for _ in range(8):
+        bench.reply(bench.pull(), nothing(10, error_code=6))
+        wakeup = bench.plan().wakeup
+        delays.append(round(wakeup - bench.now, 3))
+        bench.now = wakeup + 0.001
+    assert delays == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_theme_16_a_leader_hint_is_followed_at_once():
+    bench = Bench(leaders=(1,))
+    bench.assign()
+    bench.reply(bench.pull(), nothing(10, error_code=6, current_leader_id=2, current_leader_epoch=6))
+    plan = bench.plan()
+    assert [(i.broker, wants(i)) for i in plan.pulls] == [(2, [(0, 10, E1)])]
+    assert plan.refresh_metadata
+    bench.machine.update_metadata(snapshot(1, epochs=[5]), bench.now)
+    bench.reply(plan.pulls[0], got(10, 20))
+    assert {i.broker for i in bench.pulls()} == {2}, "stale metadata must not win over the broker's own word"
+
+
+def test_an_error_of_authorization_fails_the_partition_after_what_came_before_it():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20))
+    bench.reply(bench.pulls()[0], nothing(20, error_code=29))
+    item = bench.machine.take()
+    assert item.fetched.next_offset == 20
+    assert bench.machine.take() is None
+    bench.machine.consumed(item)
+    with pytest.raises(TopicAuthorizationFailedError) as caught:
+        bench.machine.take()
+    assert (caught.value.topic, caught.value.partition, caught.value.broker) == ("a", 0, 1)
+
+
+def test_a_failed_partition_is_reported_in_turn_with_the_records_of_others():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), nothing(10, error_code=29), got(10, 20, partition=1))
+    with pytest.raises(TopicAuthorizationFailedError):
+        bench.machine.take()
+    assert bench.machine.take().partition == A1
+    with pytest.raises(TopicAuthorizationFailedError):
+        bench.machine.take()
+    bench.machine.revoke(A0)
+    assert bench.machine.take() is None
+
+
+def test_a_session_error_is_retried_at_once_but_not_forever():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), error_code=70)
+    bench.reply(bench.pull(), error_code=70)
+    assert bench.pulls() == []
+    assert len(bench.pulls(after=0.06)) == 1
+
+
+def test_a_throttled_broker_is_left_in_peace():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20), throttle_ms=300)
+    assert bench.pulls() == []
+    assert bench.machine.reason(A0, bench.now) == "broker 1: throttled"
+    assert bench.pulls(after=0.31)
+
+
+# ---------------------------------------------------------------- brokers that go away
+
+
+def test_theme_23_a_refused_login_fails_the_partitions_and_is_not_tried_again():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    refused = SaslAuthenticationFailedError("no such user")
+    bench.machine.on_pull_failed(bench.pull(), refused, bench.now)
+    assert bench.plan().pulls == []
+    with pytest.raises(SaslAuthenticationFailedError, match="no such user"):
+        bench.machine.take()
+    assert "no such user" in bench.machine.reason(A0, bench.now)
+
+
+def test_theme_15_a_dead_source_is_asked_again_from_our_own_position():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), got(10, 20), got(10, 15, partition=1))
+    lost = bench.pulls()
+    for issue in lost:
+        bench.machine.on_pull_failed(issue, DisconnectedError("gone"), bench.now)
+    plan = bench.plan()
+    assert (plan.pulls, plan.refresh_metadata) == ([], True)
+    issue = bench.pull(after=0.06)
+    assert issue.pull.sequence == 0
+    assert sorted(wants(issue)) == [(0, 20, E1), (1, 15, E1)]
+    bench.reply(lost[0], got(20, 30))
+    assert bench.read() == [(0, 10, 20), (1, 10, 15)], "what a dead stream still answers is dropped"
+
+
+def test_theme_15_failures_of_one_broker_do_not_hold_up_another():
+    bench = Bench(leaders=(1, 2))
+    bench.assign(A0)
+    bench.assign(A1)
+    one, two = bench.pulls()
+    bench.machine.on_pull_failed(one, DisconnectedError("gone"), bench.now)
+    bench.reply(two, got(10, 20, partition=1))
+    assert {i.broker for i in bench.pulls()} == {2}
+    assert bench.read() == [(1, 10, 20)]
+
+
+def test_a_moved_leader_is_asked_at_once_without_waiting_for_the_old_one():
+    bench = Bench(leaders=(1, 1))
+    bench.assign(A0)
+    bench.assign(A1)
+    old = bench.pull()
+    bench.machine.update_metadata(snapshot(2, 1, epochs=[6, 5]), bench.now)
+    (new,) = bench.pulls()
+    assert (new.broker, new.pull.sequence, wants(new)) == (2, 0, [(0, 10, E1)])
+    bench.reply(old, got(10, 20), got(10, 20, partition=1))
+    assert bench.read() == [(1, 10, 20)]
+    assert bench.pulls()[0].pull.forget == [("a", 0)]
+
+
+def test_without_a_leader_nothing_is_asked():
+    bench = Bench(leaders=(-1,))
+    bench.assign()
+    assert bench.pulls() == []
+    assert bench.machine.reason(A0, bench.now) == "no leader"
+    bench.machine.update_metadata(snapshot(2, epochs=[6]), bench.now)
+    assert bench.pull().broker == 2
+
+
+def test_theme_13_a_preferred_replica_is_used_until_it_expires_or_fails():
+    bench = Bench(leaders=(1,), metadata_max_age_ms=1000)
+    bench.assign()
+    bench.reply(bench.pull(), nothing(10, preferred_read_replica=3))
+    issue = bench.pull()
+    assert (issue.broker, wants(issue)) == (3, [(0, 10, E1)])
+    bench.reply(issue, nothing(10, error_code=1))
+    plan = bench.plan()
+    assert plan.lookups == [], "a follower's OFFSET_OUT_OF_RANGE is no proof"
+    assert [(i.broker, wants(i)) for i in plan.pulls] == [(1, [(0, 10, E1)])]
+    bench.reply(plan.pulls[0], nothing(10, preferred_read_replica=3))
+    assert bench.pull().broker == 3
+    assert bench.pull(after=1.1).broker == 1
+
+
+def test_theme_13_a_preferred_replica_that_left_the_cluster_is_replaced_by_the_leader():
+    bench = Bench(leaders=(1,))
+    bench.assign()
+    bench.reply(bench.pull(), nothing(10, preferred_read_replica=3))
+    assert bench.pull().broker == 3
+    bench.machine.update_metadata(snapshot(1, brokers=(1, 2)), bench.now)
+    assert bench.pull().broker == 1
+
+
+# ---------------------------------------------------------------- where to start
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind", "seconds"),
+    [("earliest", Kind.EARLIEST, 0), ("latest", Kind.LATEST, 0), ("by_duration:PT1H", Kind.DURATION, 3600)],
+)
+def test_theme_09_no_committed_offset_follows_the_policy_with_an_event(policy, kind, seconds):
+    bench = Bench(auto_offset_reset=policy)
+    bench.assign(offset=None)
+    plan = bench.plan()
+    assert plan.pulls == []
+    (lookup,) = plan.lookups
+    assert (lookup.tp, lookup.kind, lookup.seconds) == (A0, kind, seconds)
+    assert bench.plan().lookups == [], "one look-up is under way already"
+    bench.machine.on_offset(lookup, (42, 3), bench.now)
+    assert bench.events == [NoCommittedOffset("a", 0, 42, policy)]
+    assert wants(bench.pull()) == [(0, 42, E1)]
+
+
+def test_theme_09_policy_none_is_a_typed_error():
+    bench = Bench(auto_offset_reset="none")
+    bench.assign(offset=None)
+    assert bench.plan().lookups == []
+    with pytest.raises(NoOffsetForPartitionError):
+        bench.machine.take()
+
+
+def test_theme_11_a_new_partition_starts_at_its_beginning_under_latest():
+    bench = Bench(auto_offset_reset="latest")
+    bench.assign(offset=None, from_start=True)
+    assert [x.kind for x in bench.plan().lookups] == [Kind.EARLIEST]
+
+
+def test_theme_09_a_failed_lookup_is_repeated_and_changes_nothing():
+    bench = Bench()
+    partition = bench.assign(offset=None)
+    (lookup,) = bench.plan().lookups
+    bench.machine.on_offset(lookup, RequestTimedOutError("slow"), bench.now)
+    plan = bench.plan()
+    assert (plan.lookups, plan.refresh_metadata, partition.state) == ([], True, State.AWAITING_OFFSET)
+    assert [x.kind for x in bench.plan(after=0.11).lookups] == [Kind.EARLIEST]
+
+
+def test_an_answer_to_a_lookup_that_a_seek_overtook_is_ignored():
+    bench = Bench()
+    partition = bench.assign(offset=None)
+    (lookup,) = bench.plan().lookups
+    bench.machine.seek(A0, 77)
+    bench.machine.on_offset(lookup, (0, 3), bench.now)
+    assert partition.position == 77
+
+
+def test_seek_to_the_ends_looks_them_up_silently():
+    bench = Bench()
+    bench.assign()
+    for purpose, kind in ((Purpose.SEEK_BEGINNING, Kind.EARLIEST), (Purpose.SEEK_END, Kind.LATEST)):
+        bench.machine.seek_to(A0, purpose)
+        (lookup,) = bench.plan().lookups
+        assert lookup.kind is kind
+        bench.machine.on_offset(lookup, (3, 1), bench.now)
+    assert bench.events == []
+    assert bench.machine.positions.require(A0).position == 3
+
+
+# ---------------------------------------------------------------- data loss
+
+
+def out_of_range(bench):
+    bench.assign()
+    bench.reply(bench.pull(), nothing(10, error_code=1, high_watermark=-1))
+    (lookup,) = bench.plan().lookups
+    assert lookup.kind is Kind.BOUNDS
+    return lookup
+
+
+def test_theme_09_out_of_range_is_an_error_with_the_bounds_of_the_log():
+    bench = Bench()
+    bench.machine.on_offset(out_of_range(bench), (50, 90), bench.now)
+    with pytest.raises(FetchOffsetOutOfRangeError) as caught:
+        bench.machine.take()
+    error = caught.value
+    assert (error.offset, error.log_start_offset, error.log_end_offset) == (10, 50, 90)
+    bench.machine.seek(A0, 50)
+    assert bench.machine.take() is None
+    assert wants(bench.pull()) == [(0, 50, E1)]
+
+
+def test_theme_09_a_reset_follows_the_policy_and_counts_what_was_skipped():
+    bench = Bench(on_data_loss="reset")
+    bench.machine.on_offset(out_of_range(bench), (50, 90), bench.now)
+    (lookup,) = bench.plan().lookups
+    assert lookup.kind is Kind.EARLIEST
+    bench.machine.on_offset(lookup, (50, 4), bench.now)
+    assert bench.events == [OffsetReset("a", 0, 10, 50, "out_of_range", 40)]
+    assert wants(bench.pull()) == [(0, 50, E1)]
+
+
+def test_theme_09_reset_with_policy_none_is_still_the_error():
+    bench = Bench(on_data_loss="reset", auto_offset_reset="none")
+    bench.machine.on_offset(out_of_range(bench), (50, 90), bench.now)
+    with pytest.raises(FetchOffsetOutOfRangeError):
+        bench.machine.take()
+
+
+def test_theme_09_an_offset_that_the_log_has_after_all_is_not_reset():
+    bench = Bench(on_data_loss="reset")
+    bench.machine.on_offset(out_of_range(bench), (0, 90), bench.now)
+    assert bench.plan().lookups == []
+    assert wants(bench.pull(after=0.11)) == [(0, 10, E1)]
+    assert bench.events == []
+
+
+def test_good_records_come_before_the_question_whether_the_rest_is_out_of_range():
+    bench = Bench(on_data_loss="reset")
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20))
+    second, third = bench.pulls()
+    bench.reply(second, nothing(20, error_code=1))
+    bench.reply(third)
+    assert bench.plan().lookups == []
+    assert bench.read() == [(0, 10, 20)]
+    issue = bench.pulls(after=0.2)[0]
+    bench.reply(issue, nothing(20, error_code=1))
+    assert [x.kind for x in bench.plan().lookups] == [Kind.BOUNDS]
+
+
+def validating(bench, *, position_epoch=5):
+    bench.assign(leader_epoch=position_epoch)
+    bench.pulls()
+    bench.machine.update_metadata(snapshot(2, epochs=[6]), bench.now)
+    return bench.plan().validations
+
+
+def test_theme_12_a_new_leader_epoch_is_checked_before_anything_is_read():
+    bench = Bench(leaders=(1,))
+    ((tp, version, current, epoch),) = validating(bench)
+    assert (tp, current, epoch) == (A0, 6, 5)
+    assert bench.pulls() == []
+    bench.machine.on_epoch_end(tp, version, (5, 10), bench.now)
+    issue = bench.pull()
+    assert (issue.broker, wants(issue)) == (2, [(0, 10, E1)])
+    assert bench.events == []
+
+
+def test_theme_12_an_unknown_epoch_is_never_a_rewind():
+    bench = Bench(leaders=(1,), on_data_loss="reset")
+    ((tp, version, _, _),) = validating(bench)
+    bench.machine.on_epoch_end(tp, version, (-1, -1), bench.now)
+    assert wants(bench.pull()) == [(0, 10, E1)]
+    assert bench.events == []
+
+
+def test_theme_12_a_position_of_unknown_epoch_is_not_doubted():
+    bench = Bench(leaders=(1,))
+    assert validating(bench, position_epoch=-1) == []
+    assert bench.machine.positions.require(A0).state is State.FETCHING
+
+
+def test_theme_12_a_truncated_log_is_an_error_with_the_divergence():
+    bench = Bench(leaders=(1,))
+    ((tp, version, _, _),) = validating(bench)
+    bench.machine.on_epoch_end(tp, version, (4, 7), bench.now)
+    with pytest.raises(LogTruncationError) as caught:
+        bench.machine.take()
+    error = caught.value
+    assert (error.offset, error.divergent_offset, error.divergent_epoch) == (10, 7, 4)
+
+
+def test_theme_12_a_reset_after_truncation_goes_to_the_divergence_and_is_told_once():
+    bench = Bench(leaders=(1,), on_data_loss="reset", auto_offset_reset="latest")
+    ((tp, version, _, _),) = validating(bench)
+    bench.machine.on_epoch_end(tp, version, (4, 7), bench.now)
+    assert wants(bench.pull()) == [(0, 7, E1)]
+    assert bench.events == [OffsetReset("a", 0, 10, 7, "truncated", 0)]
+
+
+def test_theme_12_a_divergence_told_by_the_fetch_itself_counts_as_well():
+    bench = Bench(on_data_loss="reset")
+    bench.assign()
+    bench.reply(bench.pull(), nothing(10, diverging_epoch=4, diverging_end_offset=7))
+    assert wants(bench.pull()) == [(0, 7, E1)]
+
+
+def test_theme_12_what_is_in_the_users_hands_is_consumed_before_the_check():
+    bench = Bench(leaders=(1,))
+    bench.assign(leader_epoch=5)
+    bench.reply(bench.pull(), got(10, 20))
+    bench.reply(bench.pulls()[0], got(20, 30))
+    item = bench.machine.take()
+    bench.machine.update_metadata(snapshot(2, epochs=[6]), bench.now)
+    assert bench.plan().validations == []
+    assert bench.machine.take() is None, "what was fetched and not handed out is fetched again"
+    bench.machine.consumed(item)
+    assert bench.machine.needs_plan
+    ((tp, version, _, _),) = bench.plan().validations
+    bench.machine.on_epoch_end(tp, version, (5, 30), bench.now)
+    assert wants(bench.pull()) == [(0, 20, E1)]
+
+
+def test_theme_12_endless_failures_of_the_check_back_off():
+    bench = Bench(leaders=(1,))
+    ((tp, version, _, _),) = validating(bench)
+    bench.machine.on_epoch_end(tp, version, RequestTimedOutError("slow"), bench.now)
+    assert bench.plan().validations == []
+    assert len(bench.plan(after=0.11).validations) == 1
+
+
+def test_theme_17_a_recreated_topic_is_an_error_of_its_own():
+    bench = Bench(leaders=(1,))
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20))
+    bench.machine.update_metadata(snapshot(1, topic_id=b"j" * 16, epochs=[0]), bench.now)
+    with pytest.raises(TopicRecreatedError) as caught:
+        bench.machine.take()
+    assert caught.value.offset == 10
+    assert "6a6a" in str(caught.value)
+
+
+def test_theme_17_a_reset_reads_the_recreated_topic_by_policy_and_nothing_of_the_old_one_counts():
+    bench = Bench(leaders=(1,), on_data_loss="reset")
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20))
+    item = bench.machine.take()
+    bench.machine.update_metadata(snapshot(1, topic_id=b"j" * 16, epochs=[0]), bench.now)
+    assert not bench.machine.consumed(item)
+    (lookup,) = bench.plan().lookups
+    bench.machine.on_offset(lookup, (0, 0), bench.now)
+    assert bench.events == [OffsetReset("a", 0, 10, 0, "recreated", 0)]
+    want = bench.pulls()[-1].pull.wants[0]
+    assert (want.fetch_offset, want.topic_id, want.leader_epoch) == (0, b"j" * 16, 0)
+
+
+def test_theme_17_an_unknown_topic_id_with_unchanged_metadata_is_a_temporary_error():
+    bench = Bench(leaders=(1,))
+    partition = bench.assign()
+    bench.reply(bench.pull(), nothing(10, error_code=100))
+    bench.machine.update_metadata(snapshot(1), bench.now)
+    assert partition.state is State.FETCHING
+    assert partition.position == 10
+
+
+# ---------------------------------------------------------------- records that can't be read
+
+
+def bad(offset, next_offset):
+    return CorruptRecordBatchError("a", 0, offset, next_offset, "checksum", "corrupt")
+
+
+def test_theme_21_a_bad_batch_fails_the_partition_behind_the_good_ones():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 30))
+    item = bench.machine.take()
+    bench.machine.consumed(item, 20)
+    bench.machine.bad_batch(item, bad(20, 25))
+    with pytest.raises(CorruptRecordBatchError):
+        bench.machine.take()
+    assert bench.machine.positions.require(A0).position == 20
+    assert bench.machine.buffer.total == 0
+
+
+def test_theme_21_a_bad_batch_can_be_skipped_with_an_event():
+    bench = Bench(on_bad_batch="skip")
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 30))
+    item = bench.machine.take()
+    bench.machine.consumed(item, 20)
+    bench.machine.bad_batch(item, bad(20, 25))
+    assert bench.events == [BadBatchSkipped("a", 0, 20, 25, "corrupt")]
+    assert wants(bench.pulls()[0]) == [(0, 25, E1)]
+
+
+def test_theme_21_a_bad_batch_whose_end_is_unknown_cannot_be_skipped():
+    bench = Bench(on_bad_batch="skip")
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 30))
+    bench.machine.bad_batch(bench.machine.take(), bad(10, None))
+    with pytest.raises(CorruptRecordBatchError):
+        bench.machine.take()
+
+
+def test_unreadable_bytes_are_not_fetched_again_before_the_decoder_has_seen_them():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 10))
+    assert bench.pulls(after=60) == []
+    item = bench.machine.take()
+    bench.machine.bad_batch(item, bad(10, None))
+    with pytest.raises(CorruptRecordBatchError):
+        bench.machine.take()
+
+
+# ---------------------------------------------------------------- bounded runs
+
+
+def test_theme_29_a_bounded_partition_ends_at_its_position_not_at_a_record():
+    bench = Bench()
+    bench.assign(end_offset=25)
+    bench.reply(bench.pull(), got(10, 22))
+    bench.reply(bench.pulls()[0], got(22, 31))
+    assert bench.machine.positions.require(A0).state is State.AT_END
+    assert not bench.machine.end_reached(A0)
+    first, second = bench.machine.take(), bench.machine.take()
+    bench.machine.consumed(first)
+    assert not bench.machine.end_reached(A0)
+    bench.machine.consumed(second, 25)
+    assert bench.machine.end_reached(A0)
+
+
+def test_a_bounded_partition_that_is_already_there_is_not_fetched():
+    bench = Bench()
+    bench.assign(offset=25, end_offset=25)
+    assert bench.pulls() == []
+    assert bench.machine.end_reached(A0)
+
+
+# ---------------------------------------------------------------- the table
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("happening", Happening)
+def test_every_pair_that_is_not_in_the_table_is_refused(state, happening):
+    bench = Bench()
+    partition = bench.assign()
+    partition.state = state
+    if (state, happening) in TRANSITIONS:
+        partition.move(happening)
+        assert partition.state is TRANSITIONS[state, happening]
+    else:
+        with pytest.raises(UsageError):
+            partition.move(happening)
+        assert partition.state is state
+
+
+def test_theme_15_a_broker_that_is_silent_behind_its_long_poll_has_metadata_asked_for():
+    bench = Bench(fetch_max_wait_ms=500)
+    bench.assign()
+    issue = bench.pull()
+    plan = bench.plan(after=1.9)
+    assert not plan.refresh_metadata
+    assert plan.wakeup == pytest.approx(102.0), "nobody else would wake it up"
+    assert bench.plan(after=0.2).refresh_metadata
+    assert not bench.plan(after=1.0).refresh_metadata, "asked again, but not all the time"
+    assert bench.plan(after=1.0).refresh_metadata
+    bench.reply(issue)
+    assert not bench.plan(after=0.1).refresh_metadata
+    assert not bench.plan(after=1.9).refresh_metadata, "an answer begins it anew"
+
+
+def test_theme_15_partitions_of_a_silent_broker_are_read_from_its_successor_at_once():
+    bench = Bench(leaders=(1, 1))
+    bench.assign()
+    assert bench.pull().broker == 1
+    bench.machine.update_metadata(snapshot(2, 2, epochs=[6, 6], brokers=(2, 3)), bench.now)
+    plan = bench.plan(after=1.0)
+    for tp, version, _, _ in plan.validations:
+        bench.machine.on_epoch_end(tp, version, (5, 10), bench.now)
+    assert [issue.broker for issue in [*plan.pulls, *bench.pulls()]] == [2]

@@ -1,0 +1,159 @@
+"""Bounded decompression: every codec, many frames, broken and hostile streams."""
+
+import gzip
+import struct
+
+import cramjam
+import pytest
+import zstandard
+
+from kafka_actors.records.compression import (
+    CODECS,
+    GZIP,
+    LZ4,
+    SNAPPY,
+    XERIAL_MAGIC,
+    ZSTD,
+    DecompressionError,
+    Decompressor,
+    OversizedError,
+    UnknownCodecError,
+    repair_lz4_header,
+)
+
+LIMIT = 1 << 20
+TEXT = b"".join(b"order %d, " % i for i in range(20_000))
+
+
+def lz4(data: bytes, linked: bool = False) -> bytes:
+    frame = cramjam.lz4.Compressor(block_linked=linked)
+    frame.compress(data)
+    return bytes(frame.finish())
+
+
+def xerial(*blocks: bytes) -> bytes:
+    packed = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
+    return XERIAL_MAGIC + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(p)) + p for p in packed)
+
+
+def zstd_streamed(data: bytes) -> bytes:
+    """A frame that does not say how long its content is."""
+    stream = zstandard.ZstdCompressor().compressobj()
+    return stream.compress(data) + stream.flush()
+
+
+STREAMS = {
+    "gzip": (GZIP, gzip.compress(TEXT)),
+    "two gzip members": (GZIP, gzip.compress(TEXT[:70_000]) + gzip.compress(TEXT[70_000:])),
+    "padded gzip": (GZIP, gzip.compress(TEXT) + b"\0" * 9),
+    "raw snappy": (SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT))),
+    "xerial snappy": (SNAPPY, xerial(TEXT[:32_768], TEXT[32_768:65_536], TEXT[65_536:])),
+    "xerial snappy with an empty block": (SNAPPY, xerial(TEXT, b"")),
+    "lz4 of independent blocks": (LZ4, lz4(TEXT)),
+    "lz4 of linked blocks": (LZ4, lz4(TEXT, linked=True)),
+    "zstd": (ZSTD, zstandard.compress(TEXT)),
+    "zstd of unknown size": (ZSTD, zstd_streamed(TEXT)),
+    "zstd in three frames": (
+        ZSTD,
+        zstandard.compress(TEXT[:9]) + zstd_streamed(TEXT[9:99]) + zstandard.compress(TEXT[99:]),
+    ),
+}
+
+
+def unpack(codec: int, data: bytes, limit: int = LIMIT) -> bytes:
+    work = Decompressor()
+    work.scratch.append(b"before")
+    start, end = work.append(codec, memoryview(data), limit)
+    assert start == 6
+    assert end == work.scratch.used
+    return work.scratch.buffer[start:end]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_theme_20_every_framing_is_read_whole(name):
+    assert unpack(*STREAMS[name]) == TEXT
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_theme_19_the_limit_holds_to_the_byte_and_across_frames(name):
+    codec, data = STREAMS[name]
+    assert unpack(codec, data, limit=len(TEXT)) == TEXT
+    for limit in (1, 1000, len(TEXT) - 1):
+        with pytest.raises(OversizedError):
+            unpack(codec, data, limit=limit)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_theme_19_a_refused_batch_leaves_the_scratch_as_it_was(name):
+    codec, data = STREAMS[name]
+    work = Decompressor()
+    work.scratch.append(b"before")
+    with pytest.raises(OversizedError):
+        work.append(codec, memoryview(data), 1000)
+    assert work.scratch.used == 6
+    assert work.scratch.buffer[:6] == b"before"
+    start, end = work.append(codec, memoryview(data), LIMIT)
+    assert work.scratch.buffer[start:end] == TEXT
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (GZIP, b"\x1f\x8b but nothing more"),
+        (GZIP, gzip.compress(TEXT)[:-20]),
+        (GZIP, b""),
+        (SNAPPY, b"\xff\xff\xff\xff\xff\xff"),
+        (SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT))[:-5]),
+        (SNAPPY, xerial(TEXT)[:-5]),
+        (SNAPPY, xerial(TEXT) + b"\0\0"),
+        (SNAPPY, XERIAL_MAGIC + struct.pack(">iii", 1, 1, -4)),
+        (LZ4, b"\x04\x22\x4d\x18 but nothing more"),
+        (LZ4, b"no frame at all"),
+        (ZSTD, b"no frame at all"),
+        (ZSTD, zstandard.compress(TEXT)[:10] + b"\xff" * 40),
+    ],
+)
+def test_theme_19_a_broken_stream_is_an_error(codec, data):
+    with pytest.raises(DecompressionError):
+        unpack(codec, data)
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_theme_19_a_stream_cut_off_never_gives_more_than_it_holds(codec):
+    """Where the codec's library calls a cut an end, the record count of the batch tells."""
+    data = next(packed for c, packed in STREAMS.values() if c == codec)
+    for cut in (0, 3, len(data) // 2, len(data) - 5):
+        try:
+            assert TEXT.startswith(unpack(codec, data[:cut]))
+        except DecompressionError:
+            continue
+
+
+def test_an_unknown_codec_is_named():
+    with pytest.raises(UnknownCodecError, match="5"):
+        unpack(5, TEXT)
+    assert CODECS == {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+def test_the_scratch_gives_back_what_one_huge_batch_took():
+    work = Decompressor()
+    before = len(work.scratch.buffer)
+    work.append(ZSTD, memoryview(zstandard.compress(bytes(30 << 20))), 64 << 20)
+    assert len(work.scratch.buffer) > 30 << 20
+    work.scratch.reset()
+    assert len(work.scratch.buffer) == before
+
+
+def test_theme_20_the_wrong_header_checksum_of_old_lz4_frames_is_repaired():
+    good = lz4(TEXT)
+    broken = bytearray(good)
+    broken[6] ^= 0x5A
+    with pytest.raises(DecompressionError):
+        unpack(LZ4, bytes(broken))
+    assert bytes(repair_lz4_header(memoryview(bytes(broken)))) == good
+
+
+def test_lz4_headers_too_short_to_repair_are_left_alone():
+    for size in range(7):
+        data = memoryview(lz4(TEXT)[:size])
+        assert repair_lz4_header(data) is data

@@ -1,0 +1,331 @@
+"""What a Decoder hands out, drops, steps over and refuses."""
+
+import struct
+
+import crc32c
+import pyarrow as pa
+import pytest
+
+from kafka_actors import records
+from kafka_actors.errors import (
+    BatchTooLargeError,
+    CorruptRecordBatchError,
+    RecordError,
+    UnknownMagicError,
+    UnsupportedCompressionError,
+)
+from kafka_actors.records import Limits, _reference
+from kafka_actors.records.kernel import ACTIVE
+
+
+@pytest.fixture(params=[ACTIVE, _reference], ids=["active", "reference"])
+def kernel(request):
+    return request.param
+
+
+def rows(count: int, **columns: list) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array([b"v%d" % i for i in range(count)], pa.binary()), **columns})
+
+
+def batch(base: int, count: int = 3, **options: object) -> bytes:
+    return records.encode(rows(count), base_offset=base, **options)
+
+
+def resealed(data: bytes | bytearray) -> bytes:
+    out = bytearray(data)
+    struct.pack_into(">I", out, 17, crc32c.crc32c(bytes(out[21:])))
+    return bytes(out)
+
+
+def patched(data: bytes, at: int, layout: str, value: int) -> bytes:
+    out = bytearray(data)
+    struct.pack_into(layout, out, at, value)
+    return resealed(out)
+
+
+def drain(decoder: records.Decoder, data: bytes) -> tuple[list[int], RecordError | None]:
+    """The offsets of all records, and the error that ended them."""
+    offsets: list[int] = []
+    try:
+        for chunk in decoder.feed(data):
+            offsets += chunk.batch.column("offset").to_pylist()
+    except RecordError as error:
+        return offsets, error
+    return offsets, None
+
+
+def test_the_schema_is_that_of_sparks_source():
+    expected = {
+        "key": "binary",
+        "value": "binary",
+        "topic": "string",
+        "partition": "int32",
+        "offset": "int64",
+        "timestamp": "timestamp[us, tz=UTC]",
+        "timestampType": "int32",
+        "headers": "list<element: struct<key: string, value: binary>>",
+    }
+    assert {f.name: str(f.type) for f in records.SCHEMA} == expected
+    assert records.decode(batch(0), topic="t", partition=1).schema == records.SCHEMA
+
+
+def test_a_record_below_the_fetch_offset_is_dropped(kernel):
+    decoder = records.Decoder("t", 0, fetch_offset=11, kernel=kernel)
+    assert drain(decoder, batch(10) + batch(13)) == ([11, 12, 13, 14, 15], None)
+    assert decoder.next_offset == 16
+
+
+def test_theme_29_a_batch_emptied_by_compaction_moves_the_position(kernel):
+    empty = records.encode(rows(0), base_offset=10, last_offset=19, partition_leader_epoch=4)
+    (chunk,) = records.Decoder("t", 0, fetch_offset=10, kernel=kernel).feed(empty)
+    assert (chunk.batch.num_rows, chunk.next_offset, chunk.leader_epoch) == (0, 20, 4)
+    assert chunk.batch.schema == records.SCHEMA
+
+
+def test_theme_29_records_compacted_away_at_the_end_of_a_batch_move_the_position(kernel):
+    (chunk,) = records.Decoder("t", 0, kernel=kernel).feed(batch(0, 3, last_offset=99))
+    assert (chunk.batch.num_rows, chunk.next_offset) == (3, 100)
+
+
+def test_theme_28_a_control_batch_is_not_delivered_and_moves_the_position(kernel):
+    decoder = records.Decoder("t", 0, kernel=kernel)
+    (chunk,) = decoder.feed(batch(0) + batch(3, 1, is_control=True, is_transactional=True, producer_id=7))
+    assert (chunk.batch.num_rows, chunk.next_offset) == (3, 4)
+
+
+def test_nothing_is_yielded_where_nothing_moved(kernel):
+    assert list(records.Decoder("t", 0, fetch_offset=100, kernel=kernel).feed(batch(0))) == []
+    assert list(records.Decoder("t", 0, kernel=kernel).feed(b"")) == []
+
+
+def test_a_partial_batch_at_the_end_is_left_out(kernel):
+    whole, cut = batch(0), batch(3)
+    for size in range(len(cut)):
+        assert drain(records.Decoder("t", 0, kernel=kernel), whole + cut[:size]) == ([0, 1, 2], None)
+
+
+def test_the_leader_epoch_is_that_of_the_last_batch_in_the_chunk(kernel):
+    data = batch(0, partition_leader_epoch=3) + batch(3, partition_leader_epoch=8)
+    chunks = list(records.Decoder("t", 0, limits=Limits(chunk_rows=2), kernel=kernel).feed(data))
+    assert [(c.next_offset, c.leader_epoch) for c in chunks] == [(2, 3), (4, 8), (6, 8)]
+
+
+def test_chunks_span_batches_and_split_them(kernel):
+    data = b"".join(batch(3 * i, codec=codec) for i, codec in enumerate(["none", "zstd", "lz4", "none"]))
+    chunks = list(records.Decoder("t", 0, limits=Limits(chunk_rows=5), kernel=kernel).feed(data))
+    assert [c.batch.num_rows for c in chunks] == [5, 5, 2]
+
+
+def test_chunk_bytes_counts_whole_records_and_holds_to_the_byte(kernel):
+    data = records.encode(rows(4))
+    size = (len(data) - 61) // 4
+    for limit, counts in ((2 * size, [2, 2]), (2 * size - 1, [1, 1, 1, 1]), (3 * size + 1, [3, 1])):
+        chunks = list(records.Decoder("t", 0, limits=Limits(chunk_bytes=limit), kernel=kernel).feed(data))
+        assert [c.batch.num_rows for c in chunks] == counts
+
+
+def test_offsets_up_to_the_last_that_fits(kernel):
+    last = 2**63 - 2**31 - 1
+    assert drain(records.Decoder("t", 0, kernel=kernel), batch(last, 3)) == ([last, last + 1, last + 2], None)
+    data = bytearray(batch(last))
+    struct.pack_into(">q", data, 0, last + 1)
+    _, error = drain(records.Decoder("t", 0, kernel=kernel), bytes(data))
+    assert isinstance(error, CorruptRecordBatchError)
+    assert records.next_offset(data) is None
+
+
+def test_a_record_larger_than_chunk_bytes_is_a_chunk_of_its_own(kernel):
+    data = records.encode(pa.record_batch({"value": pa.array([b"a", b"b" * 5000, b"c"], pa.binary())}))
+    chunks = list(records.Decoder("t", 0, limits=Limits(chunk_bytes=100), kernel=kernel).feed(data))
+    assert [c.batch.num_rows for c in chunks] == [1, 1, 1]
+
+
+def test_the_fed_buffer_is_free_when_the_generator_has_ended(kernel):
+    data = bytearray(batch(0) + batch(3, codec="zstd"))
+    decoder = records.Decoder("t", 0, kernel=kernel)
+    chunks = list(decoder.feed(data))
+    data.clear()  # raises BufferError while anything still points into it
+    assert chunks[0].batch.column("value").to_pylist() == [b"v0", b"v1", b"v2"] * 2
+
+
+def test_the_fed_buffer_is_free_when_the_generator_is_closed_early_and_after_an_error(kernel):
+    data = bytearray(batch(0) + batch(3))
+    generator = records.Decoder("t", 0, limits=Limits(chunk_rows=1), kernel=kernel).feed(data)
+    next(generator)
+    generator.close()
+    data[20] ^= 1
+    offsets, error = drain(records.Decoder("t", 0, kernel=kernel), data)
+    assert offsets == []
+    assert isinstance(error, CorruptRecordBatchError)
+    error.__traceback__ = None
+    data.clear()
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, pa.py_buffer])
+def test_any_buffer_may_be_fed(wrap, kernel):
+    assert drain(records.Decoder("t", 0, kernel=kernel), wrap(batch(5)))[0] == [5, 6, 7]
+    assert records.next_offset(wrap(batch(5))) == 8
+
+
+def test_next_offset_reads_headers_alone():
+    whole = batch(0) + batch(3, 2, last_offset=40)
+    assert records.next_offset(whole + batch(41)[:70]) == 41
+    assert records.next_offset(whole[:20]) is None
+    assert records.next_offset(b"") is None
+    assert records.next_offset(b"\xff" * 200) is None
+
+
+def test_theme_32_null_is_not_empty_and_duplicate_headers_keep_their_order(kernel):
+    source = pa.record_batch(
+        {
+            "key": pa.array([None, b"", b"k"], pa.binary()),
+            "value": pa.array([b"", None, b"v"], pa.binary()),
+            "headers": pa.array(
+                [
+                    None,
+                    [{"key": "a", "value": b"1"}, {"key": "a", "value": None}, {"key": "a", "value": b""}],
+                    [{"key": "", "value": b"2"}],
+                ],
+                records.SCHEMA.field("headers").type,
+            ),
+        }
+    )
+    (chunk,) = records.Decoder("t", 0, kernel=kernel).feed(records.encode(source))
+    assert chunk.batch.select(["key", "value", "headers"]).equals(source)
+
+
+def test_header_keys_that_are_no_utf8_are_readable_text(kernel):
+    data = bytearray(
+        records.encode(
+            pa.record_batch(
+                {
+                    "headers": pa.array(
+                        [[{"key": "abcd", "value": None}]], records.SCHEMA.field("headers").type
+                    )
+                }
+            )
+        )
+    )
+    at = data.index(b"abcd")
+    data[at : at + 4] = b"a\xffb\xe2"
+    (chunk,) = records.Decoder("t", 0, kernel=kernel).feed(resealed(data))
+    chunk.batch.validate(full=True)
+    assert chunk.batch.column("headers").to_pylist() == [[{"key": "a\ufffdb\ufffd", "value": None}]]
+
+
+def test_theme_30_log_append_time_is_the_batchs_own(kernel):
+    stamps = pa.array([5_000, 9_000, 7_000], pa.timestamp("us", "UTC"))
+    data = records.encode(rows(3, timestamp=stamps), timestamp_type="log_append_time")
+    (chunk,) = records.Decoder("t", 0, kernel=kernel).feed(data)
+    assert chunk.batch.column("timestamp").cast(pa.int64()).to_pylist() == [9_000] * 3
+    assert chunk.batch.column("timestampType").to_pylist() == [1] * 3
+
+
+def test_timestamps_that_microseconds_cannot_hold_stop_at_the_end(kernel):
+    """Producers that send nanoseconds for milliseconds are seen in the wild; their records stay readable."""
+    data = patched(records.encode(rows(1)), 27, ">q", 1_700_000_000_000_000_000)
+    (chunk,) = records.Decoder("t", 0, kernel=kernel).feed(data)
+    assert chunk.batch.column("timestamp").cast(pa.int64()).to_pylist() == [2**63 - 1]
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (bytearray(batch(3))[:-1] + b"\x55", CorruptRecordBatchError),  # CRC
+        (patched(batch(3), 57, ">i", -1), CorruptRecordBatchError),  # count
+        (patched(batch(3), 57, ">i", 2**31 - 1), CorruptRecordBatchError),
+        (patched(batch(3), 57, ">i", 4), CorruptRecordBatchError),  # one record more than there is
+        (patched(batch(3), 57, ">i", 2), CorruptRecordBatchError),  # one less
+        (patched(batch(3), 23, ">i", -1), CorruptRecordBatchError),  # last offset delta
+        (patched(batch(3, codec="zstd"), 61, ">I", 0), CorruptRecordBatchError),
+        (patched(batch(3), 21, ">h", 7), UnsupportedCompressionError),
+        (patched(batch(3), 21, ">h", 5), UnsupportedCompressionError),
+    ],
+)
+def test_theme_21_good_batches_around_a_bad_one_are_delivered(bad, error, kernel):
+    data = batch(0) + bytes(bad) + batch(6)
+    decoder = records.Decoder("orders", 4, kernel=kernel)
+    offsets, raised = drain(decoder, data)
+    assert offsets[:3] == [0, 1, 2]
+    assert type(raised) is error
+    assert (raised.topic, raised.partition, raised.next_offset) == ("orders", 4, 6)
+    assert raised.offset == decoder.next_offset == len(offsets)
+    assert "orders-4" in str(raised)
+    behind = records.Decoder("orders", 4, fetch_offset=raised.next_offset, kernel=kernel)
+    assert drain(behind, data[len(batch(0)) + len(bad) :]) == ([6, 7, 8], None)
+
+
+def test_theme_21_the_batch_that_follows_says_where_to_go_on(kernel):
+    """The last offset inside a batch with a wrong checksum may itself be what is wrong."""
+    bad = bytearray(batch(3))
+    struct.pack_into(">i", bad, 23, 1_000_000)
+    _, raised = drain(records.Decoder("t", 0, kernel=kernel), batch(0) + bytes(bad) + batch(6))
+    assert (raised.offset, raised.next_offset) == (3, 6)
+    _, raised = drain(records.Decoder("t", 0, kernel=kernel), batch(0) + bytes(bad))
+    assert (raised.offset, raised.next_offset) == (3, 1_000_004)
+    struct.pack_into(">i", bad, 23, -5)
+    _, raised = drain(records.Decoder("t", 0, kernel=kernel), batch(0) + bytes(bad))
+    assert (raised.offset, raised.next_offset) == (3, None)
+
+
+@pytest.mark.parametrize(
+    ("junk", "error"),
+    [
+        (b"\x00" * 17, CorruptRecordBatchError),
+        (b"\xff" * 64, CorruptRecordBatchError),
+        (b"GET / HTTP/1.1\r\nHost: kafka\r\n", UnknownMagicError),
+        (batch(0)[:16] + b"\x03" + batch(0)[17:], UnknownMagicError),
+    ],
+)
+def test_theme_21_bytes_that_are_no_batch_are_an_error_with_the_position(junk, error, kernel):
+    offsets, raised = drain(records.Decoder("t", 0, kernel=kernel), batch(0) + junk)
+    assert offsets == [0, 1, 2]
+    assert type(raised) is error
+    assert raised.offset == 3 or raised.next_offset is None
+
+
+def test_theme_21_records_before_a_bad_one_in_its_batch_are_delivered(kernel):
+    data = bytearray(batch(0, 5))
+    at = data.index(b"v3") - 1
+    data[at] = 0x7F  # a value longer than its record
+    offsets, raised = drain(records.Decoder("t", 0, kernel=kernel), resealed(data) + batch(5))
+    assert offsets == [0, 1, 2]
+    assert (raised.offset, raised.next_offset) == (3, 5)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_theme_19_a_batch_over_the_limit_is_refused_and_named(codec, kernel):
+    big = records.encode(pa.record_batch({"value": pa.array([b"\0" * 100_000])}), base_offset=3, codec=codec)
+    fits = records.Decoder("t", 0, limits=Limits(max_decompressed_batch_bytes=100_100), kernel=kernel)
+    assert drain(fits, big) == ([3], None)
+    decoder = records.Decoder("t", 0, limits=Limits(max_decompressed_batch_bytes=99_999), kernel=kernel)
+    offsets, raised = drain(decoder, batch(0) + big + batch(4))
+    assert offsets == [0, 1, 2]
+    assert type(raised) is BatchTooLargeError
+    assert (raised.offset, raised.next_offset) == (3, 4)
+    assert "max_decompressed_batch_bytes (99999)" in str(raised)
+
+
+@pytest.mark.parametrize("name", ["max_decompressed_batch_bytes", "chunk_rows", "chunk_bytes"])
+@pytest.mark.parametrize("value", [0, -1, 2**31, "many"])
+def test_limits_name_what_is_wrong(name, value):
+    with pytest.raises(ValueError, match=name):
+        Limits(**{name: value})
+
+
+def test_an_unknown_isolation_level_is_refused():
+    with pytest.raises(ValueError, match="isolation_level"):
+        records.Decoder("t", 0, isolation_level="committed")
+
+
+def test_decode_of_nothing_is_an_empty_batch():
+    empty = records.decode(b"", topic="t", partition=0)
+    assert empty.num_rows == 0
+    assert empty.schema == records.SCHEMA
+
+
+def test_decode_has_topic_and_partition_in_every_row():
+    decoded = records.decode(batch(0, 1000), topic="überweisungen", partition=2**31 - 1)
+    decoded.validate(full=True)
+    assert set(decoded.column("topic").to_pylist()) == {"überweisungen"}
+    assert set(decoded.column("partition").to_pylist()) == {2**31 - 1}

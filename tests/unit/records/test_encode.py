@@ -1,0 +1,99 @@
+"""Batches as `encode` writes them."""
+
+import struct
+
+import pyarrow as pa
+import pytest
+
+from kafka_actors import records
+from kafka_actors.records.batch import HEADER, HEADER_SIZE
+
+
+def header(data: bytes) -> tuple:
+    return HEADER.unpack_from(data)
+
+
+def test_the_header_says_what_was_asked_for():
+    batch = pa.record_batch({"value": pa.array([b"a", b"b"])})
+    data = records.encode(
+        batch,
+        base_offset=7,
+        last_offset=20,
+        producer_id=3,
+        producer_epoch=4,
+        base_sequence=5,
+        partition_leader_epoch=6,
+        is_transactional=True,
+        is_control=True,
+        timestamp_type="log_append_time",
+        codec="zstd",
+    )
+    base, length, epoch, magic, _, attributes, delta, first, last, producer, era, sequence, count = header(
+        data
+    )
+    assert (base, length, epoch, magic) == (7, len(data) - 12, 6, 2)
+    assert attributes == 4 | 0x08 | 0x10 | 0x20
+    assert (delta, first, last, producer, era, sequence, count) == (13, -1, -1, 3, 4, 5, 2)
+
+
+def test_a_batch_without_rows_is_a_header():
+    data = records.encode(pa.record_batch({"value": pa.array([], pa.binary())}), base_offset=9)
+    assert len(data) == HEADER_SIZE
+    assert header(data)[-1] == 0
+
+
+def test_the_first_offset_is_the_base_where_none_is_given():
+    batch = pa.record_batch({"offset": pa.array([40, 44]), "value": pa.array([b"", b""])})
+    assert header(records.encode(batch))[0] == 40
+    assert records.decode(records.encode(batch), topic="t", partition=0).column("offset").to_pylist() == [
+        40,
+        44,
+    ]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("level", [None, 1])
+def test_what_is_decoded_is_encoded_again_to_the_same_rows(codec, level):
+    batch = pa.record_batch(
+        {
+            "key": pa.array([None, b"k" * 70, b""], pa.binary()),
+            "value": pa.array([b"v" * 9_000, None, b""], pa.binary()),
+            "timestamp": pa.array([10**15, -(10**15), 0], pa.timestamp("us", "UTC")),
+            "headers": pa.array(
+                [None, [{"key": "ä", "value": None}], [{"key": "", "value": b"x"}]],
+                records.SCHEMA.field("headers").type,
+            ),
+        }
+    )
+    once = records.decode(records.encode(batch, codec=codec, level=level), topic="t", partition=0)
+    assert once.select(["key", "value", "timestamp", "headers"]).equals(batch)
+    assert records.decode(records.encode(once, codec=codec), topic="t", partition=0).equals(once)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "options"),
+    [
+        ([1, 1], {}),
+        ([2, 1], {}),
+        ([0, 2**31], {}),
+        ([5, 6], {"base_offset": 6}),
+        ([5, 6], {"last_offset": 5}),
+        ([-1, 0], {}),
+        ([0, 1], {"base_offset": -1}),
+    ],
+)
+def test_offsets_that_one_batch_cannot_hold_are_refused(offsets, options):
+    with pytest.raises(ValueError, match="offset"):
+        records.encode(pa.record_batch({"offset": pa.array(offsets)}), **options)
+
+
+def test_an_unknown_codec_is_refused():
+    with pytest.raises(ValueError, match="codec is one of none, gzip, snappy, lz4, zstd, not 'brotli'"):
+        records.encode(pa.record_batch({"value": pa.array([b"a"])}), codec="brotli")
+
+
+def test_lz4_blocks_are_independent_as_java_demands():
+    data = records.encode(pa.record_batch({"value": pa.array([b"a" * 200_000])}), codec="lz4")
+    magic, flags = struct.unpack_from("<IB", data, HEADER_SIZE)
+    assert magic == 0x184D2204
+    assert flags & 0x20

@@ -1,0 +1,104 @@
+"""From a start and an end to exact ranges."""
+
+import pytest
+
+from kafka_actors.errors import ConfigError
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.spark.machines.ranges import Log, OffsetRange, Resolved, check_named, resolve
+from kafka_actors.spark.offsets import Bound, End, Offsets, Timestamps
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+B0 = TopicPartition("b", 0)
+
+
+def one(log: Log, start: Bound = End.EARLIEST, end: Bound = End.LATEST) -> tuple[int, int]:
+    found = resolve({A0: log}, start, end)
+    assert found.losses == []
+    return found.ranges[0].start, found.ranges[0].end
+
+
+def starting(offset: int) -> Offsets:
+    return Offsets("startingOffsets", {A0: offset})
+
+
+def ending(offset: int) -> Offsets:
+    return Offsets("endingOffsets", {A0: offset})
+
+
+def lost(log: Log, start: Bound = End.EARLIEST, end: Bound = End.LATEST) -> Resolved:
+    found = resolve({A0: log}, start, end)
+    assert found.losses
+    return found
+
+
+def test_the_whole_log_by_default() -> None:
+    ids = {"a": b"1" * 16}
+    found = resolve({A1: Log(5, 9), B0: Log(0, 0), A0: Log(0, 3)}, End.EARLIEST, End.LATEST, topic_ids=ids)
+    assert found.losses == []
+    assert found.ranges == [
+        OffsetRange("a", 0, 0, 3, b"1" * 16),
+        OffsetRange("a", 1, 5, 9, b"1" * 16),
+        OffsetRange("b", 0, 0, 0, None),
+    ]
+
+
+def test_offsets_and_the_special_ones() -> None:
+    assert one(Log(5, 9), starting(6), ending(8)) == (6, 8)
+    assert one(Log(5, 9), starting(-2), ending(-1)) == (5, 9)
+    assert one(Log(5, 9), starting(9), ending(9)) == (9, 9)
+
+
+def test_timestamps_by_their_matches() -> None:
+    start, end = Timestamps("startingTimestamp", 100), Timestamps("endingTimestamp", 200)
+    assert one(Log(5, 9, start_match=6, end_match=8), start, end) == (6, 8)
+    assert one(Log(5, 9, start_match=6), start, end) == (6, 9)  # nothing as young as the end: all there is
+    assert one(Log(5, 9, start_match=8, end_match=6), start, end) == (8, 8)
+
+
+def test_a_start_timestamp_without_a_match_is_an_error_or_the_end() -> None:
+    start = Timestamps("startingOffsetsByTimestamp", None, {A0: 100})
+    with pytest.raises(
+        ConfigError, match=r"^startingOffsetsByTimestamp: no record of a-0 is at or after 100;"
+    ):
+        resolve({A0: Log(5, 9)}, start, End.LATEST)
+    assert resolve({A0: Log(5, 9)}, start, End.LATEST, no_match="latest").ranges[0].size == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "offset", "left"),
+    [
+        (starting(3), End.LATEST, 3, (5, 9)),
+        (starting(10), End.LATEST, 10, (9, 9)),
+        (End.EARLIEST, ending(10), 10, (5, 9)),
+        (End.EARLIEST, ending(4), 4, (5, 5)),
+    ],
+)
+def test_an_offset_outside_of_the_log_is_a_loss_and_cut(
+    start: Bound, end: Bound, offset: int, left: tuple[int, int]
+) -> None:
+    found = lost(Log(5, 9), start, end)
+    assert [(loss.topic, loss.partition, loss.offset) for loss in found.losses] == [("a", 0, offset)]
+    assert f"a-0 at offset {offset}: " in str(found.losses[0])
+    assert "the log holds offsets 5 to 9" in str(found.losses[0])
+    assert (found.ranges[0].start, found.ranges[0].end) == left
+
+
+def test_both_ends_may_be_lost() -> None:
+    found = lost(Log(20, 30), starting(1), ending(10))
+    assert [loss.offset for loss in found.losses] == [1, 10]
+    assert found.ranges[0].size == 0
+
+
+def test_offsets_by_partition_name_all_partitions_and_no_others() -> None:
+    check_named(Offsets("startingOffsets", {A0: 1, A1: 2}), [A1, A0])
+    check_named(Timestamps("startingTimestamp", 5), [A0, A1])
+    check_named(End.LATEST, [A0])
+    with pytest.raises(ConfigError, match=r"^startingOffsets: .*lacks a-1$"):
+        check_named(starting(1), [A0, A1])
+    with pytest.raises(ConfigError, match=r"^endingOffsetsByTimestamp: .*not read: a-1, b-0$"):
+        check_named(Timestamps("endingOffsetsByTimestamp", None, {A0: 1, A1: 1, B0: 1}), [A0])
+
+
+def test_a_long_list_of_missing_partitions_is_cut() -> None:
+    with pytest.raises(ConfigError, match=r"a-1, a-2, a-3, a-4, a-5 and 4 more$"):
+        check_named(starting(1), [TopicPartition("a", p) for p in range(10)])

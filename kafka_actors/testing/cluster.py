@@ -43,8 +43,8 @@ class KafkaCluster(ClusterAdmin):
     `broker_config` adds to or replaces what `server.properties` says (dotted keys). `listeners` adds listeners to
     each broker: name in capitals → security protocol, such as `{"LOGIN": "SASL_SSL"}`; what they need is said in
     `broker_config` under `listener.name.login.…`, and `bootstrap("LOGIN")` has their addresses. `directory` keeps the data in
-    a place of yours: it is left there, and the nodes are shut down cleanly. `version` is any Kafka 4.x release on
-    Maven Central. Raises `KafkaUnavailable` from `start` where Java 17 or Maven is missing.
+    a place of yours: it is left there, and the nodes are shut down cleanly. `version` is any release from 3.3 on
+    that Maven Central has. Raises `KafkaUnavailable` from `start` where Java 17 or Maven is missing.
 
         with KafkaCluster(brokers=3) as kafka:
             kafka.create_topic("orders", partitions=12, replication_factor=3)
@@ -222,6 +222,10 @@ class KafkaCluster(ClusterAdmin):
         `subprocess.TimeoutExpired` after `timeout` seconds.
         """
         kafka = self._kafka or Distribution.get(self.version)
+        if not kafka.has_tools and main.startswith("org.apache.kafka.tools."):
+            raise KafkaUnavailable(
+                f"Maven Central has no kafka-tools {self.version}, which {main} belongs to"
+            )
         command = kafka.command(main, *args, options=jvm_options)
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout, check=False, input=input
@@ -255,7 +259,7 @@ class KafkaCluster(ClusterAdmin):
             self._more_ports[name] = dict(zip(self.broker_ids, its_ports, strict=True))
         controller = self.broker_ids[0] if combined else CONTROLLER_ID
         common = {
-            **self._common_properties(),
+            **self._common_properties(kafka.release),
             "controller.quorum.voters": f"{controller}@{_HOST}:{controller_port}",
         }
         controller_listener = f"CONTROLLER://{_HOST}:{controller_port}"
@@ -290,10 +294,11 @@ class KafkaCluster(ClusterAdmin):
             file.write_text(kafka_uuid())
         return file.read_text()
 
-    def _common_properties(self) -> dict[str, str]:
+    def _common_properties(self, release: tuple[int, int]) -> dict[str, str]:
         replicas = min(3, len(self.broker_ids))
         in_sync = max(1, replicas - 1)
-        return {**_PROPERTIES, **_internal_topics(replicas, in_sync)}
+        protocols = _NEW_GROUPS if release >= (4, 0) else {}  # before, KIP-848 was a preview, off by default
+        return {**_PROPERTIES, **protocols, **_internal_topics(replicas, in_sync)}
 
 
 def _internal_topics(replicas: int, in_sync: int) -> dict[str, str]:
@@ -306,16 +311,19 @@ def _internal_topics(replicas: int, in_sync: int) -> dict[str, str]:
     return settings
 
 
+_NEW_GROUPS = {
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+}
+
 _PROPERTIES = {
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "auto.create.topics.enable": "false",
-    "group.coordinator.rebalance.protocols": "classic,consumer",
     # Tests ask for shorter sessions than an operator would, and wait for nobody before the first rebalance.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.min.heartbeat.interval.ms": "100",
     # A killed broker is replaced after 5 s instead of 9 s; shorter would fence live ones on a busy machine.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "5000",

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_VERSION = "4.1.1"
+OLDEST_VERSION = (3, 3)
+"""The first release whose quorum mode (KRaft) was meant for production; before it there is ZooKeeper."""
 MINIMUM_JAVA = 17
 _HERE = Path(__file__).parent
 _HOW_TO_INSTALL = (
@@ -77,9 +79,27 @@ class Distribution:
     home: Path
     java: str
 
+    @property
+    def release(self) -> tuple[int, int]:
+        """Major and minor number: `(4, 1)`."""
+        return _release(self.version)
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether Kafka's command-line tools are among the jars: Maven Central lacks those of some releases."""
+        return any((self.home / "libs").glob(f"kafka-tools-{self.version}.jar"))
+
     @classmethod
     def get(cls, version: str = DEFAULT_VERSION) -> Distribution:
-        """The jars of `version`, fetched when the cache lacks them; raises `KafkaUnavailable` when that fails."""
+        """The jars of `version`, fetched when the cache lacks them; raises `KafkaUnavailable` when that fails.
+
+        Raises `ValueError` for a version before 3.3, or what is no version.
+        """
+        if _release(version) < OLDEST_VERSION:
+            oldest = ".".join(map(str, OLDEST_VERSION))
+            raise ValueError(
+                f"Kafka {version} has no quorum mode to rely on: KafkaCluster runs {oldest} and later"
+            )
         java = find_java()
         home = cache_root() / f"kafka-{version}"
         if not _is_complete(home):
@@ -87,6 +107,13 @@ class Distribution:
                 if not _is_complete(home):  # another process may have done it while we waited
                     _provision(version, home, java)
         return cls(version, home, java)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where a formatted directory holds the bootstrap checkpoint: from 4.4 on it is the log's first snapshot."""
+        if self.release >= (4, 4):
+            return Path("__cluster_metadata-0", "00000000000000000000-0000000000.checkpoint")
+        return Path("bootstrap.checkpoint")
 
     @property
     def classpath(self) -> str:
@@ -102,8 +129,22 @@ class Distribution:
 
     def command(self, main: str, *args: str, options: Sequence[str] = ()) -> list[str]:
         """The command line that runs the Java class `main` on this classpath, with JVM `options`."""
-        logging = f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}"
+        if _logs_through_log4j2(self.release):
+            logging = f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}"
+        else:
+            logging = f"-Dlog4j.configuration={(_HERE / 'log4j.properties').as_uri()}"
         return [self.java, *options, logging, "-cp", self.classpath, main, *args]
+
+
+def _release(version: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)\.\d+", version)
+    if found is None:
+        raise ValueError(f"{version!r} is not a version of Kafka such as {DEFAULT_VERSION}")
+    return int(found[1]), int(found[2])
+
+
+def _logs_through_log4j2(release: tuple[int, int]) -> bool:
+    return release >= (4, 0)
 
 
 def _is_complete(home: Path) -> bool:
@@ -141,16 +182,20 @@ def _provision(version: str, home: Path, java: str) -> None:
 def _fetch_jars(version: str, draft: Path) -> None:
     # Maven writes into the directory of its pom on some goals: it gets a copy, not the installed package's file.
     shutil.copy(_HERE / "pom.xml", draft / "pom.xml")
-    command = [
-        _find_maven(),
-        "-B",
-        "-q",
-        "-ntp",
-        "-f",
-        str(draft / "pom.xml"),
-        "dependency:copy-dependencies",
-    ]
-    command += [f"-Dkafka.version={version}", "-DincludeScope=runtime", f"-DoutputDirectory={draft / 'libs'}"]
+    logger = "log4j2" if _logs_through_log4j2(_release(version)) else "reload4j"
+    try:
+        _copy_dependencies(version, draft, [logger, "tools"])
+    except KafkaUnavailable as error:
+        if f"kafka-tools:jar:{version}" not in str(error):
+            raise
+        # Maven Central has had releases without their tools (4.4.0): a broker runs without them.
+        _copy_dependencies(version, draft, [logger])
+
+
+def _copy_dependencies(version: str, draft: Path, profiles: Sequence[str]) -> None:
+    command = [_find_maven(), "-B", "-q", "-ntp", "-f", str(draft / "pom.xml"), f"-P{','.join(profiles)}"]
+    command += ["dependency:copy-dependencies", f"-Dkafka.version={version}", "-DincludeScope=runtime"]
+    command += [f"-DoutputDirectory={draft / 'libs'}"]
     _run(command, f"Maven could not fetch Kafka {version}")
 
 
@@ -168,7 +213,7 @@ def _make_bootstrap_checkpoint(kafka: Distribution) -> None:
         kafka.command("kafka.tools.StorageTool", *arguments),
         f"Kafka {kafka.version} could not format a directory",
     )
-    shutil.move(node / "bootstrap.checkpoint", kafka.home / "bootstrap.checkpoint")
+    shutil.move(node / kafka.checkpoint, kafka.home / "bootstrap.checkpoint")
     shutil.rmtree(node)
     properties.unlink()
 

@@ -83,8 +83,9 @@ class Node:
         """Lays the data directory out as `kafka-storage format` does; one that is laid out already is kept."""
         if (self.data / "meta.properties").exists():
             return
-        self.data.mkdir(parents=True, exist_ok=True)
-        shutil.copy(self._kafka.home / "bootstrap.checkpoint", self.data)
+        checkpoint = self.data / self._kafka.checkpoint
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self._kafka.home / "bootstrap.checkpoint", checkpoint)
         (self.data / "meta.properties").write_text(
             f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\ndirectory.id={kafka_uuid()}\n"
         )

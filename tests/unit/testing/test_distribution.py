@@ -72,3 +72,46 @@ def test_a_complete_cache_needs_no_maven(tools: Path) -> None:
     assert kafka.jar("kafka-clients").name == "kafka-clients-4.1.1.jar"
     with pytest.raises(FileNotFoundError, match="no jar called nonesuch"):
         kafka.jar("nonesuch")
+
+
+def test_jars_fetched_without_their_tools_are_enough_for_a_broker(tools: Path) -> None:
+    """As with Kafka 4.4.0, whose kafka-tools Maven Central lacks; kafka.Kafka's own classes are still there."""
+    _java(tools, "17.0.15")
+    _program(
+        tools / "mvn",
+        'for a in "$@"; do case "$a" in\n'
+        "  -Plog4j2,tools) echo 'Could not find artifact org.apache.kafka:kafka-tools:jar:4.4.0'; exit 1;;\n"
+        '  -DoutputDirectory=*) mkdir -p "${a#*=}";;\nesac; done',
+    )
+    _program(tools / "mkdir", 'exec /bin/mkdir "$@"')
+    home = module.cache_root() / "kafka-4.4.0"
+    _program(
+        tools / "java",
+        'case "$*" in -version) echo \'openjdk version "17.0.15"\' >&2;; *)\n'
+        f'd=$(/bin/ls -d "{home}".*/template.properties); d="${{d%.properties}}/__cluster_metadata-0"\n'
+        '/bin/mkdir -p "$d"; : > "$d/00000000000000000000-0000000000.checkpoint";; esac',
+    )
+    kafka = Distribution.get("4.4.0")
+    assert (kafka.home / "bootstrap.checkpoint").is_file()
+    assert not kafka.has_tools
+    with pytest.raises(KafkaUnavailable, match=r"no kafka-tools 4\.4\.0, which org\.apache\.kafka\.tools\.X"):
+        KafkaCluster(version="4.4.0").tool("org.apache.kafka.tools.X")
+
+
+@pytest.mark.parametrize(
+    ("version", "option"),
+    [("3.3.2", "-Dlog4j.configuration=file:/"), ("4.0.0", "-Dlog4j2.configurationFile=/")],
+)
+def test_a_node_logs_through_the_log4j_of_its_version(version: str, option: str, tmp_path: Path) -> None:
+    command = Distribution(version, tmp_path, "java").command("kafka.Kafka")
+    [said] = [part for part in command if part.startswith("-Dlog4j")]
+    assert said.startswith(option)
+    assert Path(said.split("=", 1)[1].removeprefix("file:")).is_file()
+
+
+@pytest.mark.parametrize(
+    ("version", "says"), [("3.2.3", "Kafka 3.2.3 has no quorum mode"), ("4", "'4' is not a version of Kafka")]
+)
+def test_a_version_that_cannot_run_is_refused_before_anything_is_fetched(version: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Distribution.get(version)

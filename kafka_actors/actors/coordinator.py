@@ -29,6 +29,7 @@ from .messages import (
     CommitReply,
     CommitRequest,
     CoordinatorStatus,
+    Drain,
     Grant,
     GroupState,
     Holding,
@@ -127,7 +128,7 @@ class JobCoordinator:
         self._assigned_once = True
         if self.placement.recovering:
             for worker, report in self._reports.items():
-                self.placement.adopt(worker, report.holdings, partitions)
+                self.placement.adopt(worker, report.seen, report.holdings, partitions)
         await self._step()
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
@@ -255,7 +256,7 @@ class JobCoordinator:
         return self._orders(report)
 
     def _news_for(self, report: Report) -> bool:
-        return not self.placement.recovering and self.placement.version(report.worker) > report.seen
+        return self.placement.version(report.worker) > report.seen
 
     async def _take_report(self, report: Report) -> None:
         worker = report.worker
@@ -270,7 +271,7 @@ class JobCoordinator:
         if report.ready:
             self.placement.worker_ready(worker)
         if self.placement.recovering:
-            self.placement.adopt(worker, report.holdings, self.member.assignment)
+            self.placement.adopt(worker, report.seen, report.holdings, self.member.assignment)
         self.placement.reported(worker, report.seen, report.holdings)
         await self._step()
 
@@ -290,17 +291,17 @@ class JobCoordinator:
 
     def _orders(self, report: Report) -> Orders:
         worker, lease_s = report.worker, self._lease_s()
+        version = self.placement.version(worker)
         if self.placement.recovering:
             # Until all have registered again nothing changes hands: a worker goes on with what it has.
-            return Orders(report.seen, [], [], lease_s, self._plan.paused, hold=True)
-        version = self.placement.version(worker)
+            return Orders(version, [], [], lease_s, self._plan.paused, hold=True)
         if worker not in self.placement.workers:
             # Given up on, and what it held has gone to others: it is to drop all, whatever it has seen.
             return Orders(max(version, report.seen), [], [], 0.0, self._plan.paused)
         return Orders(
             version,
             [self._grant(s) for s in self.placement.held(worker, KEEPS)],
-            [(s.partition, s.epoch) for s in self.placement.held(worker, LETS_GO) if s.epoch is not None],
+            [self._drain_order(s) for s in self.placement.held(worker, LETS_GO)],
             lease_s,
             self._plan.paused,
         )
@@ -317,6 +318,10 @@ class JobCoordinator:
             slot.continues,
             slot.partition not in self._present_at_start,
         )
+
+    def _drain_order(self, slot: Slot) -> Drain:
+        assert slot.epoch is not None
+        return Drain(slot.partition, slot.epoch, slot.continues)
 
     def _lease_s(self) -> float:
         session = self._config.session_timeout_ms / 1000

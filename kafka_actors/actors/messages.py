@@ -26,6 +26,7 @@ __all__ = [
     "ConnectionReport",
     "ConnectionWanted",
     "CoordinatorStatus",
+    "Drain",
     "Epoch",
     "Grant",
     "GroupState",
@@ -78,6 +79,15 @@ class Grant(Struct, frozen=True, tag=True):
     from_start: bool = False
 
 
+class Drain(Struct, frozen=True, tag=True):
+    """One partition to let go of. `epoch` and `continues` as in `Grant`: a new coordinator incarnation may want it
+    drained before its worker has heard of it."""
+
+    partition: TopicPartition
+    epoch: Epoch
+    continues: Epoch | None = None
+
+
 class Holding(Struct, frozen=True, tag=True):
     """A partition as its worker has it. `processed`: the next offset after what its function returned for."""
 
@@ -110,12 +120,12 @@ class Orders(Struct, frozen=True, tag=True):
     `draining`: finish the batch in hand, commit, then report without it. `lease_s`: how long, from the moment
     the worker *asked*, it may call the user's function and commit. `version`, (incarnation, n), rises with each
     change: orders of an older coordinator never replace those of a newer one. `hold`: a new coordinator does not
-    know yet who has what, so the worker goes on with what it has, whatever that is by now.
+    know yet who has what, so the worker goes on with what it has; having seen this, it hears no older one.
     """
 
     version: Version
     grants: list[Grant]
-    draining: list[tuple[TopicPartition, Epoch]]
+    draining: list[Drain]
     lease_s: float
     paused: bool = False
     hold: bool = False

@@ -103,7 +103,7 @@ class Driver:
         self.process.wait(10)
 
 
-def _exists(pid: int) -> bool:
+def exists(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/cmdline") as cmdline:
             return "ray::" in cmdline.read()

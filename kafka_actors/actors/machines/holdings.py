@@ -76,15 +76,16 @@ class Holdings:
 
     def apply(self, orders: Orders) -> Changes:
         """Makes the holdings what the orders say. Orders older than the newest seen change nothing."""
-        if orders.hold or orders.version < self.seen:
+        if orders.version < self.seen:
             return Changes()
         self.seen = orders.version
+        if orders.hold:
+            return Changes()
         begin = []
         for grant in orders.grants:
             held = self.held.get(grant.partition)
-            if held is not None and held.epoch == grant.epoch:
-                continue
-            if held is not None and held.epoch == grant.continues and held.state is not HeldState.DRAINING:
+            if held is not None and held.epoch in (grant.epoch, grant.continues):
+                # A drain that an older coordinator began goes on: it ends with a report that lacks the partition.
                 held.epoch = grant.epoch
             else:
                 self.held[grant.partition] = Held(
@@ -95,16 +96,20 @@ class Holdings:
 
     def _drain(self, orders: Orders) -> list[TopicPartition]:
         drained = []
-        for partition, epoch in orders.draining:
-            held = self.held.get(partition)
-            if held is not None and held.epoch == epoch and held.state is not HeldState.DRAINING:
+        for order in orders.draining:
+            held = self.held.get(order.partition)
+            if held is None or held.epoch not in (order.epoch, order.continues):
+                continue
+            held.epoch = order.epoch
+            if held.state is not HeldState.DRAINING:
                 held.state = HeldState.DRAINING
-                drained.append(partition)
+                drained.append(order.partition)
         return drained
 
     def _drop(self, orders: Orders) -> list[TopicPartition]:
-        listed = {g.partition for g in orders.grants} | {partition for partition, _ in orders.draining}
-        dropped = [p for p in self.held if p not in listed]
+        listed = {(grant.partition, grant.epoch) for grant in orders.grants}
+        listed |= {(order.partition, order.epoch) for order in orders.draining}
+        dropped = [p for p, held in self.held.items() if (p, held.epoch) not in listed]
         for partition in dropped:
             del self.held[partition]
         return dropped

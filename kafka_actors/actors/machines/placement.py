@@ -41,14 +41,19 @@ LEGAL: dict[SlotState, frozenset[SlotState]] = {
 
 
 class Slot(msgspec.Struct):
-    """One partition. `since` is when its state began; `deadline` when a drain is cut short."""
+    """One partition.
+
+    `continues`: the epoch under which its worker had it from an older incarnation, until the worker reports the
+    new one. `ordered_at`: the version of the worker's orders that say this of it; a report that has seen them and
+    does not name the partition means that the worker let go of it. `deadline`: when a drain is cut short.
+    """
 
     partition: TopicPartition
     state: SlotState = SlotState.FREE
     worker: str | None = None
     epoch: Epoch | None = None
     continues: Epoch | None = None
-    drained_at: Version = (0, 0)
+    ordered_at: Version = (0, 0)
     deadline: float = float("inf")
 
     def become(self, state: SlotState) -> None:
@@ -96,15 +101,35 @@ class Placement:
     def recovering(self) -> bool:
         return self._recovering_until is not None
 
-    def adopt(self, worker: str, holdings: Iterable[Holding], partitions: Iterable[TopicPartition]) -> None:
-        """What a worker held under the old incarnation stays with it, under a new epoch, if the group gives it."""
+    def adopt(
+        self,
+        worker: str,
+        seen: Version,
+        holdings: Iterable[Holding],
+        partitions: Iterable[TopicPartition],
+    ) -> None:
+        """What a worker held under the old incarnation stays with it, under a new epoch, if the group gives it.
+
+        Only a report that has `seen` this incarnation counts: until then, late orders of the old one may still
+        change what the worker holds. Where two claim a partition, the one with the later grant has it: the other had not let go in time.
+        """
+        if seen[0] != self.incarnation:
+            return
         given = set(partitions)
         self._unplaced = True
         for holding in holdings:
             slot = self.slots.get(holding.partition)
             if slot is None and holding.partition in given:
                 slot = self.slots[holding.partition] = Slot(holding.partition)
-            if slot is not None and slot.state is SlotState.FREE and worker in self.workers:
+            if slot is None or worker not in self.workers:
+                continue
+            if (
+                slot.state is SlotState.GRANTED
+                and slot.continues is not None
+                and slot.continues < holding.epoch
+            ):
+                self._free(slot)
+            if slot.state is SlotState.FREE:
                 self._grant(slot, worker, continues=holding.epoch)
         self._expected.discard(worker)
 
@@ -176,14 +201,17 @@ class Placement:
     # ------------------------------------------------------------ steps
 
     def reported(self, worker: str, seen: Version, holdings: Iterable[Holding]) -> None:
-        """A worker's report: what it was told to drain and holds no more is released."""
+        """A worker's report: what it has been told of and holds no more is released.
+
+        That is the end of a drain; or of one that an older incarnation began, and this one had not heard of when
+        it left the partition with its worker.
+        """
         held = {h.partition: h.epoch for h in holdings}
         for slot in [s for s in self.slots.values() if s.worker == worker]:
-            if slot.state in (SlotState.DRAINING, SlotState.LEAVING):
-                if seen >= slot.drained_at and held.get(slot.partition) != slot.epoch:
-                    self._free(slot)
-            elif held.get(slot.partition) == slot.epoch:
+            if held.get(slot.partition) == slot.epoch:
                 slot.continues = None
+            elif seen >= slot.ordered_at:
+                self._free(slot)
 
     def step(self, now: float) -> float | None:
         """Ends overdue drains, then moves and grants what the worker assignor wants. Returns the next deadline."""
@@ -239,12 +267,13 @@ class Placement:
         self._epochs += 1
         slot.worker, slot.epoch, slot.continues = worker, (self.incarnation, self._epochs), continues
         self._touch(worker)
+        slot.ordered_at = self._version(worker)
 
     def _drain(self, slot: Slot, state: SlotState, deadline: float) -> None:
         slot.become(state)
         assert slot.worker is not None
         self._touch(slot.worker)
-        slot.drained_at = self.version(slot.worker)
+        slot.ordered_at = self._version(slot.worker)
         slot.deadline = min(slot.deadline, deadline)
 
     def _free(self, slot: Slot) -> None:
@@ -272,7 +301,12 @@ class Placement:
         return slot.epoch if slot is not None and slot.worker == worker else None
 
     def version(self, worker: str) -> Version:
-        """Rises with each change of what the worker may hold."""
+        """Rises with each change of what the worker may hold. While a new incarnation recovers it says nothing yet."""
+        if self.recovering:
+            return self.incarnation, 0
+        return self._version(worker)
+
+    def _version(self, worker: str) -> Version:
         known = self.workers.get(worker)
         return self.incarnation, known.version if known else 0
 

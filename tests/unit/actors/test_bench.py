@@ -9,7 +9,7 @@ import pytest
 from kafka_actors.actors.bench import Bench
 from kafka_actors.actors.machines.holdings import Holdings
 from kafka_actors.actors.machines.lease import Lease
-from kafka_actors.actors.messages import CommitEntry, Grant, Orders
+from kafka_actors.actors.messages import CommitEntry, Drain, Grant, Orders
 from kafka_actors.actors.process import Processor, ProcessSpec
 from kafka_actors.errors import ProcessError
 from kafka_actors.fetch import FetchedBytes
@@ -107,7 +107,7 @@ def test_theme_04_what_a_linger_holds_back_does_not_pass_for_where_the_partition
 
 def test_theme_04_what_is_left_half_way_when_a_partition_drains_is_not_worked_off():
     stage = Stage()
-    drained = [(P0, EPOCH)]
+    drained = [Drain(P0, EPOCH)]
     stage.bench._processor._made = lambda rows: stage.orders([Grant(P1, EPOCH)], drained)
     stage.bench._batch_rows = 2
     stage.bench.work(fetched(P0, 0, 6))

@@ -1,7 +1,7 @@
 """What a worker holds, and how far its function got."""
 
 from kafka_actors.actors.machines.holdings import HeldState, Holdings
-from kafka_actors.actors.messages import CommitEntry, CommitReply, Grant, Orders
+from kafka_actors.actors.messages import CommitEntry, CommitReply, Drain, Grant, Orders
 from kafka_actors.protocol.types import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -55,7 +55,7 @@ def test_trap_4_a_drain_waits_for_the_call_and_then_for_its_commit():
     holdings = Holdings()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
     holdings.begin(P0, (1, 1))
-    assert holdings.apply(orders(2, [], [(P0, (1, 1))])).drain == [P0]
+    assert holdings.apply(orders(2, [], [Drain(P0, (1, 1))])).drain == [P0]
     assert holdings.release_drained() == []
     holdings.done(P0, (1, 1), 8)
     assert not holdings.begin(P0, (1, 1))
@@ -110,10 +110,39 @@ def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
 def test_trap_6_a_new_coordinator_that_does_not_know_yet_changes_nothing():
     holdings = Holdings()
     holdings.apply(orders(3, [Grant(P0, (1, 1), 5), Grant(P1, (1, 2), 7)], []))
-    holdings.apply(orders(4, [Grant(P0, (1, 1), 5)], [(P1, (1, 2))]))
+    holdings.apply(orders(4, [Grant(P0, (1, 1), 5)], [Drain(P1, (1, 2))]))
     assert holdings.release_drained() == [P1]
     # P1 was let go of after the report that this answers, and must not begin anew without an offset.
-    changes = holdings.apply(Orders((1, 4), [], [], 10.0, hold=True))
+    changes = holdings.apply(Orders((2, 0), [], [], 10.0, hold=True))
     assert (changes.begin, changes.drain, changes.drop) == ([], [], [])
     assert list(holdings.held) == [P0]
-    assert holdings.seen == (1, 4)
+    # From here on the old coordinator is not heard any more, however late its orders come.
+    assert holdings.apply(orders(5, [Grant(P1, (1, 3), 7)])).begin == []
+    assert holdings.seen == (2, 0)
+
+
+def test_a_new_coordinator_may_drain_what_its_worker_holds_under_the_old_epoch():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    assert holdings.apply(Orders((2, 1), [], [Drain(P0, (2, 1), continues=(1, 1))], 10.0)).drain == [P0]
+    holdings.done(P0, (1, 1), 8)
+    assert holdings.commits() == [CommitEntry(P0, (2, 1), 8)]
+
+
+def test_a_drain_that_the_old_coordinator_began_ends_under_the_new_one():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    holdings.apply(orders(2, [], [Drain(P0, (1, 1))]))
+    changes = holdings.apply(Orders((2, 1), [Grant(P0, (2, 1), 5, continues=(1, 1))], [], 10.0))
+    assert (changes.begin, changes.drop) == ([], [])
+    holdings.done(P0, (1, 1), 8)
+    holdings.committed(CommitReply(1, [CommitEntry(P0, (2, 1), 8)], [], []))
+    assert holdings.release_drained() == [P0]
+
+
+def test_a_drain_under_an_epoch_that_the_worker_never_had_drops_the_partition():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    assert holdings.apply(orders(2, [], [Drain(P0, (1, 7))])).drop == [P0]

@@ -181,17 +181,19 @@ def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
         placement.set_worker(worker)
     placement.recover(["a", "b"], deadline=3.0)
     placement.worker_ready("a")
-    placement.adopt("a", [Holding(p, (1, n)) for n, p in enumerate(partitions(0, 1))], [])
+    placement.adopt("a", (2, 0), [Holding(p, (1, n)) for n, p in enumerate(partitions(0, 1))], [])
     placement.step(0.0)
     assert placement.recovering  # the group has not answered yet
 
     placement.give(partitions(0, 1, 2, 3))
-    placement.adopt("a", [Holding(p, (1, n)) for n, p in enumerate(partitions(0, 1))], partitions(0, 1, 2, 3))
+    placement.adopt(
+        "a", (2, 0), [Holding(p, (1, n)) for n, p in enumerate(partitions(0, 1))], partitions(0, 1, 2, 3)
+    )
     placement.step(0.5)
     assert placement.recovering  # b has not reported yet
 
     placement.worker_ready("b")
-    placement.adopt("b", [Holding(p, (1, 9)) for p in partitions(2, 3)], partitions(0, 1, 2, 3))
+    placement.adopt("b", (2, 0), [Holding(p, (1, 9)) for p in partitions(2, 3)], partitions(0, 1, 2, 3))
     placement.step(1.0)
     assert not placement.recovering
     assert (held(placement, "a"), held(placement, "b")) == ({0, 1}, {2, 3})
@@ -201,6 +203,67 @@ def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
     assert placement.moves == 0
 
 
+def recovering(*workers):
+    placement = Placement(2, assignors.get("sticky"), DRAIN)
+    for worker in workers:
+        placement.set_worker(worker)
+    placement.recover(workers, deadline=3.0)
+    for worker in workers:
+        placement.worker_ready(worker)
+    return placement
+
+
+def test_a_drain_that_begins_with_the_recovery_waits_for_a_worker_that_holds_the_old_epoch():
+    placement = recovering("a", "new")
+    placement.give(partitions(0, 1))
+    claims = [Holding(p, (1, n)) for n, p in enumerate(partitions(0, 1))]
+    placement.adopt("a", (2, 0), claims, partitions(0, 1))
+    placement.adopt("new", (2, 0), [], partitions(0, 1))
+    placement.step(0.0)
+    (moving,) = placement.held("a", frozenset({SlotState.DRAINING}))
+    assert moving.continues is not None
+    placement.reported("a", (2, 0), claims)  # left before the worker heard of the drain
+    assert moving.state is SlotState.DRAINING
+    still = [Holding(s.partition, s.epoch) for s in placement.slots.values()]
+    placement.reported("a", placement.version("a"), still)
+    assert moving.state is SlotState.DRAINING
+    placement.reported("a", placement.version("a"), [h for h in still if h.partition != moving.partition])
+    placement.step(1.0)
+    assert (moving.state, moving.worker) == (SlotState.GRANTED, "new")
+
+
+def test_a_worker_that_ends_an_older_incarnations_drain_gives_its_partition_back():
+    placement = recovering("a")
+    placement.give(partitions(0))
+    placement.adopt("a", (2, 0), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0))
+    placement.step(0.0)
+    (slot,) = placement.slots.values()
+    before = slot.epoch
+    placement.reported("a", placement.version("a"), [])
+    placement.step(0.1)
+    assert slot.state is SlotState.GRANTED
+    assert slot.epoch != before
+    assert slot.continues is None
+
+
+def test_of_two_workers_that_claim_a_partition_the_later_grant_counts():
+    placement = recovering("late", "new")
+    placement.give(partitions(0))
+    placement.adopt("late", (2, 0), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0))
+    placement.adopt("new", (2, 0), [Holding(p, (1, 2)) for p in partitions(0)], partitions(0))
+    placement.step(0.0)
+    assert (held(placement, "late"), held(placement, "new")) == (set(), {0})
+
+
+def test_a_worker_that_has_not_heard_of_the_new_incarnation_is_not_taken_at_its_word():
+    placement = recovering("a")
+    placement.give(partitions(0))
+    placement.adopt("a", (1, 9), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0))
+    placement.step(0.0)
+    assert placement.recovering
+    assert placement.version("a") == (2, 0)
+
+
 def test_a_new_incarnation_does_not_wait_for_a_dead_worker_forever():
     placement = Placement(2, assignors.get("sticky"), DRAIN)
     for worker in ("a", "dead"):
@@ -208,7 +271,7 @@ def test_a_new_incarnation_does_not_wait_for_a_dead_worker_forever():
     placement.recover(["a", "dead"], deadline=3.0)
     placement.worker_ready("a")
     placement.give(partitions(0, 1))
-    placement.adopt("a", [Holding(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
+    placement.adopt("a", (2, 0), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
     assert placement.step(1.0) == 3.0
     placement.step(3.0)
     assert held(placement, "a") == {0, 1}

@@ -23,6 +23,9 @@ __all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "build"]
 
 KIB, MIB = 1024, 1024 * 1024
 
+TCP_NODELAY = ((6, 1, 1),)
+"""IPPROTO_TCP, TCP_NODELAY, on: numbers that are the same on every system, so that no option needs a socket."""
+
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -40,6 +43,9 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     client_id: str = msgspec.field(default_factory=default_client_id)
     client_rack: str = ""
     api_version: tuple[int, ...] | None = None
+    """The release whose API versions are the newest to be used; None: the newest that a broker speaks."""
+    api_version_auto_timeout_ms: Positive | None = None
+    """How long `KafkaClient.bootstrap` waits for a broker that says what it speaks; only without `api_version`."""
     request_timeout_ms: Positive = 30_000
     retry_backoff_ms: NonNegative = 100
     retry_backoff_max_ms: NonNegative = 1_000
@@ -52,6 +58,11 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_in_flight_requests_per_connection: Positive = 5
     receive_buffer_bytes: Positive | None = None
     send_buffer_bytes: Positive | None = None
+    socket_options: tuple[tuple[int, int, int | bytes], ...] = TCP_NODELAY
+    """What is given to `socket.setsockopt`, each (level, option, value)."""
+    metrics: Any = None
+    """An OpenTelemetry `Meter` for what connections do; None: nothing is counted."""
+    metric_group_prefix: str = ""
 
     # TLS: files are PEM; `ssl_context` takes the place of all other ssl_ options
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -138,6 +149,7 @@ _ONE_OF = {
 _REFUSED = {
     "group_protocol": "only 'classic' is supported; the consumer protocol (KIP-848) comes later",
     "enable_idempotence": "is a producer's option",
+    "selector": "is the event loop's: run in an asyncio.SelectorEventLoop(selector) to have another one",
     "key_deserializer": "is not used: keys arrive as bytes in an Arrow column",
     "value_deserializer": "is not used: values arrive as bytes in an Arrow column",
     **RENAMED,
@@ -183,6 +195,8 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
         return _strategy(value)
     if name == "auto_offset_reset":
         return _auto_offset_reset(value)
+    if name == "api_version" and isinstance(value, str):
+        return _api_version(value)
     if name in SECRETS:
         return Secret.of(name, value)
     if name in _ONE_OF:
@@ -226,6 +240,14 @@ def _auto_offset_reset(value: Any) -> str:
     raise ConfigError("auto_offset_reset", f"is {value!r}: accepts {accepted}")
 
 
+def _api_version(text: str) -> tuple[int, ...]:
+    """As a properties file has it: `3.9`."""
+    parts = text.strip().split(".")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ConfigError("api_version", f"is {text!r}: accepts a release such as '3.9' or (3, 9)")
+    return tuple(int(part) for part in parts)
+
+
 def _one_of(name: str, value: Any) -> str | None:
     """Of constants in capitals; small letters are accepted, as Java does."""
     if name == "sasl_mechanism" and value is None:
@@ -236,8 +258,21 @@ def _one_of(name: str, value: Any) -> str | None:
     return str(text)
 
 
+def _check_metrics(config: ClientConfig) -> None:
+    if config.metrics is None:
+        if config.metric_group_prefix:
+            raise ConfigError("metric_group_prefix", "is given without metrics")
+        return
+    if not hasattr(config.metrics, "create_counter"):
+        kind = type(config.metrics).__name__
+        raise ConfigError("metrics", f"is a {kind}: accepts an opentelemetry.metrics.Meter")
+    if isinstance(config, JobConfig):
+        raise ConfigError("metrics", "can't be sent to the processes of a job")
+
+
 def _check_together(config: ClientConfig) -> None:
     check_security(config, travels=isinstance(config, JobConfig))
+    _check_metrics(config)
     if not isinstance(config, ConsumerConfig):
         return
     if config.group_id is not None and not config.group_id.strip():

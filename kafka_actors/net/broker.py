@@ -1,90 +1,65 @@
-"""`Broker`: the connections of one group member to one broker, which don't wait for each other."""
+"""`Broker`: requests to one broker, over channels that don't wait for each other."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Iterable
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
-from kafka_actors.config import ClientConfig
-from kafka_actors.errors import NodeNotReadyError
-from kafka_actors.protocol.schema import Request, Response
+from kafka_actors.errors import UsageError
+from kafka_actors.protocol import (
+    ConsumerProtocolSubscription,
+    FetchResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListOffsetsResponse,
+    MetadataResponse,
+    OffsetCommitResponse,
+    OffsetFetchResponse,
+    ProduceRequest,
+    ProduceResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+    encode_consumer_protocol,
+)
+from kafka_actors.protocol.messages.join_group import JoinGroupRequestProtocol
+from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
 
-from .connection import Connection
-from .process_bound import ProcessBound
+from . import partition_requests as make
+from .channels import BrokerChannels, Opener
 
-R = TypeVar("R", bound=Response)
+_FETCH_BY_NAME = 12
+_PRODUCE_BY_NAME = 12
+"""Newer versions name topics by ids, which a broker's user need not know."""
 
-
-class Opener(Protocol):
-    """Opens connections: what a `Broker` takes as its `handler`."""
-
-    async def __call__(
-        self, host: str, port: int, *, source: tuple[str, int] | None, buffer_size: int, timeout_ms: int
-    ) -> Connection: ...
-
-
-class ConnectionOpener:
-    """Opens connections with the options of a config."""
-
-    def __init__(self, config: ClientConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self._config = config
-        self._clock = clock
-
-    async def __call__(
-        self, host: str, port: int, *, source: tuple[str, int] | None, buffer_size: int, timeout_ms: int
-    ) -> Connection:
-        setup = self._config.socket_connection_setup_timeout_ms
-        return await Connection.open(
-            host,
-            port,
-            self._config,
-            source=source,
-            buffer_size=buffer_size,
-            timeout_ms=min(setup, timeout_ms),
-            clock=self._clock,
-        )
+_LEAVE_ALONE = 2
+_OFFSETS_OF_ONE_GROUP = 7
+_SYNC_WITHOUT_PROTOCOL = 4
+"""The newest versions of a shape that has what these methods take, and no more."""
 
 
-class Broker(ProcessBound):
+_NO_TOPICS = encode_consumer_protocol(ConsumerProtocolSubscription(topics=[]))
+
+
+class Broker(BrokerChannels):
     """One broker, with a main channel and an offsets channel.
 
     A broker carries out the requests of one connection one after the other, so a pending JoinGroup holds up all
-    that is behind it on its socket. What must not wait goes over the offsets channel: heartbeats, commits,
-    offset fetches. Requests under further `connection_id`s get a connection each, so that two members in one
-    process never wait for each other's JoinGroup.
+    that is behind it on its socket. What must not wait goes over the offsets channel: commits and offset
+    fetches always, heartbeats under the `connection_id` `OFFSETS_CHANNEL`. Requests under further
+    `connection_id`s get a connection each, so that two members in one process never wait for each other's
+    JoinGroup.
 
     `handler` opens the connections. The timeouts are those of a request on either channel, in milliseconds;
     `buffer_size` is how many bytes are read from a socket at once; `source_host` and `source_port` are the
     local address to come from. Not for use after a fork, nor pickled.
-    """
 
-    def __init__(
-        self,
-        id_: int,
-        host: str,
-        port: int,
-        handler: Opener,
-        socket_timeout_ms: int,
-        offsets_channel_socket_timeout_ms: int,
-        buffer_size: int = 1048576,
-        source_host: str = "",
-        source_port: int = 0,
-    ) -> None:
-        super().__init__()
-        self._id = id_
-        self._host = host
-        self._port = port
-        self._opener = handler
-        self._socket_timeout_ms = socket_timeout_ms
-        self._offsets_timeout_ms = offsets_channel_socket_timeout_ms
-        self._buffer_size = buffer_size
-        self._source = (source_host, source_port) if source_host or source_port else None
-        self._main: Connection | None = None
-        self._offsets: Connection | None = None
-        self._main_id: str | None = None
-        self._unique: dict[str, Connection] = {}
+    Each method sends one request and returns its response, whose error codes are the caller's to read; all
+    raise as `request`. Names may be text or UTF-8 bytes.
+    """
 
     @classmethod
     def from_metadata(
@@ -110,110 +85,127 @@ class Broker(ProcessBound):
             source_port,
         )
 
-    def __repr__(self) -> str:
-        return f"<Broker {self._id} {self._host}:{self._port}>"
+    # ------------------------------------------------------------ main channel
 
-    @property
-    def id(self) -> int:
-        """The broker's id within the cluster."""
-        return self._id
-
-    @property
-    def host(self) -> str:
-        """The host to which it connects."""
-        return self._host
-
-    @property
-    def port(self) -> int:
-        """The port to which it connects."""
-        return self._port
-
-    @property
-    def connected(self) -> bool:
-        """Whether the main channel is open."""
-        return _live(self._main) is not None
-
-    @property
-    def offsets_channel_connected(self) -> bool:
-        """Whether the offsets channel is open."""
-        return _live(self._offsets) is not None
-
-    @property
-    def handler(self) -> Connection | None:
-        """The main channel's connection."""
-        return self._main
-
-    @property
-    def offsets_channel_handler(self) -> Connection | None:
-        """The offsets channel's connection."""
-        return self._offsets
-
-    async def connect(self) -> None:
-        """Opens the main channel, unless it is open. Raises as `Connection.open`."""
-        if not self.connected:
-            self._main = await self._open(self._socket_timeout_ms)
-
-    async def connect_offsets_channel(self) -> None:
-        """Opens the offsets channel, unless it is open. Raises as `Connection.open`."""
-        if not self.offsets_channel_connected:
-            self._offsets = await self._open(self._offsets_timeout_ms)
-
-    async def request(
+    async def fetch_messages(
         self,
-        message: Request[R],
-        *,
-        connection_id: str | None = None,
-        offsets_channel: bool = False,
-        timeout_ms: float | None = None,
-        min_version: int | None = None,
-        max_version: int | None = None,
-    ) -> R:
-        """Sends a request over one of the channels and returns its response. Raises as `Connection.send`.
+        partition_requests: Iterable[make.PartitionFetchRequest],
+        timeout: int = 30000,  # noqa: ASYNC109  the broker's, by the name that other clients made known
+        min_bytes: int = 1,
+    ) -> FetchResponse:
+        """Fetches records: the response has record batches as they are in the log, in bytes.
 
-        A channel that was never opened is opened; one that was lost is not: its loss is the caller's to see
-        (`NodeNotReadyError`), and `connect` or `connect_offsets_channel` opens it anew.
+        The broker waits up to `timeout` milliseconds for `min_bytes`; the request has that long beyond the
+        channel's own timeout.
         """
-        self._check_process()
-        if offsets_channel:
-            if self._offsets is None:
-                await self.connect_offsets_channel()
-            connection, default = self._offsets, self._offsets_timeout_ms
-        else:
-            connection, default = await self._unique_connection(connection_id), self._socket_timeout_ms
-        if connection is None:
-            raise NodeNotReadyError(f"{self!r}: closed while connecting")
-        return await connection.send(
-            message,
-            timeout_ms=default if timeout_ms is None else timeout_ms,
-            min_version=min_version,
-            max_version=max_version,
+        request = make.fetch(partition_requests, timeout, min_bytes)
+        return await self.request(
+            request, timeout_ms=self._socket_timeout_ms + timeout, max_version=_FETCH_BY_NAME
         )
 
-    async def _unique_connection(self, connection_id: str | None) -> Connection | None:
-        """The first connection id has the main channel, each further one a connection of its own."""
-        if self._main_id is None:
-            self._main_id = connection_id
-        if connection_id is None or connection_id == self._main_id:
-            if self._main is None:
-                await self.connect()
-            return self._main
-        if connection_id not in self._unique:
-            self._unique[connection_id] = await self._open(self._socket_timeout_ms)
-        return self._unique[connection_id]
+    async def produce_messages(self, produce_request: ProduceRequest) -> ProduceResponse:
+        """Appends record batches. Raises `UsageError` for `acks=0`, to which there is no response."""
+        if produce_request.acks == 0:
+            raise UsageError("produce_messages: acks=0 gets no response: use 1 or -1")
+        by_name = not all(topic.topic_id.int for topic in produce_request.topic_data)
+        return await self.request(produce_request, max_version=_PRODUCE_BY_NAME if by_name else None)
 
-    async def _open(self, timeout_ms: int) -> Connection:
-        self._check_process()
-        return await self._opener(
-            self._host, self._port, source=self._source, buffer_size=self._buffer_size, timeout_ms=timeout_ms
+    async def request_offset_limits(
+        self, partition_requests: Iterable[make.PartitionOffsetRequest]
+    ) -> ListOffsetsResponse:
+        """Asks for offsets by time, or for the first and the next of partitions that this broker leads."""
+        return await self.request(make.list_offsets(partition_requests))
+
+    async def request_metadata(self, topics: Iterable[str | bytes] | None = None) -> MetadataResponse:
+        """Asks about the cluster and these topics, None for all."""
+        return await self.request(make.metadata(topics))
+
+    # ------------------------------------------------------------ offsets channel
+
+    async def commit_consumer_group_offsets(
+        self,
+        consumer_group: str | bytes,
+        consumer_group_generation_id: int,
+        consumer_id: str | bytes,
+        preqs: Iterable[make.PartitionOffsetCommitRequest],
+    ) -> OffsetCommitResponse:
+        """Commits offsets of a group: as a member, or with generation -1 and an empty id as nobody."""
+        group, member = make.text(consumer_group), make.text(consumer_id)
+        request = make.offset_commit(group, consumer_group_generation_id, member, preqs)
+        return await self.request(request, offsets_channel=True)
+
+    async def fetch_consumer_group_offsets(
+        self, consumer_group: str | bytes, preqs: Iterable[make.PartitionOffsetFetchRequest]
+    ) -> OffsetFetchResponse:
+        """Fetches the committed offsets of a group; -1 where there is none."""
+        request = make.offset_fetch(make.text(consumer_group), preqs)
+        return await self.request(request, offsets_channel=True, max_version=_OFFSETS_OF_ONE_GROUP)
+
+    # ------------------------------------------------------------ groups
+
+    async def join_group(
+        self,
+        connection_id: str,
+        consumer_group: str | bytes,
+        member_id: str | bytes,
+        *,
+        protocol_type: str = "consumer",
+        protocols: Iterable[tuple[str, bytes]] | None = None,
+        group_instance_id: str | None = None,
+        session_timeout_ms: int = 45_000,
+        rebalance_timeout_ms: int = 300_000,
+    ) -> JoinGroupResponse:
+        """Joins a group. The response comes when all members have joined, so it is waited for that long.
+
+        `protocols` are (name, metadata) in order of preference; by default `range` with no topics.
+        """
+        offered = [("range", _NO_TOPICS)] if protocols is None else protocols
+        request = JoinGroupRequest(
+            group_id=make.text(consumer_group),
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            member_id=make.text(member_id),
+            group_instance_id=group_instance_id,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequestProtocol(name, metadata) for name, metadata in offered],
+        )
+        timeout_ms = self._socket_timeout_ms + rebalance_timeout_ms
+        return await self.request(request, connection_id=connection_id, timeout_ms=timeout_ms)
+
+    async def sync_group(
+        self,
+        connection_id: str,
+        consumer_group: str | bytes,
+        generation_id: int,
+        member_id: str | bytes,
+        group_assignment: Iterable[make.MemberAssignment],
+        *,
+        group_instance_id: str | None = None,
+        rebalance_timeout_ms: int = 300_000,
+    ) -> SyncGroupResponse:
+        """Hands in the leader's assignment and gets one's own. Members that don't lead hand in an empty one."""
+        request = SyncGroupRequest(
+            group_id=make.text(consumer_group),
+            generation_id=generation_id,
+            member_id=make.text(member_id),
+            group_instance_id=group_instance_id,
+            assignments=[SyncGroupRequestAssignment(a.member_id, a.assignment) for a in group_assignment],
+        )
+        timeout_ms = self._socket_timeout_ms + rebalance_timeout_ms
+        return await self.request(
+            request, connection_id=connection_id, timeout_ms=timeout_ms, max_version=_SYNC_WITHOUT_PROTOCOL
         )
 
-    def close(self) -> None:
-        """Closes all its connections; what waits on them fails."""
-        for connection in (self._main, self._offsets, *self._unique.values()):
-            if connection is not None:
-                connection.close()
-        self._unique.clear()
+    async def heartbeat(
+        self, connection_id: str, consumer_group: str | bytes, generation_id: int, member_id: str | bytes
+    ) -> HeartbeatResponse:
+        """Keeps a membership alive. Under the `connection_id` of a pending join it would wait for that."""
+        request = HeartbeatRequest(make.text(consumer_group), generation_id, make.text(member_id))
+        return await self.request(request, connection_id=connection_id)
 
-
-def _live(connection: Connection | None) -> Connection | None:
-    return connection if connection is not None and not connection.closed else None
+    async def leave_group(
+        self, connection_id: str, consumer_group: str | bytes, member_id: str | bytes
+    ) -> LeaveGroupResponse:
+        """Ends a membership."""
+        request = LeaveGroupRequest(make.text(consumer_group), make.text(member_id))
+        return await self.request(request, connection_id=connection_id, max_version=_LEAVE_ALONE)

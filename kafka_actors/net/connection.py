@@ -29,12 +29,15 @@ from kafka_actors.protocol.schema import Request, Response
 from .handshake import advance, handshake
 from .machines.framing import MAX_HANDSHAKE_BYTES, MAX_RESPONSE_BYTES, FrameBuffer
 from .machines.inflight import InFlightTable
+from .machines.releases import limit_of
 from .machines.sasl import renew_at
 from .machines.versions import ApiVersionTable
+from .metrics import metrics_of
 from .opening import SocketOptions, connect
+from .plaintext import answers_in_plaintext
 from .process_bound import ProcessBound
 from .security.exchange import authenticate
-from .security.tls import context_of, refusal
+from .security.tls import context_of, hung_up, no_tls, refusal
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +108,7 @@ class Connection(ProcessBound):
         self._renew_at = float("inf")
         self._renewal: asyncio.Task[None] | None = None
         self._close_callbacks: list[Callable[[Connection], object]] = []
+        self._metrics = metrics_of(config)
 
     @classmethod
     async def open(
@@ -124,7 +128,8 @@ class Connection(ProcessBound):
         The default of `timeout_ms` is `socket_connection_setup_timeout_ms`; `source` is the local (host, port)
         to come from; `buffer_size` how many bytes are read at once. Raises `ConnectionFailedError`, which names
         each address and why it failed, `UnrecognizedBrokerVersion` and `ProtocolError`; `AuthenticationError`
-        where TLS or SASL was refused by either side, and `ConfigError` for files that can't be loaded.
+        where TLS or SASL was refused by either side, and `ConfigError` for files that can't be loaded or socket
+        options that the system refuses.
         """
         tls = context_of(config)
         limit = config.socket_connection_setup_timeout_ms if timeout_ms is None else timeout_ms
@@ -155,7 +160,12 @@ class Connection(ProcessBound):
                 ssl_handshake_timeout=max(end - self._clock(), 0.001),
             )
         except (OSError, ValueError) as error:  # ValueError: a host that can't be a server's name
-            raise refusal(error, self.host, self.port) from error
+            refused = refusal(error, self.host, self.port)
+            if hung_up(error) and await answers_in_plaintext(
+                self.host, self.port, self._config, end - self._clock()
+            ):
+                refused = no_tls(self.host, self.port)
+            raise refused from error
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._table)} in flight"
@@ -252,6 +262,8 @@ class Connection(ProcessBound):
             return
         self._table.add(correlation_id, _api(request), sending, now, sending.deadline - now)
         transport.write(data)
+        if self._metrics is not None:
+            self._metrics.sent(self.address, len(data))
 
     # ------------------------------------------------------------ receiving
 
@@ -275,6 +287,8 @@ class Connection(ProcessBound):
         sending = entry.waiter
         request = sending.request
         self._answered = True
+        if self._metrics is not None:
+            self._metrics.received(self.address, 4 + len(data), now - entry.sent)
         try:
             _, body = decode_header(request.api_key, sending.version, "response", data)
             response = decode_message(request.response, sending.version, body)
@@ -302,7 +316,9 @@ class Connection(ProcessBound):
         asked = "ApiVersions"
         try:
             async with asyncio.timeout(seconds):
-                self.versions = await self._converse(handshake(self._config.client_id))
+                self.versions = await self._converse(
+                    handshake(self._config.client_id, limit_of(self._config.api_version))
+                )
                 if self._sasl:
                     asked = "SASL"
                     await self._authenticate()
@@ -311,6 +327,8 @@ class Connection(ProcessBound):
                 f"{self.address}: connected, but no answer to {asked} in time"
             ) from error
         self._established = True
+        if self._metrics is not None:
+            self._metrics.connected(self.address)
         self._frames.maximum = MAX_RESPONSE_BYTES
         self._set_timer(self._clock())
 
@@ -428,6 +446,8 @@ class Connection(ProcessBound):
         if self._transport is not None:
             self._transport.abort()
         self._lost.set()
+        if self._metrics is not None and self._established:
+            self._metrics.disconnected(self.address)
         why = str(error) if error is not None else f"{self.address}: the connection was closed"
         kind = type(error) if isinstance(error, (DisconnectedError, KafkaTimeoutError)) else DisconnectedError
         for entry in self._table.drain():

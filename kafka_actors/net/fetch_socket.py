@@ -25,6 +25,7 @@ from kafka_actors.errors import (
 
 from .handshake import advance, handshake
 from .machines.framing import MAX_HANDSHAKE_BYTES, MAX_RESPONSE_BYTES, check_length
+from .machines.releases import limit_of
 from .machines.sasl import renew_at
 from .machines.versions import ApiVersionTable
 from .opening import SocketOptions, connect_blocking
@@ -123,7 +124,9 @@ class FetchSocket(ProcessBound):
             raise refusal(error, self.host, self.port) from error
 
     def _shake_hands(self, end: float) -> None:
-        self.versions = self._converse(handshake(self._config.client_id), end)
+        self.versions = self._converse(
+            handshake(self._config.client_id, limit_of(self._config.api_version)), end
+        )
         if self._config.security_protocol.startswith("SASL"):
             self._authenticate(end)
         self._established = True

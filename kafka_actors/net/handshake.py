@@ -19,7 +19,8 @@ from kafka_actors.protocol import (
     frame,
 )
 
-from .machines.versions import ApiVersionTable, retry_version
+from .machines.releases import Release
+from .machines.versions import ApiVersionTable, first_version, retry_version
 
 Handshake = Generator[bytes, bytes, ApiVersionTable]
 
@@ -39,12 +40,13 @@ def advance(steps: Generator[bytes, bytes, T], received: bytes | None) -> tuple[
         return None, done.value
 
 
-def handshake(client_id: str) -> Handshake:
+def handshake(client_id: str, limit: Release | None = None) -> Handshake:
     """Yields requests, takes responses, returns the versions that the broker speaks.
 
+    `limit` is the release whose versions are the newest to be used (`api_version`).
     Raises `UnrecognizedBrokerVersion` for what is no broker of 2.1 or newer, `ProtocolError` for other bytes.
     """
-    version = ApiVersionsRequest.latest
+    version = first_version(ApiVersionsRequest.latest, limit)
     correlation_id = 0
     while True:
         request = ApiVersionsRequest(_SOFTWARE, _software_version())
@@ -52,7 +54,7 @@ def handshake(client_id: str) -> Handshake:
         response = _decode(answer, version, correlation_id)
         if response.error_code != UnsupportedVersionError.code or version == 0:
             raise_for_code(response.error_code, request="ApiVersions")
-            return ApiVersionTable.of(response)
+            return ApiVersionTable.of(response, limit)
         version = retry_version(response, version)
         correlation_id += 1
 

@@ -17,8 +17,8 @@ from typing import Any
 from msgspec import Struct
 
 from kafka_actors.addresses import format_address
-from kafka_actors.config import ClientConfig
-from kafka_actors.errors import ConnectionFailedError
+from kafka_actors.config import TCP_NODELAY, ClientConfig
+from kafka_actors.errors import ConfigError, ConnectionFailedError
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
@@ -31,8 +31,10 @@ _KEEPALIVE = (
 
 
 class SocketOptions(Struct, frozen=True):
-    """What is set on a socket before it connects. Sizes are bytes; `source` is the local (host, port) to bind."""
+    """What is set on a socket before it connects. Sizes are bytes; `source` is the local (host, port) to bind;
+    `options` are (level, option, value) each, and come last."""
 
+    options: tuple[tuple[int, int, int | bytes], ...] = TCP_NODELAY
     receive_buffer_bytes: int | None = None
     send_buffer_bytes: int | None = None
     source: tuple[str, int] | None = None
@@ -40,10 +42,13 @@ class SocketOptions(Struct, frozen=True):
     @classmethod
     def of(cls, config: ClientConfig, source: tuple[str, int] | None = None) -> SocketOptions:
         """The options of a config."""
-        return cls(config.receive_buffer_bytes, config.send_buffer_bytes, source)
+        return cls(config.socket_options, config.receive_buffer_bytes, config.send_buffer_bytes, source)
 
     def make(self, family: socket.AddressFamily) -> socket.socket:
-        """A new TCP socket with them. Raises `OSError`, such as for a source that can't be bound."""
+        """A new TCP socket with them.
+
+        Raises `ConfigError` for an option that the system refuses, `OSError` for a source that can't be bound.
+        """
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             self._apply(sock)
@@ -53,7 +58,6 @@ class SocketOptions(Struct, frozen=True):
         return sock
 
     def _apply(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE:
             if hasattr(socket, name):
@@ -63,8 +67,18 @@ class SocketOptions(Struct, frozen=True):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
         if self.send_buffer_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
+        for option in self.options:
+            try:
+                sock.setsockopt(*option)
+            except (OSError, OverflowError) as error:
+                raise ConfigError("socket_options", f"has {option}: {_text(error)}") from None
         if self.source is not None:
             sock.bind(self.source)
+
+
+def check_socket_options(config: ClientConfig) -> None:
+    """Raises `ConfigError` for socket options that the system refuses."""
+    SocketOptions.of(config).make(socket.AF_INET).close()
 
 
 async def connect(host: str, port: int, options: SocketOptions, within: float) -> socket.socket:

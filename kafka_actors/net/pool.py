@@ -13,6 +13,7 @@ from kafka_actors.errors import KafkaActorsError, NodeNotReadyError
 from .connection import Connection
 from .machines.backoff import Backoff, exponential
 from .machines.nodes import NodeState
+from .machines.versions import ApiVersionTable
 
 Locate = Callable[[int], BrokerMetadata | None]
 
@@ -49,6 +50,8 @@ class ConnectionPool:
         self._clock = clock
         self._rand = rand
         self._nodes: dict[int, _Node] = {}
+        self.versions: ApiVersionTable | None = None
+        """What the broker speaks that was connected to last."""
 
     def live(self, node_id: int) -> Connection | None:
         """The node's connection, None if there is none now."""
@@ -65,12 +68,14 @@ class ConnectionPool:
         if node is None:
             return NodeState(node_id, connected=False, connecting=False, in_flight=0, delay=0.0)
         live = node.live()
+        delay = 0.0 if live is not None else node.backoff.remaining(self._clock())
         return NodeState(
             node_id,
             connected=live is not None,
-            connecting=node.connecting is not None,
+            connecting=node.connecting is not None
+            and delay <= 0,  # before, the attempt waits for its backoff
             in_flight=0 if live is None else live.in_flight,
-            delay=0.0 if live is not None else node.backoff.remaining(self._clock()),
+            delay=delay,
         )
 
     def error(self, node_id: int) -> Exception | None:
@@ -90,8 +95,7 @@ class ConnectionPool:
         if (live := node.live()) is not None:
             return live
         if node.connecting is None:
-            node.connecting = asyncio.create_task(self._connect(node))
-            node.connecting.add_done_callback(_retrieved)
+            node.connecting = self._begin(node)
         done, _ = await asyncio.wait({node.connecting}, timeout=max(deadline - self._clock(), 0.0))
         if not done:
             because = f": {node.error}" if node.error is not None else ""
@@ -100,6 +104,19 @@ class ConnectionPool:
         if task.cancelled():
             raise NodeNotReadyError(f"the client stopped connecting to broker {node_id}")
         return task.result()
+
+    def begin(self, node_id: int) -> bool:
+        """Has the node connected to, when its backoff is over. Returns whether that began just now."""
+        node = self._node(node_id)
+        if node is None or node.live() is not None or node.connecting is not None:
+            return False
+        node.connecting = self._begin(node)
+        return True
+
+    def _begin(self, node: _Node) -> asyncio.Task[Connection]:
+        task = asyncio.create_task(self._connect(node))
+        task.add_done_callback(_retrieved)
+        return task
 
     async def _connect(self, node: _Node) -> Connection:
         broker = node.broker
@@ -123,6 +140,7 @@ class ConnectionPool:
             node.connecting = None
         node.connection = connection
         node.connected_at = self._clock()
+        self.versions = connection.versions
         connection.add_close_callback(lambda closed: self._on_closed(node, closed))
         return connection
 

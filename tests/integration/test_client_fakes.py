@@ -381,13 +381,6 @@ async def test_what_it_tells_about_its_nodes() -> None:
             assert 0 < client.connection_delay(1) <= 60
 
 
-@in_loop
-async def test_api_versions_of_a_node() -> None:
-    async with FakeCluster(1, versions={ApiKey.FETCH: (4, 12)}) as cluster, client_of(cluster) as client:
-        assert (await client.api_versions(0)).ranges[ApiKey.FETCH] == (4, 12)
-        assert (await client.api_versions()).broker_version() >= (2, 7)
-
-
 # ---------------------------------------------------------------- life
 
 

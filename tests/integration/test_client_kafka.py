@@ -79,7 +79,7 @@ async def test_bootstrap_and_metadata(kafka_cluster: KafkaCluster, kafka_topic: 
         assert client.snapshot.leader_epoch(TopicPartition(topic, 0)) == 0
         await client.set_topics(None)
         assert topic in client.snapshot.topics
-        assert (await client.api_versions()).broker_version() == (4, 1)
+        assert await client.check_version(strict=True) == (4, 1)
 
 
 @in_loop

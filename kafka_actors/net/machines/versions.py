@@ -9,13 +9,17 @@ from kafka_actors.errors import UnrecognizedBrokerVersion, UnsupportedVersionErr
 from kafka_actors.protocol import ApiKey, ApiVersionsResponse
 from kafka_actors.protocol.schema import Request
 
+from .releases import NEWEST, OLDEST, Release, highest_versions
+
 # What tells the releases apart, newest first: an API and the highest version of it that the release speaks.
-_RELEASES: tuple[tuple[tuple[int, int], ApiKey, int], ...] = (
+_RELEASES: tuple[tuple[Release, ApiKey, int], ...] = (
+    ((4, 2), ApiKey.LIST_OFFSETS, 11),
     ((4, 1), ApiKey.FETCH, 18),
     ((4, 0), ApiKey.CONSUMER_GROUP_HEARTBEAT, 1),
     ((3, 9), ApiKey.FETCH, 17),
     ((3, 8), ApiKey.LIST_GROUPS, 5),
     ((3, 7), ApiKey.FETCH, 16),
+    ((3, 6), ApiKey.ADD_PARTITIONS_TO_TXN, 4),
     ((3, 5), ApiKey.FETCH, 15),
     ((3, 2), ApiKey.JOIN_GROUP, 9),
     ((3, 1), ApiKey.FETCH, 13),
@@ -30,20 +34,23 @@ _RELEASES: tuple[tuple[tuple[int, int], ApiKey, int], ...] = (
     ((2, 1), ApiKey.FETCH, 10),
 )
 
-OLDEST_BROKER = _RELEASES[-1][0]
-
 
 class ApiVersionTable:
-    """The versions of each API that a broker speaks, as its ApiVersions response says."""
+    """The versions of each API that a broker speaks, as its ApiVersions response says.
 
-    def __init__(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+    `limit` is the release whose versions are the newest to be used, whatever the broker speaks.
+    """
+
+    def __init__(self, ranges: Mapping[int, tuple[int, int]], limit: Release | None = None) -> None:
         self.ranges = dict(ranges)
+        self._limit = limit
+        self._highest = None if limit is None or limit >= NEWEST else highest_versions(limit)
         self._mock = self._is_librdkafkas_mock()
 
     @classmethod
-    def of(cls, response: ApiVersionsResponse) -> ApiVersionTable:
+    def of(cls, response: ApiVersionsResponse, limit: Release | None = None) -> ApiVersionTable:
         """Reads a response. Raises `UnrecognizedBrokerVersion` for brokers before 2.1."""
-        table = cls({a.api_key: (a.min_version, a.max_version) for a in response.api_keys})
+        table = cls({a.api_key: (a.min_version, a.max_version) for a in response.api_keys}, limit)
         table.broker_version()
         return table
 
@@ -65,6 +72,14 @@ class ApiVersionTable:
         if self._mock and request.flexible_from is not None:
             high = min(high, request.flexible_from - 1)
         name = request.__name__.removesuffix("Request")
+        if self._highest is not None:
+            assert self._limit is not None
+            high = min(high, self._highest.get(request.api_key, -1))
+            if high < low:
+                release = ".".join(map(str, self._limit))
+                raise UnsupportedVersionError(
+                    f"api_version={release} allows no {name} of version {low} or newer", request=name
+                )
         if request.api_key not in self.ranges:
             raise UnsupportedVersionError(f"the broker has no {name}", request=name)
         broker_low, broker_high = self.ranges[request.api_key]
@@ -83,8 +98,13 @@ class ApiVersionTable:
             if low <= high and high >= version:
                 return release
         raise UnrecognizedBrokerVersion(
-            f"this is no Kafka broker of version 2.1 or newer: it speaks {_described(self.ranges)}"
+            f"this is no Kafka broker of version {OLDEST[0]}.{OLDEST[1]} or newer: it speaks {_described(self.ranges)}"
         )
+
+
+def first_version(latest: int, limit: Release | None) -> int:
+    """The version of ApiVersions to begin with: one that a broker of the release given understands."""
+    return latest if limit is None else min(latest, highest_versions(limit)[ApiKey.API_VERSIONS])
 
 
 def retry_version(response: ApiVersionsResponse, tried: int) -> int:

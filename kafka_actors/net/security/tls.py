@@ -102,9 +102,7 @@ def refusal(error: BaseException, host: str, port: int) -> KafkaActorsError:
         return SslAuthenticationError(f"{address}: the broker's certificate is refused: {why}")
     if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         if error.reason in _NO_TLS:
-            return SslAuthenticationError(
-                f"{address}: the port does not speak TLS, and security_protocol asks for it"
-            )
+            return no_tls(host, port)
         if "ALERT" in (error.reason or ""):
             return SslAuthenticationError(f"{address}: the broker refused TLS: {_reason(error)}")
         return SslAuthenticationError(f"{address}: TLS failed: {_reason(error)}")
@@ -114,6 +112,23 @@ def refusal(error: BaseException, host: str, port: int) -> KafkaActorsError:
         )
     return ConnectionFailedError(
         f"{address}: the connection ended during the TLS handshake: a port that does not speak TLS does that"
+    )
+
+
+def no_tls(host: str, port: int) -> SslAuthenticationError:
+    """The error for a port that is known to speak no TLS."""
+    return SslAuthenticationError(
+        f"{format_address(host, port)}: the port does not speak TLS, and security_protocol asks for it"
+    )
+
+
+def hung_up(error: BaseException) -> bool:
+    """Whether the peer ended the connection during the handshake without a word."""
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return True
+    # asyncio raises the second one for its own timeout of the handshake as well, without an error number
+    return isinstance(error, ConnectionResetError) or (
+        isinstance(error, ConnectionAbortedError) and error.errno is not None
     )
 
 

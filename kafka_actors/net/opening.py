@@ -70,7 +70,7 @@ class SocketOptions(Struct, frozen=True):
         for option in self.options:
             try:
                 sock.setsockopt(*option)
-            except (OSError, OverflowError) as error:
+            except (OSError, OverflowError, TypeError) as error:
                 raise ConfigError("socket_options", f"has {option}: {_text(error)}") from None
         if self.source is not None:
             sock.bind(self.source)

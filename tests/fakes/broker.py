@@ -47,6 +47,9 @@ from kafka_actors.protocol.messages.metadata import (
 )
 from kafka_actors.protocol.schema import REQUESTS, Request, Response
 
+MAX_REQUEST_BYTES = 100 << 20
+"""Kafka's socket.request.max.bytes: the first bytes of TLS read as 352 MiB."""
+
 
 class _Answer:
     def __init__(self, name: str) -> None:
@@ -201,6 +204,10 @@ class FakeBroker:
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
+                if size > MAX_REQUEST_BYTES:
+                    raise ConnectionError(
+                        "no request is so long: a real broker closes the connection as well"
+                    )
                 await self._answer(await reader.readexactly(size), number, writer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass

@@ -1,0 +1,369 @@
+"""The options of a client do what they say, each by name. Those of TLS and SASL: `test_security_*`."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from fakes.broker import SILENCE, FakeBroker, FakeCluster
+from fakes.loop import in_loop
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from kafka_actors.config import ClientConfig, ConsumerConfig, JobConfig, build
+from kafka_actors.errors import (
+    ConfigError,
+    ConnectionFailedError,
+    KafkaTimeoutError,
+    NoBrokersAvailable,
+    NodeNotReadyError,
+    SslAuthenticationError,
+    UnrecognizedBrokerVersion,
+    UnsupportedVersionError,
+)
+from kafka_actors.net import Connection, FetchSocket, KafkaClient
+from kafka_actors.protocol import (
+    ApiKey,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    MetadataRequest,
+    MetadataResponse,
+    OffsetDeleteRequest,
+)
+
+HEARTBEAT = HeartbeatRequest(group_id="g")
+
+
+def client_of(cluster: FakeCluster, **options: Any) -> KafkaClient:
+    return KafkaClient(bootstrap_servers=cluster.bootstrap, **options)
+
+
+def socket_of(connection: Connection) -> socket.socket:
+    assert connection._transport is not None
+    return connection._transport.get_extra_info("socket")
+
+
+async def until(condition: Any, seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@in_loop
+async def test_bootstrap_servers_and_client_id() -> None:
+    async with FakeCluster(1) as cluster:
+        servers = f" {cluster.bootstrap[0]} ,127.0.0.1:1"
+        async with KafkaClient(bootstrap_servers=servers, client_id="me") as client:
+            assert set(client.snapshot.brokers) == {0}
+        assert {call.client_id for call in cluster.brokers[0].log} == {"me"}
+
+
+@in_loop
+async def test_retry_backoff_ms_is_between_failing_requests_for_metadata() -> None:
+    async with FakeCluster(1) as cluster:
+        broker = cluster.brokers[0]
+        backoff = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 200}
+        async with client_of(cluster, **backoff) as client:
+            broker.on(ApiKey.METADATA, MetadataResponse(error_code=-1))
+            before = broker.counts[ApiKey.METADATA]
+            client.cluster.request_update()
+            await broker.wait_for(ApiKey.METADATA, before + 4)
+        times = [call.at for call in broker.calls(ApiKey.METADATA)][before:]
+        for gap, least in zip([b - a for a, b in pairwise(times)], [0.08, 0.16, 0.16], strict=False):
+            assert gap >= least
+
+
+@in_loop
+async def test_max_in_flight_requests_per_connection() -> None:
+    async with FakeCluster(1) as cluster:
+        broker, release = cluster.brokers[0], asyncio.Event()
+
+        async def hold(request: object, call: object) -> HeartbeatResponse:
+            await release.wait()
+            return HeartbeatResponse()
+
+        broker.on(ApiKey.HEARTBEAT, hold)
+        async with client_of(cluster, max_in_flight_requests_per_connection=2) as client:
+            sends = [asyncio.create_task(client.send(0, HEARTBEAT)) for _ in range(5)]
+            await broker.wait_for(ApiKey.HEARTBEAT)
+            live = client._pool.live(0)
+            assert live is not None
+            assert len(live._table) == 2
+            release.set()
+            await asyncio.gather(*sends)
+
+
+@in_loop
+async def test_request_timeout_ms() -> None:
+    async with FakeCluster(1) as cluster, client_of(cluster, request_timeout_ms=200) as client:
+        cluster.brokers[0].on(ApiKey.HEARTBEAT, SILENCE)
+        with pytest.raises(KafkaTimeoutError, match=r"no answer to Heartbeat for 0\.2 s"):
+            await client.send(0, HEARTBEAT)
+
+
+@in_loop
+async def test_a_connection_that_is_set_up_too_slowly_is_given_more_time_up_to_a_bound() -> None:
+    """socket_connection_setup_timeout_ms, doubled after each failure up to socket_connection_setup_timeout_max_ms."""
+    limits = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 200}
+    async with FakeCluster(2) as cluster, client_of(cluster, **limits, rand=lambda: 0.5) as client:
+        broker = cluster.brokers[1]
+        broker.on(ApiKey.API_VERSIONS, SILENCE)
+        took = []
+        for _ in range(3):
+            started = time.monotonic() + client.connection_delay(1) / 1000
+            with pytest.raises(ConnectionFailedError, match="no answer to ApiVersions in time"):
+                await client.send(1, HEARTBEAT)
+            took.append(time.monotonic() - started)
+        for seconds, least in zip(took, [0.1, 0.2, 0.2], strict=True):
+            assert least - 0.01 <= seconds < least + 0.15
+
+
+# ---------------------------------------------------------------- sockets
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "blocking"])
+def test_buffer_sizes_and_socket_options_are_those_of_the_socket(kind: str) -> None:
+    options = {
+        "receive_buffer_bytes": 32_768,
+        "send_buffer_bytes": 65_536,
+        "socket_options": [
+            (socket.IPPROTO_TCP, socket.TCP_NODELAY, 0),
+            (socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x07\x00\x00\x00"),
+        ],
+    }
+    config = build(ClientConfig, options)
+
+    @in_loop
+    async def run() -> None:
+        async with FakeBroker() as broker:
+            if kind == "asyncio":
+                connection: Any = await Connection.open(broker.host, broker.port, config)
+                sock = socket_of(connection)
+            else:
+                connection = await asyncio.to_thread(FetchSocket(broker.host, broker.port, config).open)
+                sock = connection._socket
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 32_768  # Linux counts its own
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 65_536
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)[4] == 7
+            connection.close()
+
+    run()
+
+
+@in_loop
+async def test_by_default_small_requests_do_not_wait_for_more() -> None:
+    assert build(ClientConfig).socket_options == ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
+    async with FakeBroker() as broker:
+        connection = await Connection.open(broker.host, broker.port, build(ClientConfig, socket_options=[]))
+        assert socket_of(connection).getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        connection.close()
+
+
+@pytest.mark.parametrize("options", [[(6, 31_999, 1)], [(6, 1, 1 << 40)], [(6, 1)], ["x"], "6,1,1"])
+def test_socket_options_that_the_system_or_the_form_refuses_fail_before_anything_connects(
+    options: Any,
+) -> None:
+    with pytest.raises(ConfigError, match="socket_options"):
+        KafkaClient(socket_options=options)
+
+
+# ---------------------------------------------------------------- versions
+
+
+@in_loop
+async def test_api_version_limits_what_is_used_and_asks_once_what_a_broker_speaks() -> None:
+    async with FakeCluster(1) as cluster, client_of(cluster, api_version=(2, 1)) as client:
+        broker = cluster.brokers[0]
+        await client.send(0, JoinGroupRequest(group_id="g"))
+        with pytest.raises(UnsupportedVersionError, match=r"api_version=2\.1 allows no OffsetDelete"):
+            await client.send(0, OffsetDeleteRequest())
+        assert {call.version for call in broker.calls(ApiKey.METADATA)} == {7}
+        assert [call.version for call in broker.calls(ApiKey.JOIN_GROUP)] == [3]
+        # Two connections (the bootstrap server's and the broker's), one question each, in a version of 2.1.
+        assert [call.version for call in broker.calls(ApiKey.API_VERSIONS)] == [2] * broker.accepted
+        fetching = FetchSocket(broker.host, broker.port, client.config)
+        await asyncio.to_thread(fetching.open)
+        assert fetching.versions.pick(MetadataRequest) == 7
+        fetching.close()
+
+
+@pytest.mark.parametrize("given", ["2.4", (2, 4), [2, 4, 1]])
+def test_api_version_as_text_too(given: Any) -> None:
+    assert build(ClientConfig, {"api.version": given}).api_version[:2] == (2, 4)
+
+
+@pytest.mark.parametrize("given", ["auto", "", "2.x", 2, ("2", "4"), "2.0", (), (0, 10)])
+def test_an_api_version_that_is_none_fails_before_anything_connects(given: Any) -> None:
+    with pytest.raises(ConfigError, match="api_version"):
+        KafkaClient(api_version=given)
+
+
+@in_loop
+async def test_api_version_auto_timeout_ms_ends_bootstrapping_where_no_api_version_is_given() -> None:
+    async with FakeCluster(1) as cluster:
+        cluster.brokers[0].on(ApiKey.API_VERSIONS, SILENCE)
+        limits = {"api_version_auto_timeout_ms": 300, "request_timeout_ms": 1_200}
+        started = time.monotonic()
+        with pytest.raises(NoBrokersAvailable):
+            await client_of(cluster, **limits).bootstrap()
+        assert 0.3 <= time.monotonic() - started < 1.2
+        started = time.monotonic()
+        with pytest.raises(NoBrokersAvailable):
+            await client_of(cluster, **limits, api_version=(3, 9)).bootstrap()
+        assert time.monotonic() - started >= 1.2
+
+
+@in_loop
+async def test_check_version_and_get_api_versions() -> None:
+    versions = {ApiKey.FETCH: (4, 12), ApiKey.LIST_OFFSETS: (1, 6), ApiKey.METADATA: (0, 11)}
+    for absent in (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE):
+        versions[absent] = None
+    for api, highest in {
+        ApiKey.JOIN_GROUP: 7,
+        ApiKey.LIST_GROUPS: 4,
+        ApiKey.FIND_COORDINATOR: 3,
+        ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+    }.items():
+        versions[api] = (0, highest)
+    async with FakeCluster(2) as cluster:
+        old = cluster.brokers[1]
+        old.versions = {k: versions.get(k, v) for k, v in old.versions.items() if versions.get(k, v)}
+        client = client_of(cluster)
+        assert client.get_api_versions() is None
+        assert await client.check_version() in {(2, 8), (4, 1)}
+        assert await client.check_version(1) == (2, 8)
+        assert client.get_api_versions() == old.versions
+        assert await client.check_version(0, strict=True) == (4, 1)
+        assert client.get_api_versions() == cluster.brokers[0].versions
+        await client.close()
+
+
+@in_loop
+async def test_what_check_version_raises() -> None:
+    async with FakeCluster(2) as cluster, client_of(cluster, reconnect_backoff_ms=10) as client:
+        with pytest.raises(NodeNotReadyError, match="broker 7 is not in the cluster's metadata"):
+            await client.check_version(7)
+        mixed = cluster.brokers[1]
+        mixed.versions[ApiKey.FETCH] = (4, 12)
+        with pytest.raises(AssertionError, match=r"seems to be Kafka 4\.0 and lacks FETCH 17"):
+            await client.check_version(1, strict=True)
+        await client.close(1)
+        mixed.versions = dict.fromkeys(mixed.versions, (0, 0))
+        with pytest.raises(UnrecognizedBrokerVersion, match=r"no Kafka broker of version 2\.1 or newer"):
+            await client.check_version(1)
+        mixed.on(ApiKey.API_VERSIONS, SILENCE)
+        with pytest.raises(NodeNotReadyError, match="no connection to broker 1 in time"):
+            await client.check_version(1, timeout=0.2)
+        for broker in cluster.brokers:
+            await broker.stop()
+        with pytest.raises(NodeNotReadyError, match="connection refused"):
+            await client.check_version(0)
+        with pytest.raises(NoBrokersAvailable, match=r"connection refused|in time"):
+            await client.check_version(timeout=1)
+    with pytest.raises(NoBrokersAvailable, match="connection refused"):
+        await KafkaClient(bootstrap_servers="127.0.0.1:1").check_version(timeout=0.3)
+
+
+# ---------------------------------------------------------------- metrics and the event loop
+
+
+@in_loop
+async def test_metrics_count_what_the_connections_do_under_the_prefix() -> None:
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    async with FakeCluster(1) as cluster:
+        broker = cluster.brokers[0]
+        async with client_of(cluster, metrics=meter, metric_group_prefix="orders") as client:
+            await client.send(0, HEARTBEAT)
+            broker.once(ApiKey.HEARTBEAT, HeartbeatResponse())
+            await client.send(0, HEARTBEAT)
+            await client.close(0)
+        await asyncio.sleep(0.05)
+        data = reader.get_metrics_data()
+    found = {}
+    for metric in data.resource_metrics[0].scope_metrics[0].metrics:
+        points = metric.data.data_points
+        assert {p.attributes["server.address"] for p in points} == {broker.address}
+        found[metric.name] = sum(getattr(p, "value", 0) or getattr(p, "count", 0) for p in points)
+    asked = broker.counts[ApiKey.HEARTBEAT] + broker.counts[ApiKey.METADATA]
+    assert found["orders.connection.creation"] == found["orders.connection.close"] == broker.accepted == 2
+    assert found["orders.request"] == found["orders.response"] == found["orders.request.latency"] == asked
+    assert found["orders.outgoing.byte"] > 0
+    assert found["orders.incoming.byte"] > 0
+
+
+def test_metrics_that_can_not_be_are_refused_by_name() -> None:
+    meter = MeterProvider().get_meter("test")
+    with pytest.raises(ConfigError, match="metrics: is a dict: accepts an opentelemetry"):
+        KafkaClient(metrics={})
+    with pytest.raises(ConfigError, match="metric_group_prefix: is given without metrics"):
+        KafkaClient(metric_group_prefix="x")
+    with pytest.raises(ConfigError, match="metrics: can't be sent to the processes of a job"):
+        build(JobConfig, metrics=meter)
+    assert build(ConsumerConfig, metrics=meter).metrics is meter
+
+
+def test_a_selector_is_refused_with_where_it_belongs() -> None:
+    with pytest.raises(ConfigError, match=r"selector: is the event loop's: .*SelectorEventLoop"):
+        KafkaClient(selector=selectors.DefaultSelector)
+
+
+def test_a_client_runs_on_the_selector_that_its_loop_was_given() -> None:
+    class Counting(selectors.DefaultSelector):
+        selects = 0
+
+        def select(self, timeout: float | None = None) -> Any:
+            Counting.selects += 1
+            return super().select(timeout)
+
+    async def run() -> None:
+        async with FakeCluster(1) as cluster, client_of(cluster) as client:
+            assert (await client.send(0, HEARTBEAT)).error_code == 0
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Counting())) as runner:
+        runner.run(run())
+    assert Counting.selects > 0
+
+
+# ---------------------------------------------------------------- TLS against plaintext
+
+
+@in_loop
+async def test_tls_to_a_plaintext_listener_is_named_at_once() -> None:
+    """The listener hangs up, as Kafka's does; a question in plaintext shows what it is."""
+    async with FakeCluster(1) as cluster:
+        broker = cluster.brokers[0]
+        client = client_of(cluster, security_protocol="SSL", ssl_check_hostname=False)
+        async with asyncio.timeout(5):
+            with pytest.raises(
+                SslAuthenticationError, match="the port does not speak TLS, and security_protocol asks for it"
+            ):
+                await client.bootstrap(timeout_ms=60_000)
+        assert broker.counts[ApiKey.API_VERSIONS] == 1
+        await client.close()
+
+
+@in_loop
+async def test_a_listener_that_hangs_up_on_everything_is_tried_again() -> None:
+    """It may be a broker that starts or stops: no reason to give up."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        writer.close()
+
+    accepted = 0
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = KafkaClient(bootstrap_servers=address, security_protocol="SSL")
+        with pytest.raises(NoBrokersAvailable, match="the connection ended during the TLS handshake"):
+            await client.bootstrap(timeout_ms=700)
+        assert accepted >= 4
+        await client.close()

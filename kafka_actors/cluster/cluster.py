@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kafka_actors.addresses import format_address, parse_address, parse_bootstrap_servers
 from kafka_actors.cluster.snapshot import ClusterSnapshot, TopicMetadata
-from kafka_actors.errors import KafkaActorsError, NoBrokersError
+from kafka_actors.errors import KafkaActorsError, NoBrokersError, error_for_code
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
 
@@ -86,6 +86,7 @@ class Cluster(Generic[C]):
         self._sleep = sleep
         self._rand = rand
         self._healing = asyncio.Lock()
+        self._stops = 0
 
     def __getitem__(self, broker_id: int) -> C:
         return self.conns[broker_id]
@@ -112,16 +113,17 @@ class Cluster(Generic[C]):
 
         Closing connections are culled first. Then brokers and topics are processed, with metadata asked for
         anew after a pause, until nothing is missing or the bound on attempts is reached; what is missing then is
-        left to the next call. When no known broker answers, the bootstrap hosts are asked again (KIP-899).
-        Raises `NoBrokersError`.
+        left to the next call, as are topics with errors that no waiting mends. When no known broker answers, the
+        bootstrap hosts are asked again (KIP-899). `stop` ends it. Raises `NoBrokersError`.
         """
         async with self._healing:
+            stops = self._stops
             self._cull()
             metadata = response if response is not None else await self._any_metadata()
             for attempt in range(1, self._attempts + 1):
                 failing = await self.process_brokers(_brokers(metadata))
                 missing = self.process_topics(_topics(metadata))
-                if not failing and not missing:
+                if self._stops != stops or (not failing and missing <= _beyond_healing(_topics(metadata))):
                     return
                 if attempt < self._attempts:
                     pause = min(HEAL_BACKOFF_S * 2 ** (attempt - 1), HEAL_BACKOFF_MAX_S)
@@ -195,11 +197,16 @@ class Cluster(Generic[C]):
         return {broker_id for broker_id, works in zip(opened, results, strict=True) if not works}
 
     async def _open(self, broker_id: int, host: str, port: int) -> bool:
+        stops = self._stops
         try:
-            self.conns[broker_id] = await self._connect(host, port, broker_id)
+            opened = await self._connect(host, port, broker_id)
         except KafkaActorsError as error:
             log.info("no connection to broker %s: %s", broker_id, error)
             return False
+        if self._stops != stops:
+            opened.close()
+            return False
+        self.conns[broker_id] = opened
         self._addresses[broker_id] = host, port
         return True
 
@@ -227,7 +234,8 @@ class Cluster(Generic[C]):
         return missing
 
     def stop(self) -> None:
-        """Closes each connection."""
+        """Closes each connection, those too that are being opened."""
+        self._stops += 1
         for conn in self.conns.values():
             conn.close()
         self.conns.clear()
@@ -245,6 +253,12 @@ def _brokers(metadata: Metadata) -> Iterable[Located]:
 
 def _topics(metadata: Metadata) -> Iterable[Topic]:
     return metadata.topics.values() if isinstance(metadata, ClusterSnapshot) else metadata.topics
+
+
+def _beyond_healing(topics: Iterable[Topic]) -> set[str]:
+    """The topics whose errors last: not authorized, not a legal name."""
+    errors = {topic.name or "": error_for_code(topic.error_code) for topic in topics}
+    return {name for name, error in errors.items() if error is not None and not error.retriable}
 
 
 def _partitions(topic: Topic) -> list[tuple[int, int]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import Any
 
 from kafka_actors.addresses import parse_address, parse_bootstrap_servers
@@ -16,48 +17,62 @@ from kafka_actors.protocol.types import TopicPartition
 from .future import Future
 from .machines.merge import Memory, merge
 from .machines.refresh import RefreshTimer
-from .snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
+from .snapshot import (
+    BrokerMetadata,
+    ClusterSnapshot,
+    PartitionMetadata,
+    by_leader,
+    with_leader,
+    with_partitions,
+)
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[["ClusterMetadata"], object]
 
-_DEFAULTS: Mapping[str, Any] = {
-    "retry_backoff_ms": 100,
-    "retry_backoff_max_ms": 1_000,
-    "metadata_max_age_ms": 300_000,
-    "bootstrap_servers": ("localhost:9092",),
-}
+_NUMBERS = ("retry_backoff_ms", "retry_backoff_max_ms", "metadata_max_age_ms")
 
 
 class ClusterMetadata:
     """The brokers, topics, partitions, leaders and group coordinators of a cluster, as last heard.
 
-    It does no IO: responses come in, and `ttl` tells when the next one is wanted. Options: `retry_backoff_ms`
-    (100; grows with each failure up to `retry_backoff_max_ms`, 1000), `metadata_max_age_ms` (300000) and
-    `bootstrap_servers` ('localhost:9092'). `clock` counts seconds, monotonic; `rand` gives 0..1 for jitter.
+    It does no IO: responses come in, and `ttl` tells when the next one is wanted. The pause after a failure is
+    `retry_backoff_ms`; it grows with each failure up to `retry_backoff_max_ms`. `clock` counts seconds,
+    monotonic; `rand` gives 0..1 for jitter.
 
     A response that is older than what is known changes nothing (leader epochs, KIP-320); a topic whose id
-    changed is a new topic (KIP-516). Raises `ConfigError` for an option that it doesn't know.
+    changed is a new topic (KIP-516). Raises `ConfigError` for an option that it doesn't know or can't use.
     """
 
     def __init__(
         self,
         *,
+        retry_backoff_ms: float = 100,
+        retry_backoff_max_ms: float = 1_000,
+        metadata_max_age_ms: float = 300_000,
+        bootstrap_servers: str | Sequence[str] = ("localhost:9092",),
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
-        **configs: Any,
+        **unknown: Any,
     ) -> None:
-        for name in configs:
-            if name not in _DEFAULTS:
-                raise ConfigError(name, f"is not an option of ClusterMetadata: {', '.join(_DEFAULTS)}")
-        self.config = {**_DEFAULTS, **configs}
+        self.config: dict[str, Any] = {
+            "retry_backoff_ms": retry_backoff_ms,
+            "retry_backoff_max_ms": retry_backoff_max_ms,
+            "metadata_max_age_ms": metadata_max_age_ms,
+            "bootstrap_servers": bootstrap_servers,
+        }
+        for name in unknown:
+            raise ConfigError(name, f"is not an option of ClusterMetadata: {', '.join(self.config)}")
+        for name in _NUMBERS:
+            value = self.config[name]
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0:
+                raise ConfigError(name, f"is {value!r}: accepts milliseconds, 0 or more")
         self._clock = clock
         self._rand = rand
         self._timer = RefreshTimer(
-            retry_backoff=self.config["retry_backoff_ms"] / 1000,
-            retry_backoff_max=self.config["retry_backoff_max_ms"] / 1000,
-            max_age=self.config["metadata_max_age_ms"] / 1000,
+            retry_backoff=retry_backoff_ms / 1000,
+            retry_backoff_max=retry_backoff_max_ms / 1000,
+            max_age=metadata_max_age_ms / 1000,
             rand=rand,
         )
         self._memory = Memory()
@@ -68,7 +83,7 @@ class ClusterMetadata:
         self._groups: dict[str, int] = {}
         self._coordinators: dict[int, BrokerMetadata] = {}
         self._leads: tuple[ClusterSnapshot, dict[int, set[TopicPartition]]] | None = None
-        self._bootstrap = _bootstrap_brokers(self.config["bootstrap_servers"])
+        self._bootstrap = _bootstrap_brokers(bootstrap_servers)
 
     def __repr__(self) -> str:
         s = self._snapshot
@@ -121,7 +136,7 @@ class ClusterMetadata:
     def partitions_for_broker(self, broker_id: int) -> set[TopicPartition] | None:
         """The partitions that a broker leads; None where it leads none or isn't known."""
         if self._leads is None or self._leads[0] is not self._snapshot:
-            self._leads = self._snapshot, _by_leader(self._snapshot)
+            self._leads = self._snapshot, by_leader(self._snapshot)
         led = self._leads[1].get(broker_id)
         return None if led is None else set(led)
 
@@ -204,8 +219,8 @@ class ClusterMetadata:
             brokers = {**brokers, leader_id: broker}
         if leader_id not in brokers:
             return False
-        moved = _with_leader(known, leader_id, leader_epoch)
-        self._snapshot = _with_partitions(self._snapshot, [(tp.topic, moved)], brokers)
+        moved = with_leader(known, leader_id, leader_epoch)
+        self._snapshot = with_partitions(self._snapshot, [(tp.topic, moved)], brokers)
         self._notify()
         return True
 
@@ -223,6 +238,9 @@ class ClusterMetadata:
         """Takes in a FindCoordinator response of any version. Returns the coordinator's node id, None on error."""
         found = next((c for c in response.coordinators if c.key == group), None)
         answer = response if found is None else found
+        if found is None and not response.error_code and (response.coordinators or not response.host):
+            log.info("no coordinator for group %s: the answer does not name it", group)
+            return None
         if answer.error_code:
             log.info("no coordinator for group %s: %s", group, error_for_code(answer.error_code))
             self._groups[group] = -1
@@ -240,12 +258,17 @@ class ClusterMetadata:
         self._listeners.remove(listener)
 
     def with_partitions(self, partitions_to_add: Iterable[tuple[str, PartitionMetadata]]) -> ClusterMetadata:
-        """A copy that knows these partitions, (topic, partition) each, as well."""
-        copy = ClusterMetadata(clock=self._clock, rand=self._rand, **self.config)
-        copy._snapshot = _with_partitions(self._snapshot, partitions_to_add, self._snapshot.brokers)
-        copy._groups = dict(self._groups)
-        copy._coordinators = dict(self._coordinators)
-        return copy
+        """A copy that knows these partitions, (topic, partition) each, as well.
+
+        It has what this one remembers and its times, but nobody who listens or waits.
+        """
+        copied = ClusterMetadata(clock=self._clock, rand=self._rand, **self.config)
+        copied._snapshot = with_partitions(self._snapshot, partitions_to_add, self._snapshot.brokers)
+        copied._timer = copy(self._timer)
+        copied._memory = self._memory.copy()
+        copied._groups = dict(self._groups)
+        copied._coordinators = dict(self._coordinators)
+        return copied
 
     def restore(self, snapshot: ClusterSnapshot) -> None:
         """Starts from what another one knew, so that its leader epochs don't go backwards here either."""
@@ -271,15 +294,6 @@ def _bootstrap_brokers(servers: Any) -> dict[int, BrokerMetadata]:
     return {-i: BrokerMetadata(-i, host, port) for i, (host, port) in enumerate(addresses, 1)}
 
 
-def _by_leader(snapshot: ClusterSnapshot) -> dict[int, set[TopicPartition]]:
-    led: dict[int, set[TopicPartition]] = {}
-    for name, topic in snapshot.topics.items():
-        for index, partition in topic.partitions.items():
-            if partition.leader >= 0:
-                led.setdefault(partition.leader, set()).add(TopicPartition(name, index))
-    return led
-
-
 def _incomplete(metadata: MetadataResponse) -> bool:
     """Whether something in it is only temporarily so, such as a partition without a leader."""
     for topic in metadata.topics:
@@ -289,26 +303,3 @@ def _incomplete(metadata: MetadataResponse) -> bool:
         if any(p.leader_id < 0 for p in topic.partitions):
             return True
     return False
-
-
-def _with_leader(known: PartitionMetadata, leader: int, epoch: int) -> PartitionMetadata:
-    return PartitionMetadata(
-        known.partition, leader, epoch, known.replicas, known.isr, known.offline_replicas
-    )
-
-
-def _with_partitions(
-    snapshot: ClusterSnapshot,
-    partitions: Iterable[tuple[str, PartitionMetadata]],
-    brokers: dict[int, BrokerMetadata],
-) -> ClusterSnapshot:
-    added: dict[str, dict[int, PartitionMetadata]] = {}
-    for name, partition in partitions:
-        added.setdefault(name, {})[partition.partition] = partition
-    topics = dict(snapshot.topics)
-    for name, new in added.items():
-        old = topics.get(name) or TopicMetadata(name)
-        topics[name] = TopicMetadata(
-            name, old.topic_id, old.is_internal, old.error_code, {**old.partitions, **new}
-        )
-    return ClusterSnapshot(snapshot.version + 1, snapshot.cluster_id, snapshot.controller_id, brokers, topics)

@@ -7,6 +7,7 @@ new one of 100,000 partitions costs a comparison, not a copy.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -98,3 +99,38 @@ class ClusterSnapshot(Struct, frozen=True, array_like=True):
             and not (exclude_internal and topic.is_internal)
             and compiled.fullmatch(name) is not None
         }
+
+
+def by_leader(snapshot: ClusterSnapshot) -> dict[int, set[TopicPartition]]:
+    """The partitions that each broker leads."""
+    led: dict[int, set[TopicPartition]] = {}
+    for name, topic in snapshot.topics.items():
+        for index, partition in topic.partitions.items():
+            if partition.leader >= 0:
+                led.setdefault(partition.leader, set()).add(TopicPartition(name, index))
+    return led
+
+
+def with_leader(known: PartitionMetadata, leader: int, epoch: int) -> PartitionMetadata:
+    """The partition under another leader."""
+    return PartitionMetadata(
+        known.partition, leader, epoch, known.replicas, known.isr, known.offline_replicas
+    )
+
+
+def with_partitions(
+    snapshot: ClusterSnapshot,
+    partitions: Iterable[tuple[str, PartitionMetadata]],
+    brokers: dict[int, BrokerMetadata],
+) -> ClusterSnapshot:
+    """The next snapshot, which knows these partitions, (topic, partition) each, and these brokers."""
+    added: dict[str, dict[int, PartitionMetadata]] = {}
+    for name, partition in partitions:
+        added.setdefault(name, {})[partition.partition] = partition
+    topics = dict(snapshot.topics)
+    for name, new in added.items():
+        old = topics.get(name) or TopicMetadata(name)
+        topics[name] = TopicMetadata(
+            name, old.topic_id, old.is_internal, old.error_code, {**old.partitions, **new}
+        )
+    return ClusterSnapshot(snapshot.version + 1, snapshot.cluster_id, snapshot.controller_id, brokers, topics)

@@ -60,6 +60,13 @@ class Memory:
         self.former_ids: dict[str, dict[bytes, int]] = {}
         """By topic: each former id, with how many answers in a row had it."""
 
+    def copy(self) -> Memory:
+        """Another one that remembers the same."""
+        other = Memory()
+        other.departed = dict(self.departed)
+        other.former_ids = {name: dict(former) for name, former in self.former_ids.items()}
+        return other
+
     def is_stale(self, name: str, topic_id: bytes) -> bool:
         """Whether an answer with this id comes from a broker that hasn't yet heard of the topic's recreation.
 

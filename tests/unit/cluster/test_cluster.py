@@ -255,3 +255,37 @@ async def test_stop_closes_each_connection() -> None:
     cluster.stop()
     assert [conn.ended for conn in conns] == ["closed", "closed"]
     assert not cluster.conns
+
+
+@run
+async def test_heal_waits_for_no_topic_whose_error_lasts() -> None:
+    net = Net(1)
+    cluster = await started(net)
+    refused = MetadataResponseTopic(name="secret", error_code=29)
+    answer = net.metadata()
+    answer = MetadataResponse(brokers=answer.brokers, topics=[*answer.topics, refused])
+    await cluster.heal(answer)
+    assert net.pauses == []
+    assert cluster.topics == {"t": [0]}
+
+
+@run
+async def test_stop_ends_healing_and_keeps_no_connection_that_comes_later() -> None:
+    net = Net(1, 2)
+    net.down.add(9002)
+    net.topics = {"t": [1, 2]}
+    cluster = net.cluster("h:9001")
+    net.on_sleep = cluster.stop
+    await cluster.start()
+    assert len(net.pauses) == 1
+    late: list[Conn] = []
+
+    async def connect(host: str, port: int, node_id: int | None) -> Conn:
+        cluster.stop()
+        late.append(Conn(net, port))
+        return late[-1]
+
+    cluster = Cluster("h:9001", connect, sleep=net.sleep)
+    assert await cluster.process_brokers(net.metadata().brokers) == {1, 2}
+    assert [conn.ended for conn in late] == ["closed", "closed"]
+    assert not cluster.conns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from kafka_actors.cluster import BrokerMetadata, ClusterMetadata, PartitionMetadata
@@ -248,3 +250,47 @@ def test_fail_requests_leaves_nobody_waiting() -> None:
     futures = [metadata.request_update(), metadata.request_update()]
     metadata.fail_requests(LeaderNotAvailableError())
     assert all(isinstance(f.exception(), LeaderNotAvailableError) for f in futures)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("retry_backoff_ms", -1), ("metadata_max_age_ms", "5"), ("retry_backoff_ms", True)]
+)
+def test_an_option_that_can_not_be_is_refused_by_name(option: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"{option}: is .*accepts milliseconds"):
+        make(**{option: value})
+
+
+@pytest.mark.parametrize(
+    "found",
+    [FindCoordinatorResponse(coordinators=[Coordinator("other", 1, "o", 1)]), FindCoordinatorResponse()],
+)
+def test_an_answer_about_other_groups_says_nothing(found: FindCoordinatorResponse) -> None:
+    metadata, _ = make()
+    assert metadata.add_group_coordinator("g", found) is None
+    assert metadata.coordinator_for_group("g") is None
+
+
+def test_a_copy_with_partitions_is_as_old_and_remembers_as_much() -> None:
+    metadata, clock = make()
+    metadata.update_metadata(complete())
+    clock.now += 100
+    copy = metadata.with_partitions([("t", PartitionMetadata(0, 1))])
+    assert copy.ttl() == metadata.ttl() == 200_000
+    copy.request_update()
+    assert (copy.ttl(), metadata.ttl()) == (0, 200_000)
+
+
+def test_a_copy_with_partitions_is_not_fooled_by_an_answer_about_a_topics_former_self() -> None:
+    metadata, _ = make()
+    old, new = (uuid.UUID(int=i) for i in (1, 2))
+
+    def about(topic_id: uuid.UUID, leader: int) -> MetadataResponse:
+        parts = [MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=0)]
+        topic = MetadataResponseTopic(name="t", topic_id=topic_id, partitions=parts)
+        return MetadataResponse(brokers=[MetadataResponseBroker(1, "a", 1)], topics=[topic])
+
+    metadata.update_metadata(about(old, 1))
+    metadata.update_metadata(about(new, 2))
+    copy = metadata.with_partitions([])
+    copy.update_metadata(about(old, 1))
+    assert copy.leader_for_partition(TopicPartition("t", 0)) == 2

@@ -1,174 +1,112 @@
-"""`BaseCoordinator`: a member of a group, whatever the group shares out.
-
-The machines decide; this shell sends what they ask for, tells them what came back, and wakes them in time. It has
-one loop task; nothing that takes long runs in it.
-"""
+"""`BaseCoordinator`: a member of a group, whatever the group shares out."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import random
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from kafka_actors.errors import KafkaTimeoutError, UsageError
-from kafka_actors.events import CoordinatorChanged, EventSink, Rejoining, log_event
-from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
-from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.events import EventSink, log_event
+from kafka_actors.metrics import Metrics
 
-from .channels import LOST_CONNECTION, Channels
-from .heartbeat import Heartbeat
-from .machines.commits import CommitQueue
-from .machines.group import GroupMember
+from .calls import Call
+from .driver import LEAVE_TIMEOUT, MemberDriver
 from .machines.policy import GroupConfig, Policy
-from .machines.states import MemberState
-from .machines.steps import (
-    NO_GENERATION,
-    ComputeAssignment,
-    CoordinatorFound,
-    CoordinatorLost,
-    Event,
-    Failed,
-    Outgoing,
-    RejoinStarted,
-)
-from .machines.tickets import Standing, Ticket
+from .machines.steps import Assigned, Event, Lost, Revoke
+from .machines.whole import WholeAssignment
+from .options import FROM_CONFIG, GROUP_OPTIONS, defaults_of, group_config, read_options
 from .ports import GroupClient
-
-log = logging.getLogger(__name__)
+from .tasks import HeartbeatTask
 
 __all__ = ["BaseCoordinator"]
 
-LEAVE_TIMEOUT = 5.0
 
-
-class BaseCoordinator(ABC):
+class BaseCoordinator(MemberDriver):
     """Group management for one member, over the coordinator that the group has.
 
     From a high level: register with the coordinator with one's own metadata; one member is chosen as leader; it
-    assigns; everybody gets its part. A subclass says what the metadata is (its `Policy`), assigns as leader
-    (`_perform_assignment`), and acts on what happens (`_on_event`).
+    assigns; everybody gets its part. What a subclass has to say:
 
-    clock: seconds, monotonic. rand: 0..1. Bound to the event loop in which `start` or any `ensure_…` is called.
+    - `protocol_type`, `group_protocols`: what kind of group this is, and this member's metadata under each
+      protocol that it can follow, the most preferred first;
+    - `_perform_assignment`: as leader, everybody's part;
+    - `_on_join_complete`, `_on_join_prepare`, `_on_membership_lost`: what to do with one's part, before it is
+      given up for the next rebalance, and when it is gone without that.
+
+    An assignment is given up before each rebalance (eager). Who can keep a share of it, as a consumer can, brings a
+    `Policy` (`_make_policy`) and acts on single events (`_on_event`).
+
+    client: metadata, and connections to the coordinator. metrics: where what is measured is registered (default: a
+    registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`. config, or single options:
+    those of `DEFAULT_CONFIG`, in milliseconds. group_instance_id: "auto" makes one up. member_id: of a dynamic
+    member that goes on with a membership of an earlier process. rebalance_timeout_ms: how long the group waits for
+    its members to rejoin (default `max_poll_interval_ms`, as in Java). revoke_timeout_ms: how long a drain may take
+    (default half of that). max_poll_interval_ms: None where nobody calls `user_progress`. on_fatal: learns what
+    ended the membership. clock: seconds, monotonic. rand: 0..1. Bound to the event loop in which `start` or any
+    `ensure_…` is called.
+
+    Raises `ConfigError` for a missing group_id, an unknown option, contradicting timeouts.
     """
+
+    DEFAULT_CONFIG: Mapping[str, Any] = {"metric_group_prefix": "", **defaults_of(GROUP_OPTIONS)}
 
     def __init__(
         self,
         client: GroupClient,
-        config: GroupConfig,
-        policy: Policy,
+        metrics: Metrics | None = None,
         *,
+        config: ConsumerConfig | None = None,
+        metric_group_prefix: str = "",
+        group_instance_id: str | None = FROM_CONFIG,
         member_id: str = "",
+        rebalance_timeout_ms: int | None = None,
+        revoke_timeout_ms: int | None = None,
+        max_poll_interval_ms: int | None = FROM_CONFIG,
+        on_fatal: Callable[[Exception], None] | None = None,
+        events: EventSink = log_event,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
-        events: EventSink = log_event,
-        on_fatal: Callable[[Exception], None] | None = None,
+        **options: Any,
     ) -> None:
-        self._client = client
-        self._group_config = config
-        self._clock = clock
-        self._rand = rand
-        self._events = events
-        self._on_fatal = on_fatal
-        self._policy = policy
-        self._member = GroupMember(config, policy, rand=rand, member_id=member_id)
-        self._commits = CommitQueue(config, rand=rand)
-        self._channels = Channels(client, f"member-{config.group_id}-{id(self):x}")
-        self._crashed: Exception | None = None
-        self._broken = False
-        self._wakeup = asyncio.Event()
-        self._changed = asyncio.Condition()
-        self._loop_task: asyncio.Task[None] | None = None
-        self._work_task: asyncio.Task[None] | None = None
-
-    def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} {self._group_config.group_id} {self.state.value} "
-            f"generation {self.generation}>"
+        self._config = read_options(config, options, self.DEFAULT_CONFIG, type(self).__name__)
+        group = group_config(
+            self._config,
+            group_instance_id=group_instance_id,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            revoke_timeout_ms=revoke_timeout_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
         )
+        group = replace(group, protocol_type=self.protocol_type())
+        super().__init__(
+            client,
+            group,
+            self._make_policy(group),
+            metrics=metrics
+            or Metrics(clock=clock, meter=self._config.metrics, prefix=self._config.metric_group_prefix),
+            metric_group_prefix=metric_group_prefix,
+            member_id="" if group.group_instance_id else member_id,
+            clock=clock,
+            rand=rand,
+            events=events,
+            on_fatal=on_fatal,
+        )
+        self.heartbeat_task = HeartbeatTask(self)
+        """Turns the heartbeats off and on."""
 
-    # ------------------------------------------------------------ what is
+    # ------------------------------------------------------------ what is done
 
-    @property
-    def state(self) -> MemberState:
-        """Where the member stands."""
-        return self._member.state
-
-    @property
-    def joined(self) -> bool:
-        """Whether the member has its assignment and no rebalance is under way."""
-        return self.state is MemberState.STABLE and self._member.rejoin_reason is None
-
-    @property
-    def generation(self) -> int:
-        """The group's generation that this member is in, -1 if none."""
-        return self._member.generation.id
-
-    @property
-    def member_id(self) -> str:
-        """The id the coordinator gave this member, empty if none."""
-        return self._member.generation.member_id
-
-    @property
-    def group_id(self) -> str:
-        """The group."""
-        return self._group_config.group_id
-
-    @property
-    def group_instance_id(self) -> str | None:
-        """The id of a static member (KIP-345)."""
-        return self._group_config.group_instance_id
-
-    @property
-    def leader(self) -> bool:
-        """Whether this member assigns for the group."""
-        return self._member.leader
-
-    @property
-    def coordinator_id(self) -> int | None:
-        """The node id of the group's coordinator, if it is known."""
-        node = self._member.coordinator
-        return None if node is None else node.node_id
-
-    @property
-    def fatal(self) -> Exception | None:
-        """The error that ended the membership."""
-        return self._member.fatal or self._crashed
-
-    @property
-    def last_heartbeat_sent_and_acked(self) -> float | None:
-        """When (by `clock`) the last request was *sent* that the coordinator acknowledged; None if none."""
-        return self._member.heartbeat.acknowledged_at
-
-    @property
-    def heartbeat(self) -> Heartbeat:
-        """The times of this member's heartbeats."""
-        return Heartbeat(clock=self._clock, timer=self._member.heartbeat)
-
-    def group_protocols(self) -> list[tuple[str, bytes]]:
-        """(name, metadata) of each supported protocol, the most preferred first."""
-        return self._policy.protocols()
-
-    def protocol_type(self) -> str:
-        """What kind of group this is: `consumer`, `connect`…"""
-        return self._group_config.protocol_type
-
-    def need_rejoin(self) -> bool:
-        """Whether the group is to be joined, or joined again."""
-        return not self.joined
-
-    def coordinator_unknown(self) -> bool:
-        """Whether the coordinator is not known, or not connected."""
-        return self._member.coordinator is None
+    def now(self) -> float:
+        """The time by this coordinator's clock."""
+        return self._clock()
 
     def coordinator_dead(self, error: object) -> None:
         """Marks the coordinator as gone; it is looked for again."""
         self._member.coordinator_lost(str(error), self._clock())
         self._wake()
-
-    # ------------------------------------------------------------ what is done
 
     async def start(self) -> None:
         """Begins to become a member, and returns at once."""
@@ -204,187 +142,77 @@ class BaseCoordinator(ABC):
         self._wake()
 
     def request_rejoin(self, reason: str) -> None:
-        """Has the group rebalance."""
+        """Has the group rebalance; the reason is told to its coordinator (KIP-800)."""
         self._member.request_rejoin(reason)
         self._wake()
 
-    async def _leave(self, seconds: float, ask: bool, reason: str) -> None:
-        """Ends the membership, within `seconds` and a little."""
-        if self._loop_task is None:
-            return
-        self._member.leave(self._clock(), seconds, ask=ask, reason=reason)
-        self._wake()
-        try:
-            async with asyncio.timeout(seconds + 1.0), self._changed:
-                await self._changed.wait_for(lambda: self._member.ended or self._broken)
-        except TimeoutError:
-            log.warning("group %s: could not leave in time", self.group_id)
+    async def close(self, *, leave: bool = True, timeout_ms: float = 10_000) -> None:
+        """Gives everything up, leaves the group, and closes all connections, within `timeout_ms` and a little.
 
-    async def _stop(self) -> None:
-        """Ends all tasks and connections."""
-        for task in (self._loop_task, self._work_task):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task})
-        self._loop_task = self._work_task = None
-        await self._channels.close()
+        leave: tell the group; without it a static member's part waits for it until its session ends. Never raises
+        for a broker that doesn't answer.
+        """
+        if self.fatal is None:
+            await self._leave(timeout_ms / 1000, leave, "the member is being closed")
+            await self._drain_calls()
+        await self._stop()
 
     # ------------------------------------------------------------ for subclasses
 
     @abstractmethod
-    async def _perform_assignment(
-        self, protocol: str, members: Sequence[JoinGroupResponseMember]
-    ) -> Sequence[SyncGroupRequestAssignment]:
-        """As leader: every member's assignment under the protocol that the group chose."""
+    def protocol_type(self) -> str:
+        """What kind of group this is: `consumer`, `connect`… All members have the same."""
 
     @abstractmethod
+    def group_protocols(self) -> list[tuple[str, bytes]]:
+        """(name, metadata) of each supported protocol, the most preferred first."""
+
+    async def _on_join_prepare(self, generation: int, member_id: str) -> None:
+        """The part is about to be given up: finish with it. Cancelled after `revoke_timeout_ms`."""
+
+    async def _on_join_complete(
+        self, generation: int, member_id: str, protocol: str, assignment: bytes
+    ) -> None:
+        """The group is active; `assignment` is this member's part."""
+
+    async def _on_membership_lost(self, reason: str) -> None:
+        """The part is gone already: others may have it."""
+
+    def _make_policy(self, config: GroupConfig) -> Policy:
+        """What decides how an assignment is taken over and given up."""
+        return WholeAssignment(self.group_protocols)
+
     def _on_event(self, event: Event) -> None:
         """Something happened to what this member owns. Must not wait."""
-
-    @abstractmethod
-    def _standing(self) -> Standing:
-        """What the member may commit now."""
-
-    @abstractmethod
-    def _on_committed(self, ticket: Ticket) -> None:
-        """A commit that was asked for is done."""
-
-    @abstractmethod
-    def _after_step(self) -> None:
-        """Called after each step, when everything that it brought has been carried out."""
-
-    def _fail(self, error: Exception) -> None:
-        """Ends the membership for an error found outside of its machine; the group is told."""
-        if self.fatal is not None or self._member.ended or self._member.leaving:
-            log.warning("group %s: while ending: %s: %s", self.group_id, type(error).__name__, error)
-            return
-        self._crashed = error
-        self._member.leave(self._clock(), LEAVE_TIMEOUT, reason=f"failed: {type(error).__name__}")
-        self._tell_fatal(error)
-        self._wake()
-
-    # ------------------------------------------------------------ the loop
-
-    def _run(self) -> None:
-        if self.fatal is not None:
-            raise self.fatal
-        if self._member.ended:
-            raise UsageError(f"the membership in group {self.group_id!r} has ended")
-        if self._loop_task is None:
-            self._loop_task = asyncio.get_running_loop().create_task(self._loop())
-
-    def _wake(self) -> None:
-        self._wakeup.set()
-
-    async def _loop(self) -> None:
-        while not self._broken:
-            self._wakeup.clear()
-            try:
-                wake = self._step()
-            except Exception as error:  # a defect of ours must not leave a member that looks alive
-                log.exception("group %s: the coordinator failed", self.group_id)
-                self._broken = True
-                self._fail(error)
-                break
-            async with self._changed:
-                self._changed.notify_all()
-            try:
-                async with asyncio.timeout(None if wake is None else max(0.0, wake - self._clock())):
-                    await self._wakeup.wait()
-            except TimeoutError:
-                pass
-        async with self._changed:
-            self._changed.notify_all()
-
-    def _step(self) -> float | None:
-        """Polls both machines once, and carries out what they say. Returns when to do so again."""
-        now = self._clock()
-        ready = self._member.poll(now)
-        for event in ready.events:
-            self._carry_out(event)
-        for request in ready.requests:
-            self._channels.start(request, self._deliver)
-        commits = self._commits.poll(now, self._standing())
-        if commits.request is not None:
-            self._channels.start(commits.request, self._deliver_commit)
-        for notice in commits.notices:
-            self._member.on_membership_error(notice.error, notice.verdict, notice.generation, now)
-            self._wake()
-        for ticket in commits.done:
-            self._on_committed(ticket)
-        self._after_step()
-        return min((w for w in (ready.next_wake, commits.next_wake) if w is not None), default=None)
-
-    def _deliver(self, request: Outgoing, outcome: object) -> None:
-        self._member.on_response(request, outcome, self._clock())
-        self._wake()
-
-    def _deliver_commit(self, request: Outgoing, outcome: object) -> None:
-        self._commits.on_response(request, outcome, self._clock(), self._standing())
-        self._wake()
-
-    def _carry_out(self, event: Event) -> None:
         match event:
-            case CoordinatorFound(node):
-                self._events(CoordinatorChanged(self.group_id, node.node_id))
-            case CoordinatorLost(reason):
-                log.info("group %s: coordinator lost: %s", self.group_id, reason)
-                self._channels.disconnect()
-                self._commits.connection_lost(LOST_CONNECTION, self._clock(), self._standing())
-            case RejoinStarted(reason):
-                self._events(Rejoining(self.group_id, reason))
-            case ComputeAssignment(token, protocol, members):
-                self._compute(token, protocol, members)
-            case Failed(error):
-                self._tell_fatal(error)
-            case _:
-                self._on_event(event)
+            case Assigned(generation, _, _):
+                assert isinstance(
+                    self._policy, WholeAssignment
+                )  # who brings another one acts on events itself
+                protocol, assignment = self._member.generation.protocol or "", self._policy.assignment
+                self._calls.put(
+                    Call(
+                        lambda: self._on_join_complete(generation, self.member_id, protocol, assignment),
+                        "_on_join_complete",
+                    )
+                )
+            case Revoke(token, _, deadline):
+                generation = self.generation
+                self._calls.put(
+                    Call(
+                        lambda: self._on_join_prepare(generation, self.member_id),
+                        "_on_join_prepare",
+                        deadline,
+                        lambda: self._released(token),
+                    )
+                )
+            case Lost(_, reason):
+                deadline = self._clock() + LEAVE_TIMEOUT
+                self._calls.put(
+                    Call(lambda: self._on_membership_lost(reason), "_on_membership_lost", deadline)
+                )
 
-    def _tell_fatal(self, error: Exception) -> None:
-        if self._on_fatal is not None:
-            self._on_fatal(error)
-        else:
-            log.error("group %s: %s: %s", self.group_id, type(error).__name__, error)
-
-    def _compute(self, token: int, protocol: str, members: Sequence[JoinGroupResponseMember]) -> None:
-        async def work() -> None:
-            try:
-                outcome: Sequence[SyncGroupRequestAssignment] | Exception
-                outcome = await self._perform_assignment(protocol, members)
-            except Exception as error:
-                outcome = error
-            self._member.on_assignment(token, outcome, self._clock())
-            self._wake()
-
-        if self._work_task is not None:
-            self._work_task.cancel()
-        self._work_task = asyncio.get_running_loop().create_task(work())
-
-    async def _until(self, condition: Callable[[], bool], timeout_ms: float | None, problem: str) -> None:
-        def over() -> bool:
-            return condition() or self.fatal is not None or self._member.ended
-
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000), self._changed:
-                await self._changed.wait_for(over)
-        except TimeoutError:
-            raise KafkaTimeoutError(f"group {self.group_id}: {problem} after {timeout_ms:g} ms") from None
-        if self.fatal is not None:
-            raise self.fatal
-        if not condition():
-            raise UsageError(f"the membership in group {self.group_id!r} has ended")
-
-
-def may_commit(member: GroupMember) -> bool:
-    """Whether the coordinator would take a commit of the member's generation (`ClassicGroup.validateOffsetCommit`)."""
-    committing = (MemberState.STABLE, MemberState.REVOKING, MemberState.JOINING)
-    return member.generation.id != NO_GENERATION and member.state in committing
-
-
-def ended_error(member: GroupMember, crashed: Exception | None) -> Exception | None:
-    """Why this member will commit nothing any more."""
-    if member.fatal is not None or crashed is not None:
-        return member.fatal or crashed
-    if member.state is MemberState.LEFT:
-        return UsageError(f"the membership in group {member.config.group_id!r} has ended")
-    return None
+    def _released(self, token: int) -> None:
+        """The partitions of that `Revoke` are given up."""
+        self._member.on_released(token, self._clock())
+        self._wake()

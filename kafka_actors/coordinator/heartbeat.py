@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from kafka_actors.errors import ConfigError
+
 from .machines.heartbeat import HeartbeatTimer
 
 __all__ = ["Heartbeat"]
@@ -14,7 +16,8 @@ class Heartbeat:
     """Says when a heartbeat is due and whether the session still stands.
 
     session_timeout_ms, heartbeat_interval_ms: as the consumer's options of these names. clock: seconds,
-    monotonic. Unlike in other clients, the session counts from the sending of what was acknowledged.
+    monotonic. Unlike in other clients, the session counts from the sending of what was acknowledged. Raises
+    `ConfigError` for an interval that is not lower than the session timeout.
     """
 
     DEFAULT_CONFIG = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 3_000}
@@ -27,21 +30,29 @@ class Heartbeat:
         clock: Callable[[], float] = time.monotonic,
         timer: HeartbeatTimer | None = None,
     ) -> None:
+        if heartbeat_interval_ms >= session_timeout_ms:
+            raise ConfigError(
+                "heartbeat_interval_ms",
+                f"is {heartbeat_interval_ms}: must be lower than session_timeout_ms ({session_timeout_ms})",
+            )
         self._clock = clock
         self._timer = timer or HeartbeatTimer(heartbeat_interval_ms / 1000, session_timeout_ms / 1000)
         if timer is None:
             self._timer.reset(clock())
-        self._sent_at: float | None = None
 
     def sent_heartbeat(self) -> None:
         """A heartbeat has just been sent."""
-        self._sent_at = self._clock()
-        self._timer.sent(self._sent_at)
+        self._timer.sent(self._clock())
 
     def received_heartbeat(self) -> None:
         """The last heartbeat sent has been acknowledged."""
-        if self._sent_at is not None:
-            self._timer.acknowledged(self._sent_at)
+        if self._timer.sent_at is not None:
+            self._timer.acknowledged(self._timer.sent_at)
+
+    @property
+    def last_send(self) -> float | None:
+        """When (by `clock`) a heartbeat was last sent; None if none was."""
+        return self._timer.sent_at
 
     def should_heartbeat(self) -> bool:
         """Whether a heartbeat is due."""

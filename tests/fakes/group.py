@@ -16,7 +16,6 @@ from typing import Any
 from msgspec.structs import replace
 
 import assignors
-from kafka_actors.coordinator.base import ended_error, may_commit
 from kafka_actors.coordinator.machines.assignment import TopicsView, perform_assignment
 from kafka_actors.coordinator.machines.commits import CommitQueue
 from kafka_actors.coordinator.machines.group import GroupMember
@@ -30,7 +29,7 @@ from kafka_actors.coordinator.machines.steps import (
     Outgoing,
     Revoke,
 )
-from kafka_actors.coordinator.machines.tickets import Standing, Ticket
+from kafka_actors.coordinator.machines.tickets import Standing, Ticket, standing_of
 from kafka_actors.coordinator.machines.verdicts import Api
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError
 from kafka_actors.protocol import (
@@ -353,11 +352,7 @@ class SimMember:
     scheduled: float = float("inf")
 
     def standing(self) -> Standing:
-        m = self.machine
-        owned = self.ownership.owned() | self.ownership.releasing
-        return Standing(
-            m.coordinator is not None, may_commit(m), m.settled, m.generation, owned, ended_error(m, None)
-        )
+        return standing_of(self.machine, self.ownership.owned() | self.ownership.releasing)
 
 
 class Simulation:

@@ -18,7 +18,8 @@ class HeartbeatTimer:
         self.session_timeout = session_timeout
         self.acknowledged_at: float | None = None
         """When the last acknowledged request was sent; None before the first."""
-        self._sent_at: float | None = None
+        self.sent_at: float | None = None
+        """When a heartbeat was last sent; None before the first."""
         self._base: float | None = None
         self._not_before = 0.0
         self.enabled = True
@@ -34,7 +35,7 @@ class HeartbeatTimer:
 
     def sent(self, now: float) -> None:
         """A heartbeat goes out."""
-        self._sent_at = now
+        self.sent_at = now
 
     def acknowledged(self, sent_at: float) -> None:
         """The coordinator answered a request sent at `sent_at` as it does for a member it knows."""
@@ -49,7 +50,7 @@ class HeartbeatTimer:
         """When the next heartbeat should go out; in the past if it is late, infinite while disabled."""
         if not self.enabled:
             return math.inf
-        last = max((t for t in (self._sent_at, self._base) if t is not None), default=None)
+        last = max((t for t in (self.sent_at, self._base) if t is not None), default=None)
         return self._not_before if last is None else max(last + self.interval, self._not_before)
 
     def ttl(self, now: float) -> float:

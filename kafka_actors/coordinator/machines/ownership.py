@@ -103,6 +103,10 @@ class Ownership:
 
     def protocols(self) -> list[tuple[str, bytes]]:
         self._joined = self.subscribed
+        return self.metadata()
+
+    def metadata(self) -> list[tuple[str, bytes]]:
+        """What `protocols` gives, without a join: (name, metadata) of each assignor."""
         topics = sorted(self.subscribed)
         return [
             (

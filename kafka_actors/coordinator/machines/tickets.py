@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from kafka_actors.errors import IllegalGenerationError, KafkaActorsError, UsageError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
-from .steps import Generation, Outgoing, Partitions
+from .group import GroupMember
+from .states import MemberState
+from .steps import NO_GENERATION, Generation, Outgoing, Partitions
 from .verdicts import Verdict
 
 Results = dict[TopicPartition, KafkaActorsError | None]
@@ -68,6 +70,23 @@ class CommitReady:
     done: tuple[Ticket, ...]
     notices: tuple[Notice, ...]
     next_wake: float | None
+
+
+def standing_of(member: GroupMember, owned: Partitions | None, crashed: Exception | None = None) -> Standing:
+    """A member's standing. `owned`: as there. `crashed`: what ended it outside of its machine."""
+    ended = member.fatal or crashed
+    if ended is None and member.state is MemberState.LEFT:
+        ended = UsageError(f"the membership in group {member.config.group_id!r} has ended")
+    connected = member.coordinator is not None
+    if owned is None:
+        return Standing(connected, True, ended=ended)
+    return Standing(connected, _may_commit(member), member.settled, member.generation, owned, ended)
+
+
+def _may_commit(member: GroupMember) -> bool:
+    """Whether the coordinator would take a commit of the member's generation (`ClassicGroup.validateOffsetCommit`)."""
+    committing = (MemberState.STABLE, MemberState.REVOKING, MemberState.JOINING)
+    return member.generation.id != NO_GENERATION and member.state in committing
 
 
 def check_offset(tp: TopicPartition, offset: OffsetAndMetadata) -> None:

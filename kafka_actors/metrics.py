@@ -1,0 +1,208 @@
+"""Sensors and the metrics made of them, as Kafka's clients have them: `Metrics`, `Sensor`, `MetricName`.
+
+A `Sensor` gets values; a metric is a statistic over a sensor's last values, or a gauge that is asked when somebody
+looks. Recording is one addition and one comparison, whatever hangs on the sensor. An OpenTelemetry meter, where there
+is one, is fed from the same place: a sensor with a unit is a histogram there, one without a counter, a gauge an
+observable gauge; the names are the same, with dots.
+
+Statistics follow `SampledStat.java`: `num_samples` windows of `sample_window_ms`, of which the oldest is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from opentelemetry.metrics import CallbackOptions, Observation
+
+__all__ = ["MetricName", "Metrics", "Sensor", "Stat"]
+
+Record = Callable[[float], object]
+Measure = Callable[[float], float]
+
+
+class MetricName(NamedTuple):
+    """What a metric is called. `group` names the part that has it, `tags` tell several of a kind apart."""
+
+    name: str
+    group: str
+    description: str = ""
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+class Stat(Enum):
+    """What can be said of a sensor's values."""
+
+    AVG = "avg"
+    """Their mean; NaN if there were none lately."""
+    MAX = "max"
+    """The highest; NaN if there were none lately."""
+    RATE = "rate"
+    """How many a second."""
+    RATE_PER_HOUR = "rate-per-hour"
+    """How many an hour."""
+    COUNT = "count"
+    """How many since the sensor was made."""
+    TOTAL = "total"
+    """Their sum since the sensor was made."""
+
+
+class _Sample:
+    __slots__ = ("count", "maximum", "start", "total")
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.count = 0
+        self.total = 0.0
+        self.maximum = -float("inf")
+
+
+class Sensor:
+    """Gets values, of which its statistics are made. For one writer; anybody may read.
+
+    export: is given each value as well, and must not wait.
+    """
+
+    def __init__(self, name: str, registry: Metrics, export: Record | None = None) -> None:
+        self.name = name
+        self._registry = registry
+        self._export = export
+        self._samples: tuple[_Sample, ...] = ()
+        self._count = 0
+        self._total = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Sensor {self.name} of {self._count} values>"
+
+    def record(self, value: float = 1.0) -> None:
+        """Takes in a value."""
+        now = self._registry.now()
+        current = self._samples[-1] if self._samples else None
+        if current is None or now - current.start >= self._registry.window:
+            current = _Sample(now)
+            self._samples = (*self._samples, current)[-self._registry.num_samples :]
+        current.count += 1
+        current.total += value
+        current.maximum = max(current.maximum, value)
+        self._count += 1
+        self._total += value
+        if self._export is not None:
+            self._export(value)
+
+    def add(self, metric: MetricName, stat: Stat) -> None:
+        """Makes a metric of these values. Raises `ValueError` for a name that is in use."""
+        self._registry._register(metric, lambda now: self.measure(stat, now))
+
+    def measure(self, stat: Stat, now: float) -> float:
+        """The statistic at `now`, by the registry's clock."""
+        if stat is Stat.COUNT:
+            return self._count
+        if stat is Stat.TOTAL:
+            return self._total
+        window, number = self._registry.window, self._registry.num_samples
+        live = [s for s in self._samples if now - s.start < window * number]
+        count = sum(s.count for s in live)
+        if stat is Stat.AVG:
+            return sum(s.total for s in live) / count if count else float("nan")
+        if stat is Stat.MAX:
+            return max((s.maximum for s in live), default=float("nan"))
+        # A rate over less than the full windows would jump when there is little to go by (`Rate.windowSize`).
+        elapsed = now - live[0].start if live else 0.0
+        missing = max(0, number - 1 - int(elapsed // window))
+        seconds = elapsed + missing * window or window
+        return count / seconds * (3600 if stat is Stat.RATE_PER_HOUR else 1)
+
+
+class Metrics:
+    """A registry of sensors and metrics.
+
+    clock: seconds, monotonic. num_samples, sample_window_ms: as Kafka's `metrics.num.samples` and
+    `metrics.sample.window.ms`, and their defaults. meter: an `opentelemetry.metrics.Meter` that is to get everything,
+    under names that begin with `prefix` and a dot.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        num_samples: int = 2,
+        sample_window_ms: int = 30_000,
+        meter: Any = None,
+        prefix: str = "",
+    ) -> None:
+        self.now = clock
+        self.num_samples = num_samples
+        self.window = sample_window_ms / 1000
+        self._meter = meter
+        self._prefix = f"{prefix}." if prefix else ""
+        self._sensors: dict[tuple[str, tuple[tuple[str, str], ...]], Sensor] = {}
+        self._metrics: dict[MetricName, Measure] = {}
+        self._observed: set[str] = set()
+
+    def metric_name(
+        self, name: str, group: str, description: str = "", tags: Mapping[str, str] | None = None
+    ) -> MetricName:
+        """A name, with its tags in order."""
+        return MetricName(name, group, description, _tags(tags))
+
+    def sensor(self, name: str, tags: Mapping[str, str] | None = None, *, unit: str = "") -> Sensor:
+        """The sensor of that name and tags, made where there is none. unit: of its values; none for what only counts."""
+        key = name, _tags(tags)
+        if key not in self._sensors:
+            export = None
+            if self._meter is not None:
+                record = _recorder(self._meter, self._prefix + name.replace("-", "."), unit)
+                attributes = dict(key[1])
+                export = lambda value: record(value, attributes)  # noqa: E731 - one line, used once
+            self._sensors[key] = Sensor(name, self, export)
+        return self._sensors[key]
+
+    def add_metric(self, metric: MetricName, measure: Measure) -> None:
+        """A gauge: `measure(now)` is called whenever somebody looks. Raises `ValueError` for a name in use."""
+        self._register(metric, measure)
+        if self._meter is not None and metric.name not in self._observed:
+            self._observed.add(metric.name)
+            self._meter.create_observable_gauge(
+                self._prefix + metric.name.replace("-", "."),
+                [lambda options: self._observe(metric.name, options)],
+                description=metric.description,
+            )
+
+    def _observe(self, name: str, options: CallbackOptions) -> Iterable[Observation]:
+        now = self.now()
+        return [
+            Observation(measure(now), dict(metric.tags))
+            for metric, measure in self._metrics.items()
+            if metric.name == name
+        ]
+
+    def _register(self, metric: MetricName, measure: Measure) -> None:
+        if metric in self._metrics:
+            raise ValueError(f"there is a metric {metric.name!r} in the group {metric.group!r} already")
+        self._metrics = {**self._metrics, metric: measure}
+
+    def remove_metric(self, metric: MetricName) -> None:
+        """Forgets a metric; one that isn't there changes nothing."""
+        self._metrics = {name: measure for name, measure in self._metrics.items() if name != metric}
+
+    def metrics(self) -> dict[MetricName, float]:
+        """All metrics with their values now."""
+        now = self.now()
+        return {name: measure(now) for name, measure in self._metrics.items()}
+
+
+@lru_cache(maxsize=256)
+def _recorder(meter: Any, name: str, unit: str) -> Callable[[float, Mapping[str, str]], object]:
+    """Once per meter: a second instrument of the same name is a warning in OpenTelemetry's SDK."""
+    if not unit:
+        add: Callable[[float, Mapping[str, str]], object] = meter.create_counter(name).add
+        return add
+    record: Callable[[float, Mapping[str, str]], object] = meter.create_histogram(name, unit).record
+    return record
+
+
+def _tags(tags: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((tags or {}).items()))

@@ -61,7 +61,7 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     socket_options: tuple[tuple[int, int, int | bytes], ...] = TCP_NODELAY
     """What is given to `socket.setsockopt`, each (level, option, value)."""
     metrics: Any = None
-    """An OpenTelemetry `Meter` for what connections do; None: nothing is counted."""
+    """A `kafka_actors.metrics.Metrics` for what connections do; None: nothing is counted."""
     metric_group_prefix: str = ""
 
     # TLS: files are PEM; `ssl_context` takes the place of all other ssl_ options
@@ -263,9 +263,9 @@ def _check_metrics(config: ClientConfig) -> None:
         if config.metric_group_prefix:
             raise ConfigError("metric_group_prefix", "is given without metrics")
         return
-    if not hasattr(config.metrics, "create_counter"):
+    if not hasattr(config.metrics, "metric_name"):  # machines read options, and may import no clock
         kind = type(config.metrics).__name__
-        raise ConfigError("metrics", f"is a {kind}: accepts an opentelemetry.metrics.Meter")
+        raise ConfigError("metrics", f"is a {kind}: accepts a kafka_actors.metrics.Metrics")
     if isinstance(config, JobConfig):
         raise ConfigError("metrics", "can't be sent to the processes of a job")
 

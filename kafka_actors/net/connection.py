@@ -263,7 +263,7 @@ class Connection(ProcessBound):
         self._table.add(correlation_id, _api(request), sending, now, sending.deadline - now)
         transport.write(data)
         if self._metrics is not None:
-            self._metrics.sent(self.address, len(data))
+            self._metrics.sent(len(data))
 
     # ------------------------------------------------------------ receiving
 
@@ -288,7 +288,7 @@ class Connection(ProcessBound):
         request = sending.request
         self._answered = True
         if self._metrics is not None:
-            self._metrics.received(self.address, 4 + len(data), now - entry.sent)
+            self._metrics.received(4 + len(data), now - entry.sent)
         try:
             _, body = decode_header(request.api_key, sending.version, "response", data)
             response = decode_message(request.response, sending.version, body)
@@ -328,7 +328,7 @@ class Connection(ProcessBound):
             ) from error
         self._established = True
         if self._metrics is not None:
-            self._metrics.connected(self.address)
+            self._metrics.connected()
         self._frames.maximum = MAX_RESPONSE_BYTES
         self._set_timer(self._clock())
 
@@ -447,7 +447,7 @@ class Connection(ProcessBound):
             self._transport.abort()
         self._lost.set()
         if self._metrics is not None and self._established:
-            self._metrics.disconnected(self.address)
+            self._metrics.disconnected()
         why = str(error) if error is not None else f"{self.address}: the connection was closed"
         kind = type(error) if isinstance(error, (DisconnectedError, KafkaTimeoutError)) else DisconnectedError
         for entry in self._table.drain():

@@ -1,60 +1,93 @@
-"""What connections do, as instruments of an OpenTelemetry meter: the options `metrics` and `metric_group_prefix`."""
+"""What connections do, in the registry that the option `metrics` names: after `SelectorMetrics` in `Selector.java`."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from collections.abc import Mapping
+from contextlib import suppress
 
 from kafka_actors.config import ClientConfig
+from kafka_actors.metrics import Metrics, Sensor, Stat
 
 
 class NetworkMetrics:
-    """Counts of connections, requests, responses and bytes, and the latency of requests, each by broker.
+    """Connections, requests, responses, bytes, and the time to an answer, of all connections with this prefix.
 
-    `meter` is an `opentelemetry.metrics.Meter`; the instruments' names are Kafka's (`connection.creation`,
-    `request.latency`, ...) behind `prefix` and a dot. The attribute `server.address` is a broker's `host:port`.
+    metrics: the registry; the metrics' group is `{prefix}-metrics`. Connections share sensors and metrics, so any
+    number of these may be made for one registry.
     """
 
-    def __init__(self, meter: Any, prefix: str = "") -> None:
-        before = f"{prefix}." if prefix else ""
-        self._created = meter.create_counter(
-            f"{before}connection.creation", "{connection}", "connections made"
+    def __init__(self, metrics: Metrics, prefix: str = "") -> None:
+        self._metrics = metrics
+        self._group = f"{prefix}-metrics" if prefix else "metrics"
+        self._created = self._sensor(
+            "connections-created",
+            {
+                "connection-creation-rate": (Stat.RATE, "Connections made a second"),
+                "connection-creation-total": (Stat.COUNT, "Connections made"),
+            },
         )
-        self._closed = meter.create_counter(f"{before}connection.close", "{connection}", "connections ended")
-        self._requests = meter.create_counter(f"{before}request", "{request}", "requests written")
-        self._responses = meter.create_counter(f"{before}response", "{response}", "responses received")
-        self._sent = meter.create_counter(f"{before}outgoing.byte", "By", "bytes of requests written")
-        self._received = meter.create_counter(f"{before}incoming.byte", "By", "bytes of responses received")
-        self._latency = meter.create_histogram(f"{before}request.latency", "ms", "from request to response")
+        self._closed = self._sensor(
+            "connections-closed",
+            {
+                "connection-close-rate": (Stat.RATE, "Connections ended a second"),
+                "connection-close-total": (Stat.COUNT, "Connections ended"),
+            },
+        )
+        self._sent = self._sensor(
+            "bytes-sent",
+            {
+                "outgoing-byte-total": (Stat.TOTAL, "Bytes of requests"),
+                "request-rate": (Stat.RATE, "Requests a second"),
+                "request-total": (Stat.COUNT, "Requests"),
+                "request-size-avg": (Stat.AVG, "The mean size of a request"),
+                "request-size-max": (Stat.MAX, "The largest request"),
+            },
+            "By",
+        )
+        self._received = self._sensor(
+            "bytes-received",
+            {
+                "incoming-byte-total": (Stat.TOTAL, "Bytes of responses"),
+                "response-rate": (Stat.RATE, "Responses a second"),
+                "response-total": (Stat.COUNT, "Responses"),
+            },
+            "By",
+        )
+        self._latency = self._sensor(
+            "request-latency",
+            {
+                "request-latency-avg": (Stat.AVG, "The mean time to an answer, in milliseconds"),
+                "request-latency-max": (Stat.MAX, "The longest time to an answer, in milliseconds"),
+            },
+            "ms",
+        )
 
-    def connected(self, address: str) -> None:
+    def _sensor(self, name: str, stats: Mapping[str, tuple[Stat, str]], unit: str = "") -> Sensor:
+        tags = {"group": self._group}
+        sensor = self._metrics.sensor(name, tags, unit=unit)
+        for metric, (stat, description) in stats.items():
+            with suppress(ValueError):  # another connection has made it
+                sensor.add(self._metrics.metric_name(metric, self._group, description), stat)
+        return sensor
+
+    def connected(self) -> None:
         """A connection is ready for requests."""
-        self._created.add(1, {"server.address": address})
+        self._created.record()
 
-    def disconnected(self, address: str) -> None:
+    def disconnected(self) -> None:
         """A connection that was ready has ended."""
-        self._closed.add(1, {"server.address": address})
+        self._closed.record()
 
-    def sent(self, address: str, size: int) -> None:
+    def sent(self, size: int) -> None:
         """A request of `size` bytes was written."""
-        by = {"server.address": address}
-        self._requests.add(1, by)
-        self._sent.add(size, by)
+        self._sent.record(size)
 
-    def received(self, address: str, size: int, latency: float) -> None:
+    def received(self, size: int, latency: float) -> None:
         """A response of `size` bytes came, `latency` seconds after its request was written."""
-        by = {"server.address": address}
-        self._responses.add(1, by)
-        self._received.add(size, by)
-        self._latency.record(latency * 1000, by)
+        self._received.record(size)
+        self._latency.record(latency * 1000)
 
 
 def metrics_of(config: ClientConfig) -> NetworkMetrics | None:
-    """The instruments for a config's connections, None where nothing is to be counted."""
-    return None if config.metrics is None else _make(config.metrics, config.metric_group_prefix)
-
-
-@lru_cache(maxsize=32)
-def _make(meter: Any, prefix: str) -> NetworkMetrics:
-    """Once per meter: a second instrument of the same name is a warning in OpenTelemetry's SDK."""
-    return NetworkMetrics(meter, prefix)
+    """The metrics of a config's connections, None where nothing is to be counted."""
+    return None if config.metrics is None else NetworkMetrics(config.metrics, config.metric_group_prefix)

@@ -3,6 +3,7 @@
 from .base import BaseCoordinator
 from .committing import CommitCallback
 from .consumer import ConsumerCoordinator, default_offset_commit_callback
+from .fetching import fetch_offsets_of_groups
 from .heartbeat import Heartbeat
 from .machines.states import MemberState
 from .metrics import ConsumerCoordinatorMetrics, GroupCoordinatorMetrics
@@ -24,4 +25,5 @@ __all__ = [
     "MemberState",
     "RebalanceListener",
     "default_offset_commit_callback",
+    "fetch_offsets_of_groups",
 ]

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.errors import EncodeError, KafkaTimeoutError
+from kafka_actors.protocol import OffsetFetchRequest, OffsetFetchResponse
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .channels import Channels
 from .machines.backoff import Backoff
-from .machines.offsets import offset_fetch_request, read_offset_fetch
+from .machines.offsets import (
+    Committed,
+    offset_fetch_request,
+    offsets_of_groups_request,
+    read_offset_fetch,
+    read_offsets_of_groups,
+)
 from .machines.policy import GroupConfig
 from .machines.verdicts import Api, Verdict, judge
+from .wire import send_in_some_shape
 
 if TYPE_CHECKING:
     from .base import BaseCoordinator
@@ -82,3 +90,30 @@ class OffsetFetcher:
                 self._coordinator.coordinator_dead(error)
         elif verdict is not Verdict.RETRY:
             raise error
+
+
+async def fetch_offsets_of_groups(
+    send: Callable[[OffsetFetchRequest], Awaitable[OffsetFetchResponse]],
+    groups: Mapping[str, Iterable[TopicPartition] | None],
+    *,
+    require_stable: bool = False,
+) -> dict[str, Committed]:
+    """Committed offsets of groups that have one coordinator, which `send` asks: at once if it can (OffsetFetch 8,
+    Kafka 3.0), else one group after the other.
+
+    groups: the partitions to ask for of each, None for all that the group has committed. Errors are in each group's
+    `Committed`, for the caller to retry or raise. Raises what `send` raises.
+    """
+    if not groups:
+        return {}
+    if len(groups) > 1:
+        try:
+            request = offsets_of_groups_request(groups, require_stable=require_stable)
+            return read_offsets_of_groups(await send(request))
+        except EncodeError:
+            pass  # too old a broker: nothing was sent
+    found = {}
+    for group_id, partitions in groups.items():
+        request = offsets_of_groups_request({group_id: partitions}, require_stable=require_stable)
+        found[group_id] = read_offset_fetch(await send_in_some_shape(send, request))
+    return found

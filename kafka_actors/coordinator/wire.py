@@ -21,13 +21,16 @@ from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequestTopic
 
 
 def shapes(request: Any) -> list[Any]:
-    """The request and its older shapes, newest first. Versions are those of the request's API."""
-    if isinstance(request, FindCoordinatorRequest) and request.coordinator_keys:
+    """The request and its older shapes, newest first. Versions are those of the request's API.
+
+    What is about several groups has no older shape: those before are about one.
+    """
+    if isinstance(request, FindCoordinatorRequest) and len(request.coordinator_keys) == 1:
         return [request, FindCoordinatorRequest(key=request.coordinator_keys[0], key_type=request.key_type)]
-    if isinstance(request, LeaveGroupRequest) and request.members:
+    if isinstance(request, LeaveGroupRequest) and len(request.members) == 1:
         old = LeaveGroupRequest(group_id=request.group_id, member_id=request.members[0].member_id)
         return [request, old]
-    if isinstance(request, OffsetFetchRequest) and request.groups:
+    if isinstance(request, OffsetFetchRequest) and len(request.groups) == 1:
         return [request, *_older_offset_fetch(request)]
     return [request]
 

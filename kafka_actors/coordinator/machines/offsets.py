@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafka_actors.errors import KafkaError, error_for_code
@@ -11,6 +11,7 @@ from kafka_actors.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
 )
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -30,23 +31,43 @@ class Committed:
 def offset_fetch_request(
     group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool
 ) -> OffsetFetchRequest:
-    """The request in its newest shape (KIP-709).
+    """The request for one group. See `offsets_of_groups_request`."""
+    return offsets_of_groups_request({group_id: partitions}, require_stable=require_stable)
 
-    require_stable: an offset that a transaction is about to move is an error to be retried (KIP-447).
+
+def offsets_of_groups_request(
+    groups: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool
+) -> OffsetFetchRequest:
+    """The request in its newest shape, for any number of groups of one coordinator (KIP-709).
+
+    groups: the partitions to ask for of each, None for all that the group has committed. require_stable: an offset
+    that a transaction is about to move is an error to be retried (KIP-447).
     """
+    wanted = [
+        OffsetFetchRequestGroup(group_id=group_id, topics=None if partitions is None else _topics(partitions))
+        for group_id, partitions in groups.items()
+    ]
+    return OffsetFetchRequest(groups=wanted, require_stable=require_stable)
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> list[OffsetFetchRequestTopics]:
     topics: dict[str, list[int]] = {}
     for tp in sorted(partitions):
         topics.setdefault(tp.topic, []).append(tp.partition)
-    group = OffsetFetchRequestGroup(
-        group_id=group_id,
-        topics=[OffsetFetchRequestTopics(name=name, partition_indexes=ids) for name, ids in topics.items()],
-    )
-    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
+    return [OffsetFetchRequestTopics(name=name, partition_indexes=ids) for name, ids in topics.items()]
 
 
 def read_offset_fetch(response: OffsetFetchResponse) -> Committed:
     """What a response of any version, to a request for one group, says."""
-    answer = response.groups[0] if response.groups else response
+    return _read(response.groups[0] if response.groups else response)
+
+
+def read_offsets_of_groups(response: OffsetFetchResponse) -> dict[str, Committed]:
+    """What a response of version 8 or later says of each group."""
+    return {group.group_id: _read(group) for group in response.groups}
+
+
+def _read(answer: OffsetFetchResponse | OffsetFetchResponseGroup) -> Committed:
     result = Committed(error=error_for_code(answer.error_code, request=REQUEST))
     if result.error is not None:
         return result

@@ -6,7 +6,8 @@
     with job.start() as running:
         running.wait()
 
-`Job` runs on Ray (`pip install "kafka-actors[ray]"`); `Consumer` and `AsyncConsumer` need neither Ray nor Spark.
+`Job` runs on Ray (`pip install "kafka-actors[ray]"`); `Consumer`, `AsyncConsumer`, `Admin` and
+`AsyncAdmin` need neither Ray nor Spark.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .actors import Job, JobStatus, RunningJob
+    from .admin import Admin, AsyncAdmin
     from .consumer import AsyncConsumer, Consumer, Message
     from .errors import JobFailed, KafkaActorsError, ProcessError
     from .protocol.types import OffsetAndMetadata, TopicPartition
 
 # Loaded when first used: `import kafka_actors` stays cheap, and Ray is imported only by who starts a job.
 _HOMES = {
+    "Admin": "admin",
+    "AsyncAdmin": "admin",
     "AsyncConsumer": "consumer",
     "Consumer": "consumer",
     "Job": "actors",
@@ -38,6 +42,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Admin",
+    "AsyncAdmin",
     "AsyncConsumer",
     "Consumer",
     "Job",

@@ -1,0 +1,232 @@
+"""`AsyncAdmin`: a group's daily life and its topics, for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kafka_actors.config import ClientConfig, build
+from kafka_actors.errors import KafkaActorsError
+from kafka_actors.net import KafkaClient, ListedOffset
+from kafka_actors.net.offsets import IsolationLevel
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .asking import raise_first
+from .groups import Groups
+from .machines.reset import OffsetTarget
+from .offsets import Offsets, Scope
+from .topics import Topics
+from .types import (
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    OffsetReset,
+    PartitionLag,
+    TopicDescription,
+    TopicListing,
+)
+
+__all__ = ["AsyncAdmin"]
+
+T = TypeVar("T")
+Offset = OffsetAndMetadata | int
+
+
+class AsyncAdmin:
+    """Groups, topics and offsets of a cluster, under the names that Java's `Admin` made known.
+
+        async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
+            for group in await admin.list_groups(states=["Stable"]): ...
+
+    Options are those of any connection (`ClientConfig`), as keyword arguments with underscores or in `config={...}`
+    with dots or underscores. For one event loop.
+
+    Every call tries again what may pass, for `timeout_ms` (default `request_timeout_ms`) at most, and raises the
+    `KafkaError` that a broker answered, `KafkaTimeoutError`, or `NoBrokersAvailable`. A call for many groups or
+    topics deals with all of them, then raises the first error with the others as its notes.
+    """
+
+    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+        self.config = build(ClientConfig, config, **options)
+        self._client = KafkaClient(self.config)
+        self._groups = Groups(self._client)
+        self._topics = Topics(self._client)
+        self._offsets = Offsets(self._client, self._groups, self._topics)
+
+    async def __aenter__(self) -> Self:
+        await self._client.bootstrap()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncAdmin of {','.join(self.config.bootstrap_servers)}>"
+
+    async def close(self) -> None:
+        """Closes the connections. Closing again changes nothing."""
+        await self._client.close()
+
+    # ------------------------------------------------------------ groups
+
+    async def list_groups(
+        self,
+        *,
+        states: Collection[str] = (),
+        types: Collection[str] = (),
+        timeout_ms: float | None = None,
+    ) -> list[GroupListing]:
+        """All groups, by id; of some states or types only where these are given, in any case of letters.
+
+        Raises `UnsupportedVersionError` for `states` where brokers don't tell them (before Kafka 2.6), and
+        whatever kept any broker from answering: its groups would be missing.
+        """
+        await self._client.bootstrap(timeout_ms)
+        return await self._groups.listed(states, types, timeout_ms)
+
+    async def describe_consumer_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, GroupDescription]:
+        """State and members of groups, of the classic and of the newer protocol (KIP-848).
+
+        Raises `GroupIdNotFoundError` for a group that doesn't exist.
+        """
+        await self._client.bootstrap(timeout_ms)
+        return _all(await self._groups.describe(_texts(group_ids, "group_ids"), timeout_ms))
+
+    async def delete_consumer_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: float | None = None
+    ) -> None:
+        """Deletes groups with all they have committed. Raises `NonEmptyGroupError` for one that has members,
+        `GroupIdNotFoundError` for one that doesn't exist."""
+        await self._client.bootstrap(timeout_ms)
+        _all(await self._groups.delete(_texts(group_ids, "group_ids"), timeout_ms))
+
+    # ------------------------------------------------------------ a group's offsets
+
+    async def list_consumer_group_offsets(
+        self, group_id: str, *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All that a group has committed; nothing for a group that doesn't exist."""
+        await self._client.bootstrap(timeout_ms)
+        return await self._groups.committed(group_id, timeout_ms)
+
+    async def alter_consumer_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, Offset],
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commits for a group without members, which need not exist. Raises `NonEmptyGroupError` if it has any."""
+        await self._client.bootstrap(timeout_ms)
+        made = {TopicPartition(*tp): _with_metadata(offset) for tp, offset in offsets.items()}
+        if made:
+            await self._groups.commit(group_id, made, timeout_ms)
+
+    async def reset_offsets(
+        self,
+        group_id: str,
+        target: OffsetTarget,
+        topics: Scope = None,
+        *,
+        execute: bool = False,
+        timeout_ms: float | None = None,
+    ) -> list[OffsetReset]:
+        """Where a group without members goes on from, by topic and partition: only planned, unless `execute`.
+
+            await admin.reset_offsets("g", OffsetTarget.earliest(), {"orders": None, "clicks": [0, 1]}, execute=True)
+
+        `topics` is None for all that the group has committed for. Raises `NonEmptyGroupError` if it has members,
+        `UnknownTopicOrPartitionError`, and `UsageError` where there is nothing to reset or to shift.
+        """
+        await self._client.bootstrap(timeout_ms)
+        return await self._offsets.reset(group_id, target, topics, execute, timeout_ms)
+
+    async def lag(
+        self,
+        group_id: str,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout_ms: float | None = None,
+    ) -> list[PartitionLag]:
+        """How far a group is behind in each partition that it has committed for or that a member is assigned to.
+
+        Under read_committed a log ends at its last stable offset. Raises `GroupIdNotFoundError`.
+        """
+        group = (await self.describe_consumer_groups([group_id], timeout_ms=timeout_ms))[group_id]
+        return await self._offsets.lag(group, isolation_level, timeout_ms)
+
+    # ------------------------------------------------------------ topics
+
+    async def list_topics(
+        self, *, exclude_internal: bool = False, timeout_ms: float | None = None
+    ) -> list[TopicListing]:
+        """All topics that may be described, by name."""
+        await self._client.bootstrap(timeout_ms)
+        return await self._topics.listed(exclude_internal, timeout_ms)
+
+    async def describe_topics(
+        self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[str, TopicDescription]:
+        """Topics with their partitions, by name; all of them by default. Raises `UnknownTopicOrPartitionError`."""
+        await self._client.bootstrap(timeout_ms)
+        wanted = None if names is None else _texts(names, "names")
+        return _all(await self._topics.describe(wanted, timeout_ms))
+
+    async def topic_configs(
+        self, names: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, dict[str, str | None]]:
+        """The settings of each topic that are not Kafka's defaults: its own and the brokers'. Secrets are None."""
+        await self._client.bootstrap(timeout_ms)
+        return await self._topics.configs(_texts(names, "names"), timeout_ms)
+
+    async def create_topics(
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Creates topics, or with `validate_only` asks whether they could be. Raises `TopicAlreadyExistsError`,
+        `InvalidReplicationFactorError` and whatever else the controller refuses them with.
+
+        A broker may hear of a new topic a moment later.
+        """
+        await self._client.bootstrap(timeout_ms)
+        _all(await self._topics.create(topics, validate_only, timeout_ms))
+
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The first offset at or after a time (milliseconds since 1970), by partition; -1 where no record is as young.
+
+        `kafka_actors.admin` has special times: `EARLIEST` and `LATEST`, the ends of the log, and `MAX_TIMESTAMP`,
+        the youngest record (from Kafka 3.0 on). Raises `UnknownTopicOrPartitionError`.
+        """
+        await self._client.bootstrap(timeout_ms)
+        wanted = {TopicPartition(*tp): at for tp, at in partitions.items()}
+        return await self._offsets.listed(wanted, isolation_level, timeout_ms)
+
+
+def _all(answers: Mapping[str, T | KafkaActorsError]) -> dict[str, T]:
+    raise_first(answer for answer in answers.values() if isinstance(answer, KafkaActorsError))
+    return {name: answer for name, answer in answers.items() if not isinstance(answer, KafkaActorsError)}
+
+
+def _texts(names: Iterable[str], argument: str) -> list[str]:
+    """A single name is an iterable of its letters: nobody means that."""
+    if isinstance(names, str):
+        raise TypeError(f"{argument} is a str: give a list of them")
+    return list(dict.fromkeys(names))
+
+
+def _with_metadata(offset: Offset) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata(*offset)

@@ -1,0 +1,198 @@
+"""Groups: listed by all brokers, described, committed for and deleted by their coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
+
+from kafka_actors.cluster.snapshot import BrokerMetadata
+from kafka_actors.coordinator.machines.offsets import read_offset_fetch
+from kafka_actors.coordinator.wire import send_in_some_shape
+from kafka_actors.errors import (
+    GroupIdNotFoundError,
+    KafkaActorsError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+    UnsupportedVersionError,
+    error_for_code,
+    raise_for_code,
+)
+from kafka_actors.net import KafkaClient
+from kafka_actors.protocol import (
+    ConsumerGroupDescribeRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .asking import Coordinators, ask_node, persist, raise_first
+from .machines.answers import classic_group, consumer_group, group_listing, unknown_group
+from .types import GroupDescription, GroupListing
+
+__all__ = ["Groups"]
+
+T = TypeVar("T")
+Committed = dict[TopicPartition, OffsetAndMetadata]
+
+
+class Groups:
+    """What `AsyncAdmin` does with groups; see there."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        self._coordinators = Coordinators(client)
+
+    async def listed(
+        self, states: Collection[str], types: Collection[str], timeout_ms: float | None
+    ) -> list[GroupListing]:
+        snapshot = await self._client.update_metadata()
+        lists = await asyncio.gather(
+            *(self._listed_by(node, bool(states), timeout_ms) for node in snapshot.brokers)
+        )
+        wanted_states, wanted_types = _lowered(states), _lowered(types)
+        found = {group.group_id: group for groups in lists for group in groups}
+        return [
+            group
+            for _, group in sorted(found.items())
+            if (not wanted_states or group.state.lower() in wanted_states)
+            and (not wanted_types or group.type.lower() in wanted_types)
+        ]
+
+    async def _listed_by(
+        self, node_id: int, with_states: bool, timeout_ms: float | None
+    ) -> list[GroupListing]:
+        async def attempt(limit_ms: float) -> list[GroupListing]:
+            response = await self._client.send(
+                node_id,
+                ListGroupsRequest(),
+                timeout_ms=min(limit_ms, self._client.config.request_timeout_ms),
+                min_version=4 if with_states else None,
+            )
+            raise_for_code(response.error_code, request="ListGroups", broker=node_id)
+            return [group_listing(group) for group in response.groups]
+
+        return await persist(self._client, attempt, timeout_ms)
+
+    async def describe(
+        self, group_ids: Iterable[str], timeout_ms: float | None
+    ) -> dict[str, GroupDescription | KafkaActorsError]:
+        return await self._coordinators.ask(group_ids, self._describe, timeout_ms)
+
+    async def _describe(
+        self, node: BrokerMetadata, group_ids: list[str], limit_ms: float
+    ) -> dict[str, GroupDescription | KafkaActorsError]:
+        """Asks about them as groups of the newer protocol first; what is none of those may be a classic one."""
+        described: dict[str, GroupDescription | KafkaActorsError] = {}
+        try:
+            newer = ConsumerGroupDescribeRequest(group_ids=group_ids)
+            for group in (await ask_node(self._client, node.node_id, newer, limit_ms)).groups:
+                described[group.group_id] = consumer_group(group, node)
+        except UnsupportedVersionError:
+            pass  # before KIP-848: all are classic
+        others = (GroupIdNotFoundError, UnsupportedVersionError)
+        left = [g for g in group_ids if g not in described or isinstance(described[g], others)]
+        if left:
+            classic = DescribeGroupsRequest(groups=left)
+            for each in (await ask_node(self._client, node.node_id, classic, limit_ms)).groups:
+                described[each.group_id] = classic_group(each, node)
+        return described
+
+    async def committed(self, group_id: str, timeout_ms: float | None) -> Committed:
+        async def ask(
+            node: BrokerMetadata, group_ids: list[str], limit_ms: float
+        ) -> dict[str, Committed | KafkaActorsError]:
+            async def send(request: OffsetFetchRequest) -> OffsetFetchResponse:
+                return await ask_node(self._client, node.node_id, request, limit_ms)
+
+            request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=None)])
+            read = read_offset_fetch(await send_in_some_shape(send, request))
+            if read.error is not None:
+                # From version 9 of the request on; before, such a group has committed nothing.
+                return {group_id: {} if isinstance(read.error, GroupIdNotFoundError) else read.error}
+            raise_first(read.errors.values())
+            return {group_id: {tp: found for tp, found in read.offsets.items() if found is not None}}
+
+        return _only(await self._coordinators.ask([group_id], ask, timeout_ms))
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None
+    ) -> None:
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for tp, offset in sorted(offsets.items()):
+            topic = topics.setdefault(tp.topic, OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
+            topic.partitions.append(
+                OffsetCommitRequestPartition(
+                    tp.partition, offset.offset, offset.leader_epoch, offset.metadata
+                )
+            )
+        request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
+
+        async def ask(
+            node: BrokerMetadata, group_ids: list[str], limit_ms: float
+        ) -> dict[str, KafkaActorsError | None]:
+            response = await ask_node(self._client, node.node_id, request, limit_ms)
+            raise_first(_refused(group_id, response))
+            return {group_id: None}
+
+        _only(await self._coordinators.ask([group_id], ask, timeout_ms))
+
+    async def delete(
+        self, group_ids: Iterable[str], timeout_ms: float | None
+    ) -> dict[str, KafkaActorsError | None]:
+        async def ask(
+            node: BrokerMetadata, its_groups: list[str], limit_ms: float
+        ) -> dict[str, KafkaActorsError | None]:
+            request = DeleteGroupsRequest(groups_names=its_groups)
+            response = await ask_node(self._client, node.node_id, request, limit_ms)
+            return {r.group_id: _not_deleted(r.group_id, r.error_code) for r in response.results}
+
+        return await self._coordinators.ask(group_ids, ask, timeout_ms)
+
+
+def _not_deleted(group_id: str, code: int) -> KafkaActorsError | None:
+    if code == GroupIdNotFoundError.code:
+        return unknown_group(group_id)
+    if code == NonEmptyGroupError.code:
+        return NonEmptyGroupError(f"group {group_id!r} has members: stop them first", request="DeleteGroups")
+    return error_for_code(code, f"group {group_id!r}", request="DeleteGroups")
+
+
+def _refused(group_id: str, response: OffsetCommitResponse) -> list[KafkaActorsError]:
+    """The errors of partitions. A commit of no member is refused as that of an unknown one while there are any."""
+    errors: list[KafkaActorsError] = []
+    for topic in response.topics:
+        for p in topic.partitions:
+            if p.error_code == UnknownMemberIdError.code:
+                return [
+                    NonEmptyGroupError(
+                        f"group {group_id!r} has members: stop them first", request="OffsetCommit"
+                    )
+                ]
+            error = error_for_code(
+                p.error_code, request="OffsetCommit", topic=topic.name, partition=p.partition_index
+            )
+            if error is not None:
+                errors.append(error)
+    return errors
+
+
+def _lowered(names: Collection[str]) -> set[str]:
+    return {name.lower() for name in names}
+
+
+def _only(answers: Mapping[str, T | KafkaActorsError]) -> T:
+    [answer] = answers.values()
+    if isinstance(answer, KafkaActorsError):
+        raise answer
+    return answer

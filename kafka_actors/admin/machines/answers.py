@@ -1,0 +1,145 @@
+"""Responses of brokers as the values that the admin gives."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterable
+
+from kafka_actors.admin.types import (
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    PartitionDescription,
+    TopicDescription,
+    TopicListing,
+)
+from kafka_actors.cluster.snapshot import BrokerMetadata
+from kafka_actors.errors import DecodeError, GroupIdNotFoundError, KafkaActorsError, error_for_code
+from kafka_actors.protocol import ZERO_UUID, ConsumerProtocolAssignment, decode_consumer_protocol
+from kafka_actors.protocol.messages import consumer_group_describe, describe_groups
+from kafka_actors.protocol.messages.list_groups import ListedGroup
+from kafka_actors.protocol.messages.metadata import MetadataResponseTopic
+from kafka_actors.protocol.types import TopicPartition
+
+CLASSIC, CONSUMER = "Classic", "Consumer"
+CONSUMERS = ("consumer", "")
+"""Protocol types of groups that consume: by the consumer protocol, or without members, by commits alone."""
+
+
+def group_listing(group: ListedGroup) -> GroupListing:
+    """Types come in small letters, or not at all from brokers before 3.8, whose groups are classic."""
+    kind = group.group_type.capitalize() or CLASSIC
+    return GroupListing(group.group_id, group.protocol_type, group.group_state, kind)
+
+
+def classic_group(
+    group: describe_groups.DescribedGroup, coordinator: BrokerMetadata
+) -> GroupDescription | KafkaActorsError:
+    """A group as DescribeGroups shows it. One that doesn't exist is an error: before version 6 it is "Dead"."""
+    error = error_for_code(group.error_code, group.error_message, request="DescribeGroups")
+    if error is not None:
+        return unknown_group(group.group_id) if isinstance(error, GroupIdNotFoundError) else error
+    if group.group_state == "Dead":
+        return unknown_group(group.group_id)
+    try:
+        members = tuple(_classic_member(m, group.protocol_type) for m in group.members)
+    except DecodeError as unreadable:
+        return unreadable
+    return GroupDescription(
+        group_id=group.group_id,
+        type=CLASSIC,
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        assignor=group.protocol_data,
+        coordinator=coordinator,
+        members=members,
+    )
+
+
+def consumer_group(
+    group: consumer_group_describe.DescribedGroup, coordinator: BrokerMetadata
+) -> GroupDescription | KafkaActorsError:
+    """A group as ConsumerGroupDescribe shows it (KIP-848)."""
+    error = error_for_code(group.error_code, group.error_message, request="ConsumerGroupDescribe")
+    if error is not None:
+        return error
+    return GroupDescription(
+        group_id=group.group_id,
+        type=CONSUMER,
+        state=group.group_state,
+        protocol_type="consumer",
+        assignor=group.assignor_name,
+        coordinator=coordinator,
+        members=tuple(_consumer_member(m) for m in group.members),
+        group_epoch=group.group_epoch,
+        target_assignment_epoch=group.assignment_epoch,
+    )
+
+
+def unknown_group(group_id: str) -> GroupIdNotFoundError:
+    return GroupIdNotFoundError(f"group {group_id!r} does not exist")
+
+
+def topic_listing(topic: MetadataResponseTopic) -> TopicListing:
+    return TopicListing(topic.name or "", topic_id_text(topic.topic_id), topic.is_internal)
+
+
+def topic_description(topic: MetadataResponseTopic) -> TopicDescription:
+    partitions = sorted(topic.partitions, key=lambda p: p.partition_index)
+    return TopicDescription(
+        topic.name or "",
+        topic_id_text(topic.topic_id),
+        topic.is_internal,
+        tuple(
+            PartitionDescription(
+                partition=p.partition_index,
+                leader=p.leader_id if p.leader_id >= 0 else None,
+                leader_epoch=p.leader_epoch if p.leader_epoch >= 0 else None,
+                replicas=tuple(p.replica_nodes),
+                isr=tuple(p.isr_nodes),
+                offline_replicas=tuple(p.offline_replicas),
+            )
+            for p in partitions
+        ),
+    )
+
+
+def topic_id_text(topic_id: uuid.UUID) -> str | None:
+    """An id as `Uuid.toString` writes it: 22 characters of URL-safe base64."""
+    if topic_id == ZERO_UUID:
+        return None
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def _classic_member(member: describe_groups.DescribedGroupMember, protocol_type: str) -> MemberDescription:
+    assigned: Iterable[TopicPartition] = ()
+    if protocol_type == "consumer" and member.member_assignment:
+        blob = decode_consumer_protocol(ConsumerProtocolAssignment, member.member_assignment)
+        assigned = (TopicPartition(t.topic, p) for t in blob.assigned_partitions for p in t.partitions)
+    return MemberDescription(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=tuple(sorted(assigned)),
+    )
+
+
+def _consumer_member(member: consumer_group_describe.Member) -> MemberDescription:
+    return MemberDescription(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=_partitions(member.assignment),
+        target_assignment=_partitions(member.target_assignment),
+        member_epoch=member.member_epoch,
+        rack_id=member.rack_id,
+    )
+
+
+def _partitions(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(TopicPartition(t.topic_name, p) for t in assignment.topic_partitions for p in t.partitions)
+    )

@@ -1,0 +1,162 @@
+"""Offsets: the ends of logs and times in them, how far groups are behind, and resets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kafka_actors.errors import (
+    GroupIdNotFoundError,
+    KafkaActorsError,
+    NonEmptyGroupError,
+    UnknownTopicOrPartitionError,
+    UsageError,
+)
+from kafka_actors.net import EARLIEST, LATEST, KafkaClient, ListedOffset, OffsetLookups
+from kafka_actors.net.offsets import IsolationLevel
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .asking import raise_first
+from .groups import Groups
+from .machines.lag import lag_rows
+from .machines.reset import OffsetTarget, plan_reset
+from .topics import Topics
+from .types import GroupDescription, OffsetReset, PartitionLag
+
+__all__ = ["Offsets", "Scope"]
+
+Scope = Mapping[str, Iterable[int] | None] | None
+"""Topics, each with some of its partitions or None for all; None for all that the group has committed for."""
+
+RESETTABLE = ("Empty", "Dead")
+
+
+class Offsets:
+    """What `AsyncAdmin` does with offsets; see there."""
+
+    def __init__(self, client: KafkaClient, groups: Groups, topics: Topics) -> None:
+        self._lookups = OffsetLookups(client)
+        self._groups = groups
+        self._topics = topics
+
+    async def listed(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        isolation_level: IsolationLevel,
+        timeout_ms: float | None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        leaders = await self._leaders({tp.topic for tp in wanted}, timeout_ms)
+        raise_first(_unknown(tp) for tp in sorted(wanted) if tp not in leaders)
+        return await self._ask(wanted, isolation_level, timeout_ms)
+
+    async def _ask(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        answers = await self._lookups.list_offsets(
+            wanted, isolation_level=isolation_level, timeout_ms=timeout_ms
+        )
+        raise_first(answer for answer in answers.values() if isinstance(answer, KafkaActorsError))
+        return {tp: a for tp, a in answers.items() if not isinstance(a, KafkaActorsError)}
+
+    async def _leaders(
+        self, topics: Iterable[str], timeout_ms: float | None
+    ) -> dict[TopicPartition, int | None]:
+        """The leader, or None, of each partition that exists."""
+        described = await self._topics.describe(topics, timeout_ms)
+        raise_first(
+            answer
+            for answer in described.values()
+            if isinstance(answer, KafkaActorsError) and not isinstance(answer, UnknownTopicOrPartitionError)
+        )
+        return {
+            TopicPartition(topic.name, p.partition): p.leader
+            for topic in described.values()
+            if not isinstance(topic, KafkaActorsError)
+            for p in topic.partitions
+        }
+
+    # ------------------------------------------------------------ lag
+
+    async def lag(
+        self, group: GroupDescription, isolation_level: IsolationLevel, timeout_ms: float | None
+    ) -> list[PartitionLag]:
+        committed = await self._groups.committed(group.group_id, timeout_ms)
+        tps = {*committed, *(tp for member in group.members for tp in member.assignment)}
+        leaders = await self._leaders({tp.topic for tp in tps}, timeout_ms)
+        # Neither a deleted topic nor an offline partition keeps the others from being shown.
+        asked = {tp: LATEST for tp in tps if leaders.get(tp) is not None}
+        ends = await self._lookups.list_offsets(asked, isolation_level=isolation_level, timeout_ms=timeout_ms)
+        known = {tp: end.offset for tp, end in ends.items() if isinstance(end, ListedOffset)}
+        return lag_rows(group, committed, known)
+
+    # ------------------------------------------------------------ resets
+
+    async def reset(
+        self, group_id: str, target: OffsetTarget, scope: Scope, execute: bool, timeout_ms: float | None
+    ) -> list[OffsetReset]:
+        await self._check_inactive(group_id, timeout_ms)
+        committed = await self._groups.committed(group_id, timeout_ms)
+        tps = await self._in_scope(group_id, target, scope, committed, timeout_ms)
+        starts = await self._ask(dict.fromkeys(tps, EARLIEST), timeout_ms=timeout_ms)
+        ends = await self._ask(dict.fromkeys(tps, LATEST), timeout_ms=timeout_ms)
+        by_time: dict[TopicPartition, ListedOffset] = {}
+        if target.kind == "timestamp":
+            by_time = await self._ask(dict.fromkeys(tps, target.value), timeout_ms=timeout_ms)
+        plan = plan_reset(
+            group_id,
+            target,
+            tps,
+            committed=committed,
+            starts={tp: start.offset for tp, start in starts.items()},
+            ends={tp: end.offset for tp, end in ends.items()},
+            by_time={tp: found.offset for tp, found in by_time.items() if found.offset >= 0},
+        )
+        if execute:
+            offsets = {TopicPartition(r.topic, r.partition): OffsetAndMetadata(r.new_offset) for r in plan}
+            await self._groups.commit(group_id, offsets, timeout_ms)
+        return plan
+
+    async def _check_inactive(self, group_id: str, timeout_ms: float | None) -> None:
+        """The broker refuses a commit for a group with members, too: who starts one meanwhile wins."""
+        [group] = (await self._groups.describe([group_id], timeout_ms)).values()
+        if isinstance(group, GroupIdNotFoundError):
+            return  # a reset may begin a group
+        if isinstance(group, KafkaActorsError):
+            raise group
+        if group.state not in RESETTABLE or group.members:
+            many = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
+            raise NonEmptyGroupError(
+                f"group {group_id!r} is {group.state} with {many}: offsets can be reset while it has none"
+            )
+
+    async def _in_scope(
+        self,
+        group_id: str,
+        target: OffsetTarget,
+        scope: Scope,
+        committed: Mapping[TopicPartition, OffsetAndMetadata],
+        timeout_ms: float | None,
+    ) -> list[TopicPartition]:
+        if target.kind == "explicit":
+            chosen = set(target.offsets)
+        elif scope is None:
+            chosen = set(committed)
+            if not chosen:
+                raise UsageError(f"group {group_id!r} has committed nothing: name the topics to reset")
+        else:
+            chosen = set()
+        leaders = await self._leaders({*(scope or ()), *(tp.topic for tp in chosen)}, timeout_ms)
+        for topic, partitions in (scope or {}).items() if target.kind != "explicit" else ():
+            existing = {tp for tp in leaders if tp.topic == topic}
+            if not existing:
+                raise UnknownTopicOrPartitionError(topic=topic)
+            named = existing if partitions is None else {TopicPartition(topic, p) for p in partitions}
+            chosen |= named
+        raise_first(_unknown(tp) for tp in sorted(chosen) if tp not in leaders)
+        return sorted(chosen)
+
+
+def _unknown(tp: TopicPartition) -> UnknownTopicOrPartitionError:
+    return UnknownTopicOrPartitionError(topic=tp.topic, partition=tp.partition)

@@ -1,0 +1,173 @@
+"""`Admin`: the twin of `AsyncAdmin` that blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kafka_actors.consumer.io_thread import IoThread
+from kafka_actors.errors import UsageError
+from kafka_actors.net import ListedOffset
+from kafka_actors.net.offsets import IsolationLevel
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .async_admin import AsyncAdmin, Offset
+from .machines.reset import OffsetTarget
+from .offsets import Scope
+from .types import (
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    OffsetReset,
+    PartitionLag,
+    TopicDescription,
+    TopicListing,
+)
+
+__all__ = ["Admin"]
+
+T = TypeVar("T")
+
+
+class Admin:
+    """`AsyncAdmin` without coroutines: the same options, calls, results and errors; see there. For any thread.
+
+        with Admin(bootstrap_servers="localhost:9092") as admin:
+            behind = sum(row.lag or 0 for row in admin.lag("scorer"))
+
+    Connections live in a thread of their own, which ends with `close`.
+    """
+
+    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+        self._admin = AsyncAdmin(config=config, **options)
+        self._io = IoThread("kafka-admin")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Admin of {','.join(self._admin.config.bootstrap_servers)}>"
+
+    def close(self) -> None:
+        """As `AsyncAdmin.close`."""
+        if not self._io.loop.is_closed():
+            try:
+                self._call(self._admin.close())
+            finally:
+                self._io.stop()
+
+    def list_groups(
+        self,
+        *,
+        states: Collection[str] = (),
+        types: Collection[str] = (),
+        timeout_ms: float | None = None,
+    ) -> list[GroupListing]:
+        """As `AsyncAdmin.list_groups`."""
+        return self._call(self._admin.list_groups(states=states, types=types, timeout_ms=timeout_ms))
+
+    def describe_consumer_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, GroupDescription]:
+        """As `AsyncAdmin.describe_consumer_groups`."""
+        return self._call(self._admin.describe_consumer_groups(group_ids, timeout_ms=timeout_ms))
+
+    def delete_consumer_groups(self, group_ids: Iterable[str], *, timeout_ms: float | None = None) -> None:
+        """As `AsyncAdmin.delete_consumer_groups`."""
+        self._call(self._admin.delete_consumer_groups(group_ids, timeout_ms=timeout_ms))
+
+    def list_consumer_group_offsets(
+        self, group_id: str, *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """As `AsyncAdmin.list_consumer_group_offsets`."""
+        return self._call(self._admin.list_consumer_group_offsets(group_id, timeout_ms=timeout_ms))
+
+    def alter_consumer_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, Offset],
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """As `AsyncAdmin.alter_consumer_group_offsets`."""
+        self._call(self._admin.alter_consumer_group_offsets(group_id, offsets, timeout_ms=timeout_ms))
+
+    def reset_offsets(
+        self,
+        group_id: str,
+        target: OffsetTarget,
+        topics: Scope = None,
+        *,
+        execute: bool = False,
+        timeout_ms: float | None = None,
+    ) -> list[OffsetReset]:
+        """As `AsyncAdmin.reset_offsets`."""
+        return self._call(
+            self._admin.reset_offsets(group_id, target, topics, execute=execute, timeout_ms=timeout_ms)
+        )
+
+    def lag(
+        self,
+        group_id: str,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout_ms: float | None = None,
+    ) -> list[PartitionLag]:
+        """As `AsyncAdmin.lag`."""
+        return self._call(self._admin.lag(group_id, isolation_level=isolation_level, timeout_ms=timeout_ms))
+
+    def list_topics(
+        self, *, exclude_internal: bool = False, timeout_ms: float | None = None
+    ) -> list[TopicListing]:
+        """As `AsyncAdmin.list_topics`."""
+        return self._call(self._admin.list_topics(exclude_internal=exclude_internal, timeout_ms=timeout_ms))
+
+    def describe_topics(
+        self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[str, TopicDescription]:
+        """As `AsyncAdmin.describe_topics`."""
+        return self._call(self._admin.describe_topics(names, timeout_ms=timeout_ms))
+
+    def topic_configs(
+        self, names: Iterable[str], *, timeout_ms: float | None = None
+    ) -> dict[str, dict[str, str | None]]:
+        """As `AsyncAdmin.topic_configs`."""
+        return self._call(self._admin.topic_configs(names, timeout_ms=timeout_ms))
+
+    def create_topics(
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """As `AsyncAdmin.create_topics`."""
+        self._call(self._admin.create_topics(topics, validate_only=validate_only, timeout_ms=timeout_ms))
+
+    def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """As `AsyncAdmin.list_offsets`."""
+        return self._call(
+            self._admin.list_offsets(partitions, isolation_level=isolation_level, timeout_ms=timeout_ms)
+        )
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._io.loop.is_closed():
+            work.close()
+            raise UsageError("this Admin is closed")
+        future = self._io.submit(work)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # of use where the wait was interrupted

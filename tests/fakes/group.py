@@ -79,6 +79,7 @@ class GroupModel:
         self.state = "Empty"
         self.generation = 0
         self.generations: list[int] = []
+        self.protocol_type = "consumer"
         self.protocol = ""
         self.leader = ""
         self.members: dict[str, ModelMember] = {}
@@ -94,6 +95,11 @@ class GroupModel:
         protocols = [(p.name, p.metadata) for p in r.protocols]
         session, rebalance = r.session_timeout_ms / 1000, r.rebalance_timeout_ms / 1000
         known = self._by_instance(r.group_instance_id)
+        if not self.members:
+            self.protocol_type = r.protocol_type
+        elif self.protocol_type != r.protocol_type:
+            reply(JoinGroupResponse(error_code=23))
+            return
         if not r.member_id and r.group_instance_id is None:
             member_id = f"m{next(self._ids)}"
             self._pending.add(member_id)
@@ -209,7 +215,7 @@ class GroupModel:
         reply(OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)]))
 
     def describe(self, r: Any, reply: Reply, now: float) -> None:
-        group = DescribedGroup(group_id="g", group_state=self.state, protocol_type="consumer")
+        group = DescribedGroup(group_id="g", group_state=self.state, protocol_type=self.protocol_type)
         if self.state == "Stable":
             members = [
                 DescribedGroupMember(
@@ -315,7 +321,7 @@ class GroupModel:
             ]
         return JoinGroupResponse(
             generation_id=self.generation,
-            protocol_type="consumer",
+            protocol_type=self.protocol_type,
             protocol_name=self.protocol,
             leader=self.leader,
             member_id=member.member_id,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from fakes.loop import in_loop
 
 from kafka_actors.config import ClientConfig, build
@@ -14,6 +15,7 @@ from kafka_actors.errors import (
     KafkaActorsError,
     MemberIdRequiredError,
     RebalanceInProgressError,
+    SslAuthenticationError,
     raise_for_code,
 )
 from kafka_actors.net import (
@@ -280,3 +282,43 @@ async def test_a_client_whose_bootstrap_server_is_stopped_finds_another(
                 assert len(response.brokers) >= 2
     finally:
         kafka_cluster_3.resume(1)
+
+
+@in_loop
+async def test_tls_to_a_listener_without_it_is_named_at_once(kafka_cluster: KafkaCluster) -> None:
+    client = KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers, security_protocol="SSL")
+    async with asyncio.timeout(10):
+        with pytest.raises(
+            SslAuthenticationError, match="the port does not speak TLS, and security_protocol asks"
+        ):
+            await client.bootstrap(timeout_ms=60_000)
+    await client.close()
+
+
+@in_loop
+async def test_an_older_api_version_than_the_brokers_is_spoken(
+    kafka_cluster: KafkaCluster, kafka_topic: Topic
+) -> None:
+    topic = kafka_topic(partitions=2)
+    servers = kafka_cluster.bootstrap_servers
+    async with KafkaClient(bootstrap_servers=servers, api_version=(2, 4)) as client:
+        await client.set_topics([topic])
+        assert client.snapshot.partitions_for_topic(topic) == {0, 1}
+        assert client.snapshot.topic_id(topic) is None  # Metadata 9 has none
+        assert await client.check_version() == (4, 1)
+        found = await OffsetLookups(client).list_offsets({TopicPartition(topic, 0): LATEST})
+        assert found == {TopicPartition(topic, 0): ListedOffset(0, -1, 0)}
+
+
+@in_loop
+async def test_an_idle_connection_is_closed_before_the_broker_does_and_had_anew(
+    kafka_cluster: KafkaCluster,
+) -> None:
+    async with KafkaClient(
+        bootstrap_servers=kafka_cluster.bootstrap_servers, connections_max_idle_ms=300
+    ) as client:
+        await client.send(1, ListGroupsRequest())
+        await until(lambda: not client.connected(1))
+        assert not client.is_disconnected(1)
+        assert (await client.send(1, ListGroupsRequest())).error_code == 0
+        assert await client.poll(timeout_ms=50) == []

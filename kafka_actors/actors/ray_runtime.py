@@ -10,9 +10,8 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
+from ray.exceptions import RayActorError, RayError, RuntimeEnvSetupError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-from kafka_actors.errors import DisconnectedError
 
 from .connection_actor import ConnectionActor
 from .coordinator_actor import CoordinatorActor
@@ -20,7 +19,7 @@ from .machines.supervision import ActorKey
 from .messages import ActorInfo
 from .metadata_actor import MetadataActor
 from .ray_links import call
-from .runtime import ActorRef
+from .runtime import ActorRef, Death
 from .worker_actor import WorkerActor
 
 __all__ = ["RayActorRef", "RayRuntime"]
@@ -46,12 +45,18 @@ class RayActorRef:
     async def call(self, method: str, *args: Any) -> Any:
         return await call(self.raw, method, *args)
 
-    async def died(self) -> str:
+    async def died(self) -> Death:
         try:
-            await self.call("live")
-        except DisconnectedError as error:
-            return str(error)
-        return "it ended"
+            await self.raw.live.remote()
+        except RuntimeEnvSetupError as error:
+            return Death(f"its runtime_env failed: {last_line(error)}", unmade=True)
+        except RayActorError as error:
+            if error.actor_init_failed:
+                return Death(last_line(error), unmade=True)
+            return Death("its node is gone" if "node" in first_line(error) else "its process is gone")
+        except RayError as error:
+            return Death(type(error).__name__)
+        return Death("it ended")
 
 
 class RayRuntime:
@@ -98,6 +103,14 @@ class RayRuntime:
             if name in ("CPU", "GPU", "memory") or name in self._resources.get("resources", {})
         )
         return f"{key} needs {needs or 'a process'}; the Ray cluster has {has or 'nothing'}"
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def last_line(error: Exception) -> str:
+    return str(error).strip().rpartition("\n")[2]
 
 
 def on_node(node: str, function: Any) -> Any:

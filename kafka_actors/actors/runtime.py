@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .machines.supervision import ActorKey
 from .messages import ActorInfo
 
-__all__ = ["ActorRef", "Runtime"]
+__all__ = ["ActorRef", "Death", "Runtime"]
+
+
+class Death(NamedTuple):
+    """Why an actor is dead. `unmade`: it could not be made in the first place, and the reason says why."""
+
+    reason: str
+    unmade: bool = False
 
 
 class ActorRef(Protocol):
@@ -23,8 +30,8 @@ class ActorRef(Protocol):
         """Raises `DisconnectedError` once the actor is dead, else what the method raised."""
         ...
 
-    async def died(self) -> str:
-        """Returns, with a reason, when the actor is dead."""
+    async def died(self) -> Death:
+        """Returns when the actor is dead."""
         ...
 
 

@@ -19,7 +19,7 @@ import msgspec
 from kafka_actors.errors import DisconnectedError, JobError, JobFailed, KafkaActorsError, StartTimeoutError
 
 from .loops import Loops
-from .machines.supervision import Action, ActorKey, Fail, Kill, Ping, Probe, Start, Supervision
+from .machines.supervision import Action, ActorKey, Dismiss, Fail, Kill, Ping, Probe, Start, Supervision
 from .messages import (
     ActorInfo,
     CoordinatorStatus,
@@ -33,30 +33,19 @@ from .messages import (
     unpack,
 )
 from .plan import JobPlan
-from .ray_links import Wiring
+from .roster import COORDINATOR, METADATA, Roster, Running, actor_name
 from .runtime import ActorRef, Runtime
-from .status import JobStatus, WorkerStatus
+from .status import JobStatus
 
 __all__ = ["Supervisor"]
 
 logger = logging.getLogger(__name__)
 
-METADATA = ActorKey("metadata")
-COORDINATOR = ActorKey("coordinator")
 VERDICT_S = 0.2
 TOPOLOGY_S = 0.5
 CLOSE_S = 2.0
-QUIT_S = 1.0
+QUIT_S = 2.0
 ANSWER_S = 0.5
-
-
-class Running(msgspec.Struct):
-    """A started actor: how to call it, where it is, and whether its `begin` has returned."""
-
-    incarnation: int
-    ref: Any
-    info: ActorInfo | None = None
-    begun: bool = False
 
 
 class Supervisor:
@@ -68,12 +57,10 @@ class Supervisor:
         self._clock = clock
         self._created = clock()
         self._machine = Supervision(plan.timings)
-        self._running: dict[ActorKey, Running] = {}
+        self._running = Roster(plan)
         self._workers = plan.workers
         self._retiring: set[int] = set()
         self._paused = False
-        self._plan_version = 0
-        self._wiring_version = 0
         self._connections: dict[ActorKey, tuple[str, int]] = {}
         self._job_start: JobStart | None = None
         self._coordinator_began = False
@@ -98,20 +85,28 @@ class Supervisor:
             await asyncio.shield(self._started)
         except BaseException:
             await self._leave()
-            self._take_down()
+            await self._see_all_off()
             raise
         self._state = "running"
         self._loops.go(self._watch_verdict())
 
     async def _leave(self) -> None:
         """A job that can't start holds nothing in the group until its session would end."""
-        coordinator = self._running.get(COORDINATOR)
-        if coordinator is not None and coordinator.begun:
+        if (coordinator := self._running.begun(COORDINATOR)) is not None:
             await self._bounded(coordinator.ref.call("stop", True), CLOSE_S)
 
     async def wait(self) -> None:
         """Returns when the job has ended. Raises `JobFailed` if it failed."""
         await asyncio.shield(self._ended)
+
+    async def ended_within(self, limit_s: float | None) -> bool:
+        """Waits so long. Returns whether the job has ended; raises `JobFailed` if it failed."""
+        if not self.has_ended:
+            try:
+                await asyncio.wait_for(self.wait(), limit_s)
+            except TimeoutError:
+                return False
+        return self.result()
 
     @property
     def has_ended(self) -> bool:
@@ -132,27 +127,41 @@ class Supervisor:
         await asyncio.shield(self._stopping)
 
     async def _stop(self, timeout_s: float, leave: bool, failure: BaseException | None) -> None:
+        """Each part gets what is left of the time; whatever did not stop by then is ended all the same."""
         self._state = "stopping"
         deadline = self._clock() + timeout_s
-        coordinator = self._running.get(COORDINATOR)
-        if coordinator is not None and coordinator.begun:
-            await self._bounded(coordinator.ref.call("stop", leave), timeout_s)
-            self._final = await self._bounded(self.status(), max(0.1, deadline - self._clock()))
-        workers = [r for k, r in self._running.items() if k.kind == "worker" and r.begun]
-        left = min(CLOSE_S, max(0.1, deadline - self._clock()))
-        await asyncio.gather(*(self._bounded(w.ref.call("close"), left) for w in workers))
-        self._machine.want(())
-        await asyncio.gather(
-            *(self._bounded(self._quietly(r.ref.call("quit")), QUIT_S) for r in self._running.values())
-        )
-        self._take_down()
-        self._state = "failed" if failure else "stopped"
+
+        def left(at_most: float) -> float:
+            return max(0.1, min(at_most, deadline - self._clock()))
+
+        try:
+            if (coordinator := self._running.begun(COORDINATOR)) is not None:
+                await self._bounded(coordinator.ref.call("stop", leave), left(timeout_s - CLOSE_S))
+                self._final = await self._bounded(self.status(), left(ANSWER_S))
+            workers = [r for r in self._running.of_kind("worker").values() if r.begun]
+            await asyncio.gather(*(self._bounded(w.ref.call("close"), left(CLOSE_S)) for w in workers))
+            await self._see_all_off()
+        finally:
+            self._take_down()
+            self._state = "failed" if failure else "stopped"
         if not self._ended.done():
             if failure is None:
                 self._ended.set_result(None)
             else:
                 self._ended.set_exception(failure)
                 self._ended.exception()  # whoever waits gets it; nobody has to
+
+    async def _see_all_off(self) -> None:
+        self._machine.want(())
+        self._loops.cancel()  # from here on nobody is pinged or replaced
+        await asyncio.gather(*(self._see_off(self._running.pop(key)) for key in list(self._running)))
+
+    async def _see_off(self, running: Running) -> None:
+        """Has an actor end by itself, because of one that is killed Ray prints a page."""
+        try:
+            await asyncio.wait_for(self._quietly(running.ref.call("quit")), QUIT_S)
+        except Exception:
+            self._runtime.kill(running.ref, running.info)
 
     async def _bounded(self, call: Any, timeout_s: float) -> Any:
         try:
@@ -198,6 +207,8 @@ class Supervisor:
             self._create(action.key, action.incarnation)
         elif isinstance(action, Kill):
             self._kill(action)
+        elif isinstance(action, Dismiss):
+            self._dismiss(action)
         elif isinstance(action, Fail):
             self._fail(self._not_started(action))
         elif (running := self._running.get(action.key)) is not None:
@@ -234,7 +245,7 @@ class Supervisor:
     def _create(self, key: ActorKey, incarnation: int) -> None:
         ref = self._spare_for(key)
         if ref is None:
-            ref = self._runtime.create(key, self._name(key, incarnation), self._constructor(key, incarnation))
+            ref = self._runtime.create(key, actor_name(key, incarnation), self._constructor(key, incarnation))
         self._running[key] = Running(incarnation, ref)
         self._loops.go(self._bring_up(key, self._running[key]))
         self._loops.go(self._await_death(key, incarnation, ref))
@@ -250,9 +261,6 @@ class Supervisor:
         self._machine.took_over(spare, self._clock())
         ref: ActorRef = running.ref
         return ref
-
-    def _name(self, key: ActorKey, incarnation: int) -> str:
-        return f"{key}.{incarnation}"
 
     def _constructor(self, key: ActorKey, incarnation: int) -> tuple[Any, ...]:
         plan, log_level = self.plan, self.plan.log_level
@@ -272,7 +280,7 @@ class Supervisor:
             )
         if key.kind in ("connection", "spare"):
             return plan.config, log_level
-        return self._name(key, incarnation), plan.spec, plan.config, log_level
+        return actor_name(key, incarnation), plan.spec, plan.config, log_level
 
     async def _bring_up(self, key: ActorKey, running: Running) -> None:
         try:
@@ -303,8 +311,8 @@ class Supervisor:
             recovering, self._coordinator_began = self._coordinator_began, True
             await call("begin", pack(self._worker_plan()), recovering)
         elif key.kind == "worker":
-            self._wiring_version += 1
-            await call("begin", self._wiring(running.info))
+            self._running.wiring_version += 1
+            await call("begin", self._running.wiring(running.info))
         elif key.kind == "connection":
             await call("begin", key.number, *self._connections[key])
 
@@ -339,9 +347,8 @@ class Supervisor:
         self._check_started()
 
     def _check_started(self) -> None:
-        workers = [r for k, r in self._running.items() if k.kind == "worker" and r.begun]
-        coordinator = self._running.get(COORDINATOR)
-        up = coordinator is not None and coordinator.begun and len(workers) >= self.plan.workers
+        workers = [r for r in self._running.of_kind("worker").values() if r.begun]
+        up = self._running.begun(COORDINATOR) is not None and len(workers) >= self.plan.workers
         if up and not self._started.done():
             self._started.set_result(None)
             self._loops.go(self._plan_changed())
@@ -350,38 +357,47 @@ class Supervisor:
     # ------------------------------------------------------------ ends of actors
 
     async def _await_death(self, key: ActorKey, incarnation: int, ref: ActorRef) -> None:
-        reason = await ref.died()
-        if self._machine.died(key, incarnation, self._clock()):
-            logger.warning("%s died (%s); a replacement starts", self._name(key, incarnation), reason)
-            self._gone(key, self._running[key])
+        death = await ref.died()
+        if not self._machine.died(key, incarnation, self._clock()):
+            return
+        name = actor_name(key, incarnation)
+        if death.unmade and not self._started.done():
+            self._fail(JobError(f"{name} could not be made: {death.reason}"))
+            return
+        logger.warning("%s died (%s); a replacement starts", name, death.reason)
+        self._gone(key, self._running[key])
 
     def _kill(self, kill: Kill) -> None:
         running = self._running.get(kill.key)
         if running is not None and running.incarnation == kill.incarnation:
-            logger.log(
-                logging.DEBUG if kill.reason == "no longer wanted" else logging.WARNING,
-                "%s is ended: %s",
-                self._name(kill.key, kill.incarnation),
-                kill.reason,
-            )
+            logger.warning("%s is ended: %s", actor_name(kill.key, kill.incarnation), kill.reason)
             self._gone(kill.key, running)
+
+    def _dismiss(self, dismissed: Dismiss) -> None:
+        running = self._running.get(dismissed.key)
+        if running is not None and running.incarnation == dismissed.incarnation:
+            del self._running[dismissed.key]
+            self._loops.go(self._see_off(running))
+            self._tell_of_end(dismissed.key, running)
 
     def _gone(self, key: ActorKey, running: Running) -> None:
         """An actor is not to be used any more: its partitions, or its place, go to others at once."""
         if self._running.get(key) is running:
             del self._running[key]
         self._runtime.kill(running.ref, running.info)
+        self._tell_of_end(key, running)
+
+    def _tell_of_end(self, key: ActorKey, running: Running) -> None:
         if key.kind == "worker":
             self._loops.go(self._plan_changed())
-            self._loops.go(self._forget_worker(self._name(key, running.incarnation)))
+            self._loops.go(self._forget_worker(actor_name(key, running.incarnation)))
         else:
             self._rewire()
         self._wake.set()
 
     async def _forget_worker(self, name: str) -> None:
-        for key, running in list(self._running.items()):
-            if key.kind == "connection":
-                await self._quietly(running.ref.call("forget", [name]))
+        for running in self._running.of_kind("connection").values():
+            await self._quietly(running.ref.call("forget", [name]))
 
     async def _quietly(self, call: Any) -> Any:
         """A call whose failure has a notice of death of its own."""
@@ -394,7 +410,7 @@ class Supervisor:
 
     async def _ping(self, ping: Ping, running: Running) -> None:
         answer = await self._quietly(running.ref.call("ping"))
-        if key_is_worker(ping.key):
+        if ping.key.kind == "worker":
             if answer is None:
                 return
             pong = unpack(answer, WorkerPong)
@@ -405,8 +421,8 @@ class Supervisor:
                 ready=pong.ready and running.begun,
                 busy_s=pong.busy_s,
             )
-            if running.begun and pong.wiring < self._wiring_version:
-                await self._quietly(running.ref.call("wire", self._wiring(running.info)))
+            if running.begun and pong.wiring < self._running.wiring_version:
+                await self._quietly(running.ref.call("wire", self._running.wiring(running.info)))
         elif self._running.get(ping.key) is running:
             self._machine.ponged(ping.key, ping.incarnation, self._clock(), ready=running.begun)
         self._wake.set()
@@ -419,47 +435,22 @@ class Supervisor:
     # ------------------------------------------------------------ telling the actors
 
     def _worker_plan(self) -> WorkerPlan:
-        placed = {k: r for k, r in self._running.items() if k.kind == "worker" and r.info is not None}
-        self._plan_version += 1
-        return WorkerPlan(
-            self._plan_version,
-            {self._name(k, r.incarnation): self.plan.capacity_of(k.number) for k, r in placed.items()},
-            [self._name(k, r.incarnation) for k, r in placed.items() if k.number in self._retiring],
-            self._paused,
-            self._started.done(),
-        )
+        return self._running.worker_plan(self._retiring, paused=self._paused, complete=self._started.done())
 
     async def _plan_changed(self) -> None:
-        coordinator = self._running.get(COORDINATOR)
-        if coordinator is not None and coordinator.begun:
+        if (coordinator := self._running.begun(COORDINATOR)) is not None:
             await self._quietly(coordinator.ref.call("set_plan", pack(self._worker_plan())))
 
-    def _wiring(self, info: ActorInfo | None) -> Wiring:
-        metadata, coordinator = self._running.get(METADATA), self._running.get(COORDINATOR)
-        node = info.node if info is not None else ""
-        return Wiring(
-            self._wiring_version,
-            metadata.ref.raw if metadata is not None and metadata.begun else None,
-            metadata.incarnation if metadata is not None else 0,
-            coordinator.ref.raw if coordinator is not None and coordinator.begun else None,
-            {
-                k.number: (r.incarnation, r.ref.raw)
-                for k, r in self._running.items()
-                if k.kind == "connection" and k.node == node and r.begun
-            },
-        )
-
     def _rewire(self) -> None:
-        self._wiring_version += 1
-        for key, running in self._running.items():
-            if key.kind == "worker" and running.info is not None:
-                self._loops.go(self._quietly(running.ref.call("wire", self._wiring(running.info))))
+        self._running.wiring_version += 1
+        for running in self._running.of_kind("worker").values():
+            if running.info is not None:
+                self._loops.go(self._quietly(running.ref.call("wire", self._running.wiring(running.info))))
 
     async def _tell_nodes(self) -> None:
-        metadata = self._running.get(METADATA)
-        nodes = {r.info.node for k, r in self._running.items() if k.kind == "worker" and r.info is not None}
-        if metadata is not None and metadata.begun:
-            await self._quietly(metadata.ref.call("set_nodes", sorted(nodes)))
+        nodes = self._running.worker_nodes()
+        if (metadata := self._running.begun(METADATA)) is not None:
+            await self._quietly(metadata.ref.call("set_nodes", nodes))
             self._nodes_told.set()
 
     async def _watch_topology(self, metadata: Running) -> None:
@@ -507,8 +498,8 @@ class Supervisor:
             await asyncio.sleep(VERDICT_S)
 
     async def _coordinator_status(self, partitions: bool) -> CoordinatorStatus | None:
-        coordinator = self._running.get(COORDINATOR)
-        if coordinator is None or not coordinator.begun:
+        coordinator = self._running.begun(COORDINATOR)
+        if coordinator is None:
             return None
         answer = await self._quietly(coordinator.ref.call("status", partitions))
         if answer is None:
@@ -518,12 +509,8 @@ class Supervisor:
         return status
 
     async def _drop_retired(self, names: list[str]) -> None:
-        for key, running in list(self._running.items()):
-            if (
-                key.kind == "worker"
-                and key.number in self._retiring
-                and self._name(key, running.incarnation) in names
-            ):
+        for key, running in self._running.of_kind("worker").items():
+            if key.number in self._retiring and actor_name(key, running.incarnation) in names:
                 await self._bounded(running.ref.call("close"), CLOSE_S)
                 self._retiring.discard(key.number)
                 self._want()
@@ -549,60 +536,11 @@ class Supervisor:
             return msgspec.structs.replace(self._final, state=self._state)
         group = await self._coordinator_status(partitions=True)
         self._last_status = group or self._last_status
-        return self._status_of(self._last_status)
-
-    def _status_of(self, group: CoordinatorStatus | None) -> JobStatus:
-        workers = [
-            self._worker_status(key, running, group)
-            for key, running in sorted(self._running.items(), key=lambda item: item[0])
-            if key.kind == "worker"
-        ]
-        return JobStatus(
-            state="paused" if self._paused and self._state == "running" else self._state,
-            group_id=self.plan.config.group_id or "",
-            group=group.group if group else None,
-            workers=workers,
-            partitions=group.partitions if group else [],
-            records=group.records if group else 0,
-            value_bytes=group.value_bytes if group else 0,
-            connections=self._connections_by_node(),
-            restarts={str(k): n for k, n in sorted(self._machine.restarts.items())},
-            actors={
-                self._name(k, r.incarnation): r.info.pid if r.info else None
-                for k, r in sorted(self._running.items())
-            },
-        )
-
-    def _connections_by_node(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for key in sorted(k for k, r in self._running.items() if k.kind == "connection" and r.begun):
-            found.setdefault(key.node, []).append(key.number)
-        return found
-
-    def _worker_status(
-        self, key: ActorKey, running: Running, group: CoordinatorStatus | None
-    ) -> WorkerStatus:
-        name = self._name(key, running.incarnation)
-        progress = group.workers.get(name) if group else None
-        return WorkerStatus(
-            name=name,
-            pid=running.info.pid if running.info else None,
-            node=running.info.node if running.info else None,
-            ready=running.begun,
-            partitions=[(p.topic, p.partition) for p in group.partitions if p.worker == name]
-            if group
-            else [],
-            records=progress.records if progress else 0,
-            value_bytes=progress.value_bytes if progress else 0,
-            restarts=self._machine.restarts.get(key, 0),
-        )
+        state = "paused" if self._paused and self._state == "running" else self._state
+        return self._running.status(state, self._last_status, self._machine.restarts)
 
     def __repr__(self) -> str:
         return f"<Supervisor of {self.plan.config.group_id} {self._state} {self._machine!r}>"
-
-
-def key_is_worker(key: ActorKey) -> bool:
-    return key.kind == "worker"
 
 
 def unpacked_failure(data: bytes) -> BaseException:

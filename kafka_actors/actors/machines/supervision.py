@@ -21,7 +21,18 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Action", "ActorKey", "Fail", "Kill", "Ping", "Probe", "Start", "Supervision", "Timings"]
+__all__ = [
+    "Action",
+    "ActorKey",
+    "Dismiss",
+    "Fail",
+    "Kill",
+    "Ping",
+    "Probe",
+    "Start",
+    "Supervision",
+    "Timings",
+]
 
 
 LATE = 4
@@ -66,6 +77,13 @@ class Kill(NamedTuple):
     reason: str
 
 
+class Dismiss(NamedTuple):
+    """The actor is not wanted any more: it is to end by itself."""
+
+    key: ActorKey
+    incarnation: int
+
+
 class Ping(NamedTuple):
     key: ActorKey
     incarnation: int
@@ -88,7 +106,7 @@ class Fail(NamedTuple):
     deaths: int = 0
 
 
-Action = Start | Kill | Ping | Probe | Fail
+Action = Start | Kill | Dismiss | Ping | Probe | Fail
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -197,7 +215,7 @@ class Supervision:
         self._allow_for_sleep(now)
         actions: list[Action] = []
         for key in [k for k in self.actual if k not in self.desired]:
-            actions.append(Kill(key, self.actual.pop(key).incarnation, "no longer wanted"))
+            actions.append(Dismiss(key, self.actual.pop(key).incarnation))
         for key in sorted(self.desired - self.actual.keys()):
             if self._unmade.get(key, 0) >= self.timings.unmade_limit:
                 actions.append(Fail(key, True, 0.0, self._unmade[key]))

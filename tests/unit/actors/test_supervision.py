@@ -8,6 +8,7 @@ from kafka_actors.actors.machines.supervision import (
     ActorKey,
     ActorState,
     Actual,
+    Dismiss,
     Fail,
     Kill,
     Ping,
@@ -166,7 +167,7 @@ def test_who_does_not_come_up_in_time_fails_the_job(placed):
 def test_what_is_no_longer_wanted_is_ended_without_a_replacement():
     machine = running(W0, W1)
     machine.want([W0])
-    assert Kill(W1, 1, "no longer wanted") in machine.step(0.5)
+    assert Dismiss(W1, 1) in machine.step(0.5)
     assert W1 not in machine.actual
     assert machine.restarts == {}
 

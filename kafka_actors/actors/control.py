@@ -1,0 +1,133 @@
+"""What stands behind a `RunningJob`: a supervisor on a thread of this process, or in a job actor."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from kafka_actors.errors import DisconnectedError, JobFailed, KafkaActorsError, KafkaTimeoutError, UsageError
+
+from .job import LoopThread
+from .status import JobStatus
+from .supervisor import Supervisor
+
+__all__ = ["ActorControl", "LocalControl"]
+
+logger = logging.getLogger(__name__)
+
+CONTROL_S = 10.0
+
+
+class LocalControl:
+    """A supervisor on a thread of this process."""
+
+    def __init__(
+        self, supervisor: Supervisor, thread: LoopThread, holder: ActorHandle | None, ours: bool
+    ) -> None:
+        self._supervisor = supervisor
+        self._thread = thread
+        self._holder = holder
+        self._ours = ours
+        self._last: JobStatus | None = None
+        self._stopped = False
+
+    def status(self) -> JobStatus:
+        if not self._stopped:
+            self._last = self._thread.run(self._supervisor.status())
+        assert self._last is not None
+        return self._last
+
+    def scale(self, workers: int) -> None:
+        self._running(self._supervisor.scale(workers))
+
+    def pause(self, paused: bool) -> None:
+        self._running(self._supervisor.pause(paused))
+
+    def _running(self, work: Any) -> None:
+        if self._stopped:
+            work.close()
+            raise UsageError("the job has ended")
+        self._thread.run(work)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        if self._stopped:
+            return self._supervisor.result()
+        return self._thread.run(self._supervisor.ended_within(timeout_s))
+
+    def stop(self, timeout_s: float, leave: bool) -> None:
+        if self._stopped:
+            return
+        try:
+            self._thread.run(self._supervisor.stop(timeout_s, leave), timeout_s + 1)
+        except concurrent.futures.TimeoutError:
+            logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
+        self._last = self._thread.run(self._supervisor.status(), 5)
+        self._stopped = True
+        self._thread.close()
+        if self._holder is not None:
+            ray.kill(self._holder)
+        if self._ours:
+            ray.shutdown()
+
+    def detach(self) -> None:
+        raise UsageError("only a detached job goes on without its driver")
+
+    def __repr__(self) -> str:
+        return repr(self._supervisor)
+
+
+class ActorControl:
+    """A supervisor in a job actor."""
+
+    def __init__(self, holder: ActorHandle) -> None:
+        self._holder = holder
+
+    def call(self, method: str, *args: Any, limit_s: float | None = CONTROL_S) -> Any:
+        """Raises `KafkaTimeoutError` after `limit_s` seconds, and `DisconnectedError` when the job actor is dead."""
+        try:
+            return ray.get(getattr(self._holder, method).remote(*args), timeout=limit_s)
+        except GetTimeoutError:
+            raise KafkaTimeoutError(f"the job actor did not answer {method!r} within {limit_s:g} s") from None
+        except RayTaskError as error:
+            if isinstance(error.cause, KafkaActorsError):
+                raise error.cause from error.cause.__cause__
+            raise
+        except RayActorError:
+            raise DisconnectedError("the job actor is gone") from None
+
+    def status(self) -> JobStatus:
+        status: JobStatus = self.call("status")
+        return status
+
+    def scale(self, workers: int) -> None:
+        self.call("scale", workers)
+
+    def pause(self, paused: bool) -> None:
+        self.call("pause", paused)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        limit_s = None if timeout_s is None else timeout_s + CONTROL_S
+        ended: bool = self.call("wait", timeout_s, limit_s=limit_s)
+        return ended
+
+    def stop(self, timeout_s: float, leave: bool) -> None:
+        try:
+            self.call("stop", timeout_s, leave, limit_s=timeout_s + CONTROL_S)
+        except JobFailed:
+            pass
+        except KafkaTimeoutError:
+            logger.warning("the job actor did not answer within %.1f s and is ended", timeout_s + CONTROL_S)
+        except DisconnectedError:
+            return  # it has ended already
+        ray.kill(self._holder)
+
+    def detach(self) -> None:
+        """Leaves the job running."""
+
+    def __repr__(self) -> str:
+        return "detached"

@@ -1,0 +1,119 @@
+"""The job actor: holds a job's name in the Ray cluster; of a detached job it holds the supervisor too."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayActorError
+
+from kafka_actors.errors import JobNameInUseError, UsageError
+
+from .plan import JobPlan
+from .ray_runtime import RayRuntime
+from .shell import ActorShell, set_up_logging
+from .status import JobStatus
+from .supervisor import Supervisor
+
+__all__ = ["JobActor", "claim_name", "find_detached"]
+
+NAMESPACE = "kafka_actors"
+NAME_PATIENCE_S = 8.0
+ANSWER_S = 10.0
+
+
+class JobActor(ActorShell):
+    """Holds a job's name in the cluster; of a detached job it holds the supervisor too."""
+
+    def __init__(self, detached: bool) -> None:
+        self._detached = detached
+        self._supervisor: Supervisor | None = None
+
+    def is_detached(self) -> bool:
+        return self._detached
+
+    def has_ended(self) -> bool:
+        return self._supervisor is not None and self._supervisor.has_ended
+
+    async def begin(self, plan: JobPlan) -> None:
+        set_up_logging(plan.log_level)
+        self._supervisor = Supervisor(plan, RayRuntime(plan.resources))
+        await self._supervisor.start()
+
+    @property
+    def _job(self) -> Supervisor:
+        if self._supervisor is None:
+            raise UsageError("the job has not begun")
+        return self._supervisor
+
+    async def status(self) -> JobStatus:
+        return await self._job.status()
+
+    async def scale(self, workers: int) -> None:
+        await self._job.scale(workers)
+
+    async def pause(self, paused: bool) -> None:
+        await self._job.pause(paused)
+
+    async def wait(self, timeout_s: float | None) -> bool:
+        return await self._job.ended_within(timeout_s)
+
+    async def stop(self, timeout_s: float, leave: bool) -> None:
+        await self._job.stop(timeout_s, leave)
+
+
+def claim_name(name: str, detached: bool) -> ActorHandle:
+    """One job of a name in a Ray cluster: its job actor holds the name. A killed driver's is waited out."""
+    deadline = time.monotonic() + NAME_PATIENCE_S
+    options: dict[str, Any] = {"lifetime": "detached"} if detached else {}
+    while True:
+        try:
+            return (
+                ray.remote(JobActor)
+                .options(
+                    name=_actor_name(name),
+                    namespace=NAMESPACE,
+                    num_cpus=0,
+                    max_restarts=0,
+                    max_task_retries=0,
+                    max_concurrency=100,
+                    **options,
+                )
+                .remote(detached)
+            )
+        except ValueError:
+            if _let_go(name):
+                continue
+            if time.monotonic() > deadline:
+                raise JobNameInUseError(name) from None
+            time.sleep(0.25)
+
+
+def _let_go(name: str) -> bool:
+    """A detached job that has ended keeps its name, to be asked how it ended, until the next job of the name."""
+    try:
+        holder = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
+        ended = bool(ray.get(holder.has_ended.remote(), timeout=1.0))
+    except (ValueError, RayActorError, GetTimeoutError):
+        return False
+    if ended:
+        ray.kill(holder)
+    return ended
+
+
+def find_detached(name: str) -> ActorHandle:
+    """The job actor of a detached job. Raises `UsageError` if there is none of this name."""
+    try:
+        holder = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
+        found = bool(ray.get(holder.is_detached.remote(), timeout=ANSWER_S))
+    except (ValueError, RayActorError, GetTimeoutError):
+        found = False
+    if not found:
+        raise UsageError(f"no detached job named {name!r} runs in this Ray cluster")
+    return holder
+
+
+def _actor_name(name: str) -> str:
+    return f"kafka-actors/{name}"

@@ -1,0 +1,51 @@
+"""Which Ray a job runs in."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import ray
+
+from kafka_actors.errors import UsageError
+
+__all__ = ["connect_to_ray"]
+
+logger = logging.getLogger(__name__)
+
+
+def connect_to_ray(only_existing: bool = False) -> bool:
+    """Joins the Ray cluster there is, or starts a local one. Returns whether it was started here.
+
+    A cluster is one that RAY_ADDRESS names or `ray start` started on this machine. The local Ray of another
+    program is not: it would end with that program.
+    """
+    if ray.is_initialized():
+        return False
+    address = os.environ.get("RAY_ADDRESS") or _started_by_hand()
+    if address is not None:
+        try:
+            ray.init(address=address, log_to_driver=True)
+        except ConnectionError:
+            if os.environ.get("RAY_ADDRESS"):
+                raise UsageError(
+                    f"no Ray cluster answers at {address!r}; start one, or unset RAY_ADDRESS"
+                ) from None
+        else:
+            logger.info("joined the Ray cluster at %s", address)
+            return False
+    if only_existing:
+        raise UsageError("no Ray cluster runs here; set RAY_ADDRESS to the one that the job runs in")
+    ray.init(address="local", include_dashboard=False, log_to_driver=True)
+    return True
+
+
+def _started_by_hand() -> str | None:
+    """The address that `ray start` leaves on its machine."""
+    try:
+        return (
+            Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+        ).read_text() or None
+    except OSError:
+        return None

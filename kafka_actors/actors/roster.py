@@ -1,0 +1,136 @@
+"""The actors that run at this moment, and what others are told of them: the worker plan, the wiring, the status."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from .machines.supervision import ActorKey
+from .messages import ActorInfo, CoordinatorStatus, WorkerPlan
+from .plan import JobPlan
+from .ray_links import Wiring
+from .status import JobStatus, WorkerStatus
+
+__all__ = ["COORDINATOR", "METADATA", "Roster", "Running", "actor_name"]
+
+METADATA = ActorKey("metadata")
+COORDINATOR = ActorKey("coordinator")
+
+
+class Running(msgspec.Struct):
+    """A started actor: how to call it, where it is, and whether its `begin` has returned."""
+
+    incarnation: int
+    ref: Any
+    info: ActorInfo | None = None
+    begun: bool = False
+
+
+def actor_name(key: ActorKey, incarnation: int) -> str:
+    """As logs and `status()` name it: role and incarnation."""
+    return f"{key}.{incarnation}"
+
+
+class Roster(dict[ActorKey, Running]):
+    """Role → the actor that fills it now."""
+
+    def __init__(self, plan: JobPlan) -> None:
+        super().__init__()
+        self._plan = plan
+        self._plan_version = 0
+        self.wiring_version = 0
+
+    def of_kind(self, kind: str) -> dict[ActorKey, Running]:
+        """The actors of one kind, in the order of their numbers."""
+        return {key: self[key] for key in sorted(self) if key.kind == kind}
+
+    def begun(self, key: ActorKey) -> Running | None:
+        """The actor in this role if its `begin` has returned."""
+        running = self.get(key)
+        return running if running is not None and running.begun else None
+
+    def worker_nodes(self) -> list[str]:
+        """The nodes of the Ray cluster that have workers."""
+        return sorted({r.info.node for r in self.of_kind("worker").values() if r.info is not None})
+
+    # ------------------------------------------------------------ what others are told
+
+    def worker_plan(self, retiring: Collection[int], *, paused: bool, complete: bool) -> WorkerPlan:
+        """For the coordinator, under the next version."""
+        placed = {k: r for k, r in self.of_kind("worker").items() if r.info is not None}
+        self._plan_version += 1
+        return WorkerPlan(
+            self._plan_version,
+            {actor_name(k, r.incarnation): self._plan.capacity_of(k.number) for k, r in placed.items()},
+            [actor_name(k, r.incarnation) for k, r in placed.items() if k.number in retiring],
+            paused,
+            complete,
+        )
+
+    def wiring(self, info: ActorInfo | None) -> Wiring:
+        """For an actor at this place: whom it calls, under the wiring's version now."""
+        metadata, coordinator = self.get(METADATA), self.begun(COORDINATOR)
+        node = info.node if info is not None else ""
+        return Wiring(
+            self.wiring_version,
+            metadata.ref.raw if metadata is not None and metadata.begun else None,
+            metadata.incarnation if metadata is not None else 0,
+            coordinator.ref.raw if coordinator is not None else None,
+            {
+                k.number: (r.incarnation, r.ref.raw)
+                for k, r in self.of_kind("connection").items()
+                if k.node == node and r.begun
+            },
+        )
+
+    # ------------------------------------------------------------ what a user is shown
+
+    def status(
+        self, state: str, group: CoordinatorStatus | None, restarts: Mapping[ActorKey, int]
+    ) -> JobStatus:
+        """The job now; `group` is what its coordinator said last."""
+        return JobStatus(
+            state=state,
+            group_id=self._plan.config.group_id or "",
+            group=group.group if group else None,
+            workers=[
+                self._worker_status(key, running, group, restarts.get(key, 0))
+                for key, running in self.of_kind("worker").items()
+            ],
+            partitions=group.partitions if group else [],
+            records=group.records if group else 0,
+            value_bytes=group.value_bytes if group else 0,
+            connections=self._connections_by_node(),
+            restarts={str(key): count for key, count in sorted(restarts.items())},
+            actors={actor_name(k, self[k].incarnation): self._pid(k) for k in sorted(self)},
+        )
+
+    def _pid(self, key: ActorKey) -> int | None:
+        info = self[key].info
+        return info.pid if info is not None else None
+
+    def _connections_by_node(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for key, running in self.of_kind("connection").items():
+            if running.begun:
+                found.setdefault(key.node, []).append(key.number)
+        return found
+
+    def _worker_status(
+        self, key: ActorKey, running: Running, group: CoordinatorStatus | None, restarts: int
+    ) -> WorkerStatus:
+        name = actor_name(key, running.incarnation)
+        progress = group.workers.get(name) if group else None
+        held = [(p.topic, p.partition) for p in group.partitions if p.worker == name] if group else []
+        return WorkerStatus(
+            name=name,
+            pid=running.info.pid if running.info else None,
+            node=running.info.node if running.info else None,
+            ready=running.begun,
+            partitions=held,
+            records=progress.records if progress else 0,
+            value_bytes=progress.value_bytes if progress else 0,
+            restarts=restarts,
+        )

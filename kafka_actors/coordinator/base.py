@@ -85,8 +85,7 @@ class BaseCoordinator(MemberDriver):
             client,
             group,
             self._make_policy(group),
-            metrics=metrics
-            or Metrics(clock=clock, meter=self._config.metrics, prefix=self._config.metric_group_prefix),
+            metrics=metrics or self._config.metrics or Metrics(clock=clock),
             metric_group_prefix=metric_group_prefix,
             member_id="" if group.group_instance_id else member_id,
             clock=clock,

@@ -7,7 +7,7 @@ CompletingRebalance until the leader has synced. `Simulation` is the network, th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -355,6 +355,8 @@ class SimMember:
     tickets: list[Ticket] = field(default_factory=list)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     frozen_until: float = 0.0
+    skew: float = 0.0
+    """How far its clock is ahead: it may step, as when a machine was suspended."""
     scheduled: float = float("inf")
 
     def standing(self) -> Standing:
@@ -375,6 +377,10 @@ class Simulation:
         self.strategies = strategies
         self.config = config
         self.check: Callable[[], None] = lambda: None
+        self.busy = True
+        """Whether records come, so that members have something to commit all the time."""
+        self.owners: dict[TopicPartition, str] = {}
+        """The member id that began to own each partition last."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._last_arrival: dict[tuple[int, int, bool], float] = {}
@@ -390,14 +396,40 @@ class Simulation:
         )
         self.members.append(member)
         self._metadata(member)
-        machine.start(self.now)
+        machine.start(self.clock(member))
         self.at(0.0, lambda: self.step(member))
+        self.at(self.random.random(), lambda: self._auto_commit(member))
         return member
+
+    def _auto_commit(self, member: SimMember) -> None:
+        if member.alive and not member.machine.ended:
+            if self.busy and self.now >= member.frozen_until:
+                self.commit(member)
+            self.at(0.2 + self.random.random(), lambda: self._auto_commit(member))
 
     def freeze(self, member: SimMember, seconds: float) -> None:
         """The member's process is stopped: it takes no step and sees no answer until it goes on."""
         member.frozen_until = max(member.frozen_until, self.now + seconds)
         self.at(member.frozen_until - self.now, lambda: self.step(member))
+
+    def clock(self, member: SimMember) -> float:
+        """The time by a member's own clock."""
+        return self.now + member.skew
+
+    def step_clock(self, member: SimMember, seconds: float) -> None:
+        """The member's clock jumps ahead."""
+        member.skew += seconds
+        self.step(member)
+
+    def leave(self, member: SimMember) -> None:
+        """The member ends in order, within 10 s."""
+        member.machine.leave(self.clock(member), 10.0)
+        self.step(member)
+
+    def kill(self, member: SimMember) -> None:
+        """The member's process is gone without a word."""
+        member.alive = False
+        member.has.clear()
 
     def live(self) -> list[SimMember]:
         return [m for m in self.members if m.alive and not m.machine.ended]
@@ -407,15 +439,15 @@ class Simulation:
         for member in self.live():
             self.at(self.random.random() * 3, lambda member=member: self._metadata(member))
 
-    def commit(self, member: SimMember) -> None:
-        """Commits one more record for everything it has."""
+    def commit(self, member: SimMember, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Commits one more record for everything it has, or for these."""
         offsets = {}
-        for tp in member.has:
+        for tp in member.has if partitions is None else partitions:
             at = max(member.committed.get(tp, 0), self.group.offsets.get(tp, OffsetAndMetadata(0)).offset)
             member.committed[tp] = at + 1
             offsets[tp] = OffsetAndMetadata(at + 1)
         if offsets:
-            member.tickets.append(member.commits.submit(offsets, self.now, 60.0))
+            member.tickets.append(member.commits.submit(offsets, self.clock(member), 60.0))
             self.step(member)
 
     def _metadata(self, member: SimMember) -> None:
@@ -452,24 +484,28 @@ class Simulation:
         again = True
         while again:
             again = False
-            ready = member.machine.poll(self.now)
+            ready = member.machine.poll(self.clock(member))
             for event in ready.events:
                 self._carry_out(member, event)
             for request in ready.requests:
-                self._transmit(member, request, lambda r, o: member.machine.on_response(r, o, self.now))
-            commits = member.commits.poll(self.now, member.standing())
+                self._transmit(
+                    member, request, lambda r, o: member.machine.on_response(r, o, self.clock(member))
+                )
+            commits = member.commits.poll(self.clock(member), member.standing())
             if commits.request is not None:
                 self._transmit(
                     member,
                     commits.request,
-                    lambda r, o: member.commits.on_response(r, o, self.now, member.standing()),
+                    lambda r, o: member.commits.on_response(r, o, self.clock(member), member.standing()),
                 )
             for notice in commits.notices:
-                member.machine.on_membership_error(notice.error, notice.verdict, notice.generation, self.now)
+                member.machine.on_membership_error(
+                    notice.error, notice.verdict, notice.generation, self.clock(member)
+                )
                 again = True
         wakes = [w for w in (ready.next_wake, commits.next_wake) if w is not None]
         if wakes:
-            wake = max(min(wakes), self.now)
+            wake = max(min(wakes) - member.skew, self.now)
             if wake < member.scheduled or member.scheduled <= self.now:
                 member.scheduled = wake
                 self.at(wake - self.now + 1e-6, lambda: self.step(member))
@@ -479,7 +515,7 @@ class Simulation:
             case CoordinatorLost():
                 member.connection += 1
                 error = DisconnectedError("given up")
-                member.commits.connection_lost(error, self.now, member.standing())
+                member.commits.connection_lost(error, self.clock(member), member.standing())
             case ComputeAssignment(token, protocol, members):
                 assignor = assignors.get(protocol)
                 view = TopicsView({t: tuple(range(n)) for t, n in self.partitions.items()})
@@ -487,13 +523,14 @@ class Simulation:
 
                 def computed() -> None:
                     member.ownership.watch(result.watched)
-                    member.machine.on_assignment(token, result.assignments, self.now)
+                    member.machine.on_assignment(token, result.assignments, self.clock(member))
                     self.step(member)
 
                 self.at(self.random.random(), computed)
             case Assigned(_, added, _):
                 assert not member.has & added
                 member.has |= added
+                self.owners.update(dict.fromkeys(added, member.machine.generation.member_id))
                 if member.machine.leader and not member.ownership.watching:
                     view = TopicsView({t: tuple(range(n)) for t, n in self.partitions.items()})
                     member.ownership.watch(view.only(member.ownership.group_topics))
@@ -502,11 +539,12 @@ class Simulation:
 
                 def released() -> None:
                     if member.alive:
-                        member.machine.on_released(token, self.now)
+                        member.machine.on_released(token, self.clock(member))
                         self.step(member)
 
                 # Stops with what it has in hand at once; the drain takes its time, or for ever.
                 member.has -= partitions
+                self.commit(member, partitions)
                 self.at(self.random.choice([0.0, 0.5, 2.0, 1e6]), released)
             case Lost(partitions, _):
                 member.has -= partitions

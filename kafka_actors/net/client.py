@@ -20,7 +20,6 @@ from .connection import Connection
 from .machines.releases import lacking
 from .machines.versions import ApiVersionTable
 from .polling import Settled
-from .refresher import HEDGE_S, first_answer
 from .tracking import ClientMetadata
 
 R = TypeVar("R", bound=Response)
@@ -137,9 +136,13 @@ class KafkaClient(ClientMetadata):
 
     async def _any_connection(self, end: float) -> Connection:
         await self.bootstrap(max(end - self._clock(), 0.0) * 1000)
-        candidates = iter(self._refresher.candidates())
         try:
-            return await first_answer(candidates, lambda n: self._pool.connection(n, end), HEDGE_S)
+            async with asyncio.timeout(max(end - self._clock(), 0.0)):
+                return await self._refresher.ask_any(lambda node_id: self._pool.connection(node_id, end))
+        except TimeoutError:
+            raise NoBrokersAvailable(
+                "no broker can be asked for its version: none connects in time"
+            ) from None
         except NoBrokersError as error:
             raise NoBrokersAvailable(f"no broker can be asked for its version: {error}") from error
 

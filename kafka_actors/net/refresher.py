@@ -99,10 +99,14 @@ class MetadataRefresher:
         return [self._state(node_id) for node_id in self._cluster.snapshot().brokers]
 
     async def _ask_any(self, request: MetadataRequest) -> tuple[MetadataResponse, int]:
+        return await self.ask_any(lambda node_id: self._ask(node_id, request))
+
+    async def ask_any(self, ask: Callable[[int], Awaitable[T]]) -> T:
+        """The first answer of any broker, when one may be asked. Raises `NoBrokersError` if none answers."""
         while not (chosen := self.candidates()):
             bootstrap = [self._state(b.node_id) for b in self._cluster.bootstrap_brokers()]
             await asyncio.sleep(min(node.delay for node in self._known() + bootstrap))
-        return await first_answer(iter(chosen), lambda node_id: self._ask(node_id, request), HEDGE_S)
+        return await first_answer(iter(chosen), ask, HEDGE_S)
 
 
 def _request(topics: list[str] | None) -> MetadataRequest:

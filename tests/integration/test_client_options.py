@@ -13,6 +13,7 @@ import pytest
 from fakes.broker import SILENCE, FakeBroker, FakeCluster
 from fakes.loop import in_loop
 
+from kafka_actors import AsyncConsumer
 from kafka_actors.config import ClientConfig, ConsumerConfig, JobConfig, build
 from kafka_actors.errors import (
     ConfigError,
@@ -34,6 +35,7 @@ from kafka_actors.protocol import (
     MetadataRequest,
     MetadataResponse,
     OffsetDeleteRequest,
+    TopicPartition,
 )
 
 HEARTBEAT = HeartbeatRequest(group_id="g")
@@ -173,6 +175,22 @@ def test_socket_options_that_the_system_or_the_form_refuses_fail_before_anything
         KafkaClient(socket_options=options)
 
 
+@in_loop
+async def test_client_rack_is_told_with_each_fetch_so_that_a_near_replica_may_answer() -> None:
+    async with FakeCluster(1, {"t": 1}) as cluster:
+        broker = cluster.brokers[0]
+        broker.on(ApiKey.FETCH, SILENCE)
+        config = {"client_rack": "here", "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+        consumer = AsyncConsumer(bootstrap_servers=cluster.bootstrap, config=config)
+        await consumer.assign([TopicPartition("t", 0)])
+        await consumer.seek(TopicPartition("t", 0), 0)
+        polled = asyncio.create_task(consumer.poll_batch(timeout_ms=5_000))
+        fetched = await broker.wait_for(ApiKey.FETCH)
+        assert fetched.request.rack_id == "here"
+        polled.cancel()
+        await consumer.close()
+
+
 # ---------------------------------------------------------------- versions
 
 
@@ -262,6 +280,7 @@ async def test_what_check_version_raises() -> None:
             await client.check_version(1, timeout=0.2)
         for broker in cluster.brokers:
             await broker.stop()
+        await until(lambda: not client.connected(0))
         with pytest.raises(NodeNotReadyError, match="connection refused"):
             await client.check_version(0)
         with pytest.raises(NoBrokersAvailable, match=r"connection refused|in time"):

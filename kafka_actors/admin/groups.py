@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
-from kafka_actors.coordinator.machines.offsets import read_offset_fetch
+from kafka_actors.coordinator.machines.offsets import offsets_of_groups_request, read_offset_fetch
 from kafka_actors.coordinator.wire import send_in_some_shape
 from kafka_actors.errors import (
     GroupIdNotFoundError,
@@ -33,7 +33,6 @@ from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .asking import Coordinators, ask_node, persist, raise_first
@@ -115,7 +114,7 @@ class Groups:
             async def send(request: OffsetFetchRequest) -> OffsetFetchResponse:
                 return await ask_node(self._client, node.node_id, request, limit_ms)
 
-            request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=None)])
+            request = offsets_of_groups_request({group_id: None}, require_stable=False)
             read = read_offset_fetch(await send_in_some_shape(send, request))
             if read.error is not None:
                 # From version 9 of the request on; before, such a group has committed nothing.

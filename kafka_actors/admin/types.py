@@ -74,7 +74,8 @@ class GroupDescription(Struct, frozen=True):
 class PartitionLag(Struct, frozen=True):
     """How far a group is behind in a partition. What isn't known is None.
 
-    `current_offset`: committed, None where the group has committed nothing; `log_end_offset`: None where the
+    `current_offset`: committed, None where the group has committed nothing, with the `leader_epoch` that its
+    committer gave (KIP-320); `log_end_offset`: None where the
     partition or its leader is gone; `lag`: the difference of the two. The member is the one that the partition
     is assigned to. A member without partitions has a row with neither topic nor partition.
     """
@@ -82,6 +83,7 @@ class PartitionLag(Struct, frozen=True):
     group_id: str
     topic: str | None
     partition: int | None
+    leader_epoch: int | None
     current_offset: int | None
     log_end_offset: int | None
     lag: int | None

@@ -11,7 +11,10 @@ from kafka_actors import __version__
 
 from .demo.command import demo
 from .errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
+from .groups import groups
+from .offsets import lag, offsets
 from .run import run
+from .topics import topics
 
 __all__ = ["commands", "run_command_line"]
 
@@ -21,15 +24,15 @@ PROGRAM = "kafka-actors"
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def commands() -> None:
-    """Kafka consumer groups as actors on Ray.
+    """Kafka consumer groups as actors on Ray, and the daily life of groups and topics.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage. Options can be given in the environment too, as
     KAFKA_ACTORS_<OPTION>; the command line wins.
     """
 
 
-commands.add_command(run)
-commands.add_command(demo)
+for each in (run, demo, groups, topics, offsets, lag):
+    commands.add_command(each)
 
 
 def run_command_line(arguments: Sequence[str] | None = None) -> int:

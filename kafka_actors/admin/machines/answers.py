@@ -23,8 +23,6 @@ from kafka_actors.protocol.messages.metadata import MetadataResponseTopic
 from kafka_actors.protocol.types import TopicPartition
 
 CLASSIC, CONSUMER = "Classic", "Consumer"
-CONSUMERS = ("consumer", "")
-"""Protocol types of groups that consume: by the consumer protocol, or without members, by commits alone."""
 
 
 def group_listing(group: ListedGroup) -> GroupListing:

@@ -40,6 +40,7 @@ def _row(
         group_id=group_id,
         topic=tp.topic,
         partition=tp.partition,
+        leader_epoch=None if committed is None or committed.leader_epoch < 0 else committed.leader_epoch,
         current_offset=current,
         log_end_offset=end,
         lag=None if current is None or end is None else end - current,
@@ -50,7 +51,7 @@ def _row(
 
 
 def _idle(group_id: str, member: MemberDescription) -> PartitionLag:
-    nothing = (None, None, None, None, None)
+    nothing = (None,) * 6
     return PartitionLag(group_id, *nothing, member.member_id, member.host, member.client_id)
 
 

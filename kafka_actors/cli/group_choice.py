@@ -1,0 +1,34 @@
+"""Which groups a command is about: `--group` or `--all-groups`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafka_actors.errors import UsageError
+
+if TYPE_CHECKING:
+    from kafka_actors.admin import AsyncAdmin
+
+__all__ = ["CONSUMERS", "all_or_named", "group_options"]
+
+CONSUMERS = ("consumer", "")
+"""Protocol types of groups that consume: by the consumer protocol, or without members, by commits alone."""
+
+
+def group_options(function: Any) -> Any:
+    """`--group` (again and again, or with commas) and `--all-groups`."""
+    function = click.option("--all-groups", is_flag=True, help="All consumer groups.")(function)
+    return click.option(
+        "-g", "--group", "group_ids", metavar="GROUP", multiple=True, help="A group; may be repeated."
+    )(function)
+
+
+async def all_or_named(admin: AsyncAdmin, group_ids: tuple[str, ...], all_groups: bool) -> list[str]:
+    """The groups that a command is about. Raises `UsageError` unless either is given."""
+    if bool(group_ids) == all_groups:
+        raise UsageError("give either --group or --all-groups")
+    if group_ids:
+        return list(dict.fromkeys(group_ids))
+    return [group.group_id for group in await admin.list_groups() if group.protocol_type in CONSUMERS]

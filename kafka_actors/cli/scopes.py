@@ -1,0 +1,120 @@
+"""What the command line names: topics with partitions, times, offsets in a file."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kafka_actors.durations import parse_iso8601
+from kafka_actors.errors import UsageError
+from kafka_actors.protocol.types import TopicPartition
+
+__all__ = ["ago", "ids", "moment", "names", "offsets_of_file", "time_of", "topic_scope"]
+
+SPECIAL_TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
+_RANGE = re.compile(r"(\d+)?(-)?(\d+)?")
+
+
+def names(values: Iterable[str], option: str) -> list[str]:
+    """The values of an option that may be repeated and holds a comma-separated list, as a set in order."""
+    found = list(dict.fromkeys(part.strip() for value in values for part in value.split(",")))
+    if "" in found:
+        raise UsageError(f"{option}: has an empty name")
+    return found
+
+
+def topic_scope(values: Iterable[str]) -> dict[str, list[int] | None]:
+    """Topics of `--topic`: `orders` is all of its partitions, `orders:0,1` two of them."""
+    scope: dict[str, list[int] | None] = {}
+    for value in values:
+        topic, colon, numbers = value.partition(":")
+        if not topic:
+            raise UsageError(f"--topic {value!r}: names no topic")
+        partitions = ids(numbers, f"--topic {value}") if colon else None
+        known = scope.get(topic, [])
+        scope[topic] = None if partitions is None or known is None else sorted({*known, *partitions})
+    return scope
+
+
+def ids(text: str, option: str) -> list[int]:
+    """Partition ids: `0,2,5-7`."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None or match[1] is None or bool(match[2]) != bool(match[3]):
+            raise UsageError(f"{option}: {part!r} is no partition: give ids such as 0,2,5-7")
+        first, last = int(match[1]), int(match[3] or match[1])
+        if last < first or last > 0x7FFFFFFF:
+            raise UsageError(f"{option}: {part!r} is no range of partitions")
+        if last - first > 1_000_000:
+            raise UsageError(f"{option}: {part!r} are more partitions than a topic has")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def time_of(text: str) -> int:
+    """The time of `--time`: latest, earliest, max-timestamp, -1, -2, -3, milliseconds since 1970, or a date."""
+    if text.lower() in SPECIAL_TIMES:
+        return SPECIAL_TIMES[text.lower()]
+    if re.fullmatch(r"-?\d+", text):
+        number = int(text)
+        if min(SPECIAL_TIMES.values()) <= number < 1 << 63:
+            return number
+        raise UsageError(f"--time {text}: accepts -1, -2, -3 and milliseconds since 1970")
+    return moment(text, "--time")
+
+
+def moment(text: str, option: str) -> int:
+    """Milliseconds since 1970 of a date and time such as 2026-01-31T17:05:00.000+01:00; UTC where it doesn't say."""
+    try:
+        if "T" not in text:
+            raise ValueError
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        accepted = "YYYY-MM-DDTHH:mm:SS.sss, with Z or an offset such as +01:00 unless it is in UTC"
+        raise UsageError(f"{option} {text!r}: give {accepted}") from None
+    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    return _milliseconds(found)
+
+
+def ago(text: str, now: datetime) -> int:
+    """Milliseconds since 1970 of the time that was a duration (PT1H30M, P7D) before now."""
+    try:
+        seconds = parse_iso8601(text)
+    except ValueError as error:
+        raise UsageError(f"--by-duration: {error}") from None
+    return _milliseconds(now) - round(seconds * 1000)
+
+
+def _milliseconds(at: datetime) -> int:
+    """Exact, unlike `timestamp()`."""
+    since = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def offsets_of_file(path: str, groups: list[str]) -> Mapping[str, dict[TopicPartition, int]]:
+    """By group, the offsets of a file of `topic,partition,offset`, or of `group,topic,partition,offset`."""
+    found: dict[str, dict[TopicPartition, int]] = {}
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--from-file {path}: {error}") from None
+    for number, row in enumerate(csv.reader(text.splitlines()), 1):
+        if not row:
+            continue
+        cells = [cell.strip() for cell in row]
+        if len(cells) == 3 and len(groups) == 1:
+            cells = [groups[0], *cells]
+        if len(cells) != 4 or not (cells[2].isdecimal() and cells[3].isdecimal()) or not cells[1]:
+            form = "topic,partition,offset" if len(groups) == 1 else "group,topic,partition,offset"
+            raise UsageError(f"--from-file {path}, line {number}: is not {form}")
+        group, topic, partition, offset = cells
+        if group not in groups:
+            raise UsageError(f"--from-file {path}, line {number}: group {group!r} is not given with --group")
+        found.setdefault(group, {})[TopicPartition(topic, int(partition))] = int(offset)
+    if not found:
+        raise UsageError(f"--from-file {path}: has no offsets")
+    return found

@@ -1,0 +1,73 @@
+"""Wrong calls of the admin's commands: refused before anything connects (a unit test may not)."""
+
+from pathlib import Path
+
+import pytest
+
+from kafka_actors.admin import PartitionLag
+from kafka_actors.cli.main import run_command_line
+from kafka_actors.cli.offsets import summed
+
+RESET = ["groups", "reset-offsets", "-g", "g"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["groups", "describe"], "give either --group or --all-groups"),
+        (["groups", "delete", "-g", "g", "--all-groups"], "give either --group or --all-groups"),
+        (["lag"], "give either --group or --all-groups"),
+        ([*RESET, "--topic", "t"], "give one of --to-earliest, --to-latest, --to-current, --to-offset, "),
+        ([*RESET, "--topic", "t", "--to-latest", "--shift-by", "-1"], "give one of --to-earliest, "),
+        ([*RESET, "--to-latest"], "give either --topic or --all-topics"),
+        ([*RESET, "--to-latest", "--topic", "t", "--all-topics"], "give either --topic or --all-topics"),
+        ([*RESET, "--to-latest", "--topic", "t:x"], "--topic t:x: 'x' is no partition: give ids such as"),
+        ([*RESET, "--topic", "t", "--to-datetime", "today"], "--to-datetime 'today': give YYYY-MM-DDTHH"),
+        ([*RESET, "--topic", "t", "--by-duration", "1h"], "--by-duration: '1h' is not a duration such as"),
+        ([*RESET, "--topic", "t", "--to-offset", "-1"], "Invalid value for '--to-offset': -1 is not in"),
+        ([*RESET, "--topic", "t", "--from-file", "x.csv"], "--from-file names the topics: give neither"),
+        ([*RESET, "--from-file", "none.csv"], "--from-file none.csv: [Errno 2] No such file"),
+        ([*RESET, "--topic", "t", "--to-latest", "--dry-run", "--execute"], "give either --dry-run or"),
+        ([*RESET, "--topic", "t", "--to-latest", "--export", "-o", "json"], "--export is CSV: it goes"),
+        (["offsets", "--time", "soon"], "--time 'soon': give YYYY-MM-DDTHH"),
+        (["topics", "create"], "Missing option '-t' / '--topic'."),
+        (["topics", "create", "-t", "t", "-c", "retention"], "--config 'retention': give NAME=VALUE"),
+        (
+            ["topics", "create", "-t", "t", "--replica-assignment", "a"],
+            "--replica-assignment 'a': give broker",
+        ),
+        (
+            ["topics", "create", "-t", "t", "--replica-assignment", "1", "--partitions", "1"],
+            "--replica-assignment goes with neither",
+        ),
+        (["topics", "list", "--topic", "("], "--topic '(' is no regular expression"),
+        (["topics", "list", "-X", "acks=1"], "acks: is not an option"),
+        (["topics", "list", "-X", "ssl.cafile=x"], "ssl_cafile: is given, but security_protocol is"),
+        (["topics", "list", "-b", "a:b"], "bootstrap_servers: has 'a:b'"),
+        (["topics", "list", "--command-config", "none"], "--command-config none: [Errno 2] No such file"),
+        (["groups", "lits"], "No such command 'lits'. Did you mean 'list'?"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_code_2(
+    arguments: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_command_line(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"kafka-actors: error: {says}")
+    assert err.count("\n") == 1
+
+
+def test_sums_of_lag_with_an_unknown_part_are_unknown() -> None:
+    rows = [
+        PartitionLag("g", "t", 0, None, 1, 3, 2),
+        PartitionLag("g", "t", 1, None, 1, 4, 3),
+        PartitionLag("g", "u", 0, None, 1, None, None),
+    ]
+    assert summed(rows, 2) == [("g", "t", 2, 5), ("g", "u", 1, None)]
+    assert summed(rows, 1) == [("g", 3, None)]

@@ -1,0 +1,94 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kafka_actors.cli.scopes import ago, ids, moment, names, offsets_of_file, time_of, topic_scope
+from kafka_actors.errors import UsageError
+from kafka_actors.protocol.types import TopicPartition
+
+
+def test_topics_with_and_without_partitions() -> None:
+    assert topic_scope(["a", "b:0,2-4", "b:2,9"]) == {"a": None, "b": [0, 2, 3, 4, 9]}
+    assert topic_scope(["a:1", "a"]) == {"a": None}
+    assert topic_scope(["a", "a:1"]) == {"a": None}
+
+
+@pytest.mark.parametrize(
+    "text", ["a:", "a:x", "a:-1", "a:1-", "a:3-1", ":0", "", "a:0,,1", "a:99999999999", "a:0-2000000000"]
+)
+def test_what_names_no_partition_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=f"^--topic {text}|^--topic '{text}"):
+        topic_scope([text])
+
+
+def test_ids_are_a_set_in_order() -> None:
+    assert ids("3,1,1-2", "--partitions") == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("latest", -1),
+        ("EARLIEST", -2),
+        ("max-timestamp", -3),
+        ("-2", -2),
+        ("1700000000000", 1_700_000_000_000),
+        ("2023-11-14T22:13:20.123", 1_700_000_000_123),
+        ("2023-11-14T23:13:20.123+01:00", 1_700_000_000_123),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+    ],
+)
+def test_times(text: str, milliseconds: int) -> None:
+    assert time_of(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["-4", "soon", "2023-11-14", "2023-13-14T00:00:00", "99999999999999999999"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=f"--time '?{text}"):
+        time_of(text)
+
+
+def test_moments_are_exact() -> None:
+    assert moment("2038-01-19T03:14:07.999", "--to-datetime") == 2_147_483_647_999
+
+
+def test_durations_go_back_from_now() -> None:
+    now = datetime(2023, 11, 14, 22, 13, 20, 500_000, tzinfo=UTC)
+    assert ago("P1DT1H", now) == 1_700_000_000_500 - 25 * 3_600_000
+    with pytest.raises(UsageError, match="--by-duration: '1 day' is not a duration such as"):
+        ago("1 day", now)
+
+
+def test_names_are_split_at_commas() -> None:
+    assert names(["a, b", "a"], "--state") == ["a", "b"]
+    with pytest.raises(UsageError, match="--state: has an empty name"):
+        names(["a,"], "--state")
+
+
+def test_a_file_for_one_group_and_for_several(tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text("t,0,5\n\nt, 1 ,6\n")
+    assert offsets_of_file(str(file), ["g"]) == {"g": {TopicPartition("t", 0): 5, TopicPartition("t", 1): 6}}
+    file.write_text("g,t,0,5\nh,t,0,7\n")
+    assert offsets_of_file(str(file), ["h", "g"]) == {
+        "g": {TopicPartition("t", 0): 5},
+        "h": {TopicPartition("t", 0): 7},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "groups", "says"),
+    [
+        ("t,0\n", ["g"], "line 1: is not topic,partition,offset"),
+        ("t,0,-1\n", ["g"], "line 1: is not topic,partition,offset"),
+        ("t,0,1\n", ["g", "h"], "line 1: is not group,topic,partition,offset"),
+        ("g,t,0,1\nx,t,0,1", ["g", "h"], "line 2: group 'x' is not given with --group"),
+        ("\n", ["g"], "has no offsets"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, text: str, groups: list[str], says: str) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=says):
+        offsets_of_file(str(file), groups)

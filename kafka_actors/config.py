@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from .addresses import parse_bootstrap_servers
-from .errors import ConfigError
+from .errors import ConfigError, kind_of
 from .security import MECHANISMS, RENAMED, SECRETS, Secret, check_security
 
 __all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "build"]
@@ -162,6 +162,8 @@ def build(kind: type[C], options: Mapping[str, Any] | None = None, /, **explicit
     Raises `ConfigError` with the option's name and what it accepts: for an unknown name, a wrong type, a value
     out of bounds, an option given twice with different values, or options that contradict each other.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError("config", f"is {options!r}, {kind_of(options)}: accepts a dict of options")
     merged: dict[str, Any] = {}
     for key, value in (options or {}).items():
         merged[_known_name(kind, key)] = value
@@ -264,13 +266,18 @@ def _check_metrics(config: ClientConfig) -> None:
             raise ConfigError("metric_group_prefix", "is given without metrics")
         return
     if not hasattr(config.metrics, "metric_name"):  # machines read options, and may import no clock
-        kind = type(config.metrics).__name__
-        raise ConfigError("metrics", f"is a {kind}: accepts a kafka_actors.metrics.Metrics")
+        raise ConfigError("metrics", f"is {kind_of(config.metrics)}: accepts a kafka_actors.metrics.Metrics")
     if isinstance(config, JobConfig):
         raise ConfigError("metrics", "can't be sent to the processes of a job")
 
 
 def _check_together(config: ClientConfig) -> None:
+    if isinstance(config, JobConfig) and not config.enable_auto_commit:
+        raise ConfigError(
+            "enable_auto_commit",
+            "is False: a job always commits what its function returned for, or it could not move partitions "
+            "between workers; to commit by hand use a Consumer",
+        )
     check_security(config, travels=isinstance(config, JobConfig))
     _check_metrics(config)
     if not isinstance(config, ConsumerConfig):

@@ -91,6 +91,14 @@ class UsageError(KafkaActorsError):
     """A call that the object can't serve in its present state or mode."""
 
 
+def kind_of(value: object) -> str:
+    """For messages: `an int`, `a str`, `None`."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 # ---------------------------------------------------------------- answered by a broker
 
 

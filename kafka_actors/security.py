@@ -9,7 +9,7 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
-from .errors import ConfigError
+from .errors import ConfigError, kind_of
 
 if TYPE_CHECKING:
     from .config import ClientConfig
@@ -106,7 +106,7 @@ class Secret:
         if value is None or isinstance(value, cls):
             return value
         if not isinstance(value, str):
-            raise ConfigError(option, f"is a {type(value).__name__}: accepts a str")
+            raise ConfigError(option, f"is {kind_of(value)}: accepts a str")
         return cls(value)
 
 
@@ -136,8 +136,7 @@ def _changed(config: ClientConfig, prefix: str) -> list[str]:
 def _check_tls(config: ClientConfig, travels: bool) -> None:
     if config.ssl_context is not None:  # all other ssl_* options have no meaning then
         if not hasattr(config.ssl_context, "wrap_bio"):
-            kind = type(config.ssl_context).__name__
-            raise ConfigError("ssl_context", f"is a {kind}: accepts an ssl.SSLContext")
+            raise ConfigError("ssl_context", f"is {kind_of(config.ssl_context)}: accepts an ssl.SSLContext")
         if travels:
             raise ConfigError(
                 "ssl_context",
@@ -188,9 +187,8 @@ def _check_oauth(config: ClientConfig) -> None:
     for name in _changed(config, "sasl_oauthbearer_"):
         raise ConfigError(name, "has no meaning with a sasl_oauth_token_provider")
     if not callable(getattr(provider, "token", None)):
-        kind = type(provider).__name__
         raise ConfigError(
-            "sasl_oauth_token_provider", f"is a {kind}: accepts an object with a method token()"
+            "sasl_oauth_token_provider", f"is {kind_of(provider)}: accepts an object with a method token()"
         )
 
 

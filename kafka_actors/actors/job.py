@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import signal
 import threading
 import uuid
@@ -13,8 +12,9 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any, Literal, Protocol, TypeVar
 
 import assignors
+from kafka_actors.cluster.subscription import check_pattern, check_topics
 from kafka_actors.config import JobConfig, build
-from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError
+from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
 
 from .plan import JobPlan
 from .process import checked
@@ -35,7 +35,7 @@ class Job:
     """A consumer group member that runs as worker actors on Ray. Checked when made; `start` runs it.
 
     Arguments:
-        topics: names to consume, or `pattern`: a regular expression that whole topic names match.
+        topics: names to consume (a str is one name), or `pattern`: a regular expression that whole topic names match.
         group_id: the Kafka consumer group.
         bootstrap_servers: `host:port`, several with commas, or a list.
         process: a function or async function over a `pyarrow.RecordBatch` of one partition, or a class that is
@@ -97,9 +97,9 @@ class Job:
         self.pattern = pattern
         self.workers = _workers(workers)
         self.until = until
-        self.name = name
+        self.name = _name(name)
         self.detached = detached
-        self.resources = _resources(resources_per_worker or {})
+        self.resources = _resources(resources_per_worker)
         self._spec = checked(process, process_message, self.config.retries, self.config.on_error)
         if until not in (None, "latest"):
             raise ConfigError("until", f"is {until!r}: accepts None or 'latest'")
@@ -293,29 +293,18 @@ def _starting() -> ModuleType:
     return start
 
 
-def _topics(topics: str | Iterable[str] | None, pattern: str | None) -> list[str] | None:
+def _topics(topics: str | Iterable[str] | None, pattern: Any) -> list[str] | None:
     if (topics is None) == (pattern is None):
         raise ConfigError("topics", "give exactly one of topics= and pattern=")
     if pattern is not None:
-        try:
-            re.compile(pattern)
-        except (re.error, TypeError) as error:
-            raise ConfigError("pattern", f"is {pattern!r}, not a regular expression: {error}") from None
+        if not isinstance(pattern, str):
+            raise ConfigError("pattern", f"is {pattern!r}, {kind_of(pattern)}: accepts a str")
+        check_pattern(pattern)
         return None
-    if not isinstance(topics, Iterable):
-        raise ConfigError("topics", f"is {topics!r}: accepts a name, or a list of names")
-    names = topics.split(",") if isinstance(topics, str) else list(topics)
-    names = [n.strip() if isinstance(n, str) else n for n in names]
-    for name in names:
-        if (
-            not isinstance(name, str)
-            or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name)
-            or name in (".", "..")
-        ):
-            raise ConfigError("topics", f"has {name!r}, which is not a topic name")
+    names = check_topics([topics] if isinstance(topics, str) else topics)
     if not names:
         raise ConfigError("topics", "is empty")
-    return sorted(set(names))
+    return sorted(names)
 
 
 def _workers(workers: Any) -> int:
@@ -324,10 +313,21 @@ def _workers(workers: Any) -> int:
     return workers
 
 
-def _resources(resources: Mapping[str, Any]) -> dict[str, Any]:
+def _name(name: Any) -> str | None:
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise ConfigError("name", f"is {name!r}: accepts a name that is not empty, or None for none")
+    return name
+
+
+def _resources(resources: Any) -> dict[str, Any]:
+    if resources is None:
+        return {}
+    known = ", ".join(sorted(WORKER_RESOURCES))
+    if not isinstance(resources, Mapping):
+        what = f"{resources!r}, {kind_of(resources)}"
+        raise ConfigError("resources_per_worker", f"is {what}: accepts a dict with {known}")
     for name in resources:
         if name not in WORKER_RESOURCES:
-            known = ", ".join(sorted(WORKER_RESOURCES))
             raise ConfigError("resources_per_worker", f"has {name!r}: accepts {known}")
     return dict(resources)
 
@@ -340,5 +340,5 @@ def _check_assignors(config: JobConfig) -> None:
         for name in names:
             try:
                 assignors.get(name)
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise ConfigError(option, str(error)) from None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
-from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.errors import ConfigError, UsageError, kind_of
 from kafka_actors.protocol.types import TopicPartition
 
 from .snapshot import ClusterSnapshot
@@ -67,7 +67,7 @@ class SubscriptionState:
         if (topics is None) == (pattern is None):
             raise ConfigError("topics", "give either topics or pattern")
         if pattern is not None:
-            compiled = _compiled(pattern)
+            compiled = check_pattern(pattern)
             self._enter(SubscriptionMode.PATTERN)
             self._pattern = compiled
             return
@@ -127,10 +127,12 @@ class SubscriptionState:
 
 def check_topics(topics: Iterable[str] | None) -> frozenset[str]:
     """Checks names as Kafka does (`Topic.validate`). Raises `ConfigError`."""
-    if topics is None or isinstance(topics, str):
-        raise ConfigError("topics", f"is {topics!r}: accepts a list of topic names")
+    if topics is None or isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
+        raise ConfigError("topics", f"is {topics!r}, {kind_of(topics)}: accepts a list of topic names")
     names = list(topics)
     for name in names:
+        if isinstance(name, str) and "," in name:
+            raise ConfigError("topics", f"has {name!r}: several topics are a list, {name.split(',')!r}")
         if not isinstance(name, str) or _LEGAL_TOPIC.fullmatch(name) is None or name in (".", ".."):
             raise ConfigError(
                 "topics", f"has {name!r}: a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
@@ -138,8 +140,14 @@ def check_topics(topics: Iterable[str] | None) -> frozenset[str]:
     return frozenset(names)
 
 
-def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+def check_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    """The compiled pattern. Raises `ConfigError` for what is no regular expression over text."""
+    text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+    if not isinstance(text, str):
+        raise ConfigError(
+            "pattern", f"is {pattern!r}, {kind_of(pattern)}: accepts a regular expression, a str"
+        )
     try:
         return re.compile(pattern)
-    except (re.error, TypeError) as error:
-        raise ConfigError("pattern", f"is {pattern!r}: {error}") from None
+    except re.error as error:
+        raise ConfigError("pattern", f"is {pattern!r}, not a regular expression: {error}") from None

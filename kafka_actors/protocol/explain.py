@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from kafka_actors.errors import kind_of
 from kafka_actors.protocol.encoder import MAX_STRING
 from kafka_actors.protocol.schema import Element, Field, fields_of
 
@@ -27,13 +28,13 @@ def _field(f: Field, value: Any, version: int, path: str) -> str | None:
         return None if version in f.nullable else f"{path} is None, which it can't be in version {version}"
     if f.wire == "array":
         if not isinstance(value, list | tuple):
-            return f"{path} is a {type(value).__name__}, not a list"
+            return f"{path} is {kind_of(value)}, not a list"
         found = (_field(f.element(), x, version, f"{path}[{i}]") for i, x in enumerate(value))
         return next((wrong for wrong in found if wrong is not None), None)
     if f.wire == "struct":
         assert f.struct is not None
         if not isinstance(value, f.struct):
-            return f"{path} is a {type(value).__name__}, not a {f.struct.__name__}"
+            return f"{path} is {kind_of(value)}, not a {f.struct.__name__}"
         return explain(value, version, path)
     return _plain(f.wire, value, path)
 
@@ -46,18 +47,18 @@ def _plain(wire: str, value: Any, path: str) -> str | None:
     if wire == "string":
         return _text(value, path)
     if wire == "uuid":
-        return None if isinstance(value, uuid.UUID) else f"{path} is a {type(value).__name__}, not a UUID"
+        return None if isinstance(value, uuid.UUID) else f"{path} is {kind_of(value)}, not a UUID"
     if wire in ("bytes", "records"):
         try:
             memoryview(value)
         except TypeError:
-            return f"{path} is a {type(value).__name__}, not bytes"
+            return f"{path} is {kind_of(value)}, not bytes"
     return None
 
 
 def _text(value: Any, path: str) -> str | None:
     if not isinstance(value, str):
-        return f"{path} is a {type(value).__name__}, not a str"
+        return f"{path} is {kind_of(value)}, not a str"
     try:
         size = len(value.encode())
     except UnicodeEncodeError:

@@ -149,7 +149,7 @@ def test_latest_is_the_newest_stable_version():
             "FetchRequest.max_wait_ms is 1099511627776, not an int32",
         ),
         (protocol.FetchRequest(topics=None), "FetchRequest.topics is None, which it can't be in version 12"),
-        (protocol.FetchRequest(topics=7), "FetchRequest.topics is a int, not a list"),
+        (protocol.FetchRequest(topics=7), "FetchRequest.topics is an int, not a list"),
         (
             protocol.FetchRequest(topics=[FetchTopic(partitions=[FetchPartition(0), FetchPartition("1")])]),
             r"FetchRequest.topics\[0\].partitions\[1\].partition is '1', not an int32",

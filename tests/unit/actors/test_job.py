@@ -1,0 +1,67 @@
+"""What `Job` says of arguments that can't be: one line with the option, what was given, what it accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_actors import Job
+from kafka_actors.errors import ConfigError
+
+
+def job(**changed: Any) -> Job:
+    given = {"topics": "t", "group_id": "g", "bootstrap_servers": "h:1", "process": lambda batch: None}
+    return Job(**(given | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "option", "says"),
+    [
+        ({"topics": 5}, "topics", "is 5, an int: accepts a list of topic names"),
+        ({"topics": b"t"}, "topics", "is b't', a bytes: accepts a list of topic names"),
+        ({"topics": ["a", 5]}, "topics", "has 5"),
+        ({"topics": []}, "topics", "is empty"),
+        ({"topics": "a,b"}, "topics", "has 'a,b': several topics are a list, ['a', 'b']"),
+        ({"topics": None}, "topics", "give exactly one of topics= and pattern="),
+        ({"pattern": "x"}, "topics", "give exactly one of topics= and pattern="),
+        ({"topics": None, "pattern": 5}, "pattern", "is 5, an int: accepts a str"),
+        ({"topics": None, "pattern": "("}, "pattern", "is '(', not a regular expression"),
+        ({"name": ""}, "name", "is '': accepts a name that is not empty"),
+        ({"name": 5}, "name", "is 5: accepts a name"),
+        ({"resources_per_worker": 5}, "resources_per_worker", "is 5, an int: accepts a dict with"),
+        (
+            {"resources_per_worker": {"cpus": 5}},
+            "resources_per_worker",
+            "has 'cpus': accepts accelerator_type",
+        ),
+        ({"config": 5}, "config", "is 5, an int: accepts a dict of options"),
+        ({"worker_assignor": 5}, "worker_assignor", "5 is no assignor"),
+        ({"worker_assignor": "best"}, "worker_assignor", "unknown assignor 'best'"),
+        ({"partition_assignment_strategy": 5}, "partition_assignment_strategy", "5 is no assignor"),
+        ({"workers": "2"}, "workers", "is '2': must be a whole number"),
+        ({"config": {"enable_auto_commit": False}}, "enable_auto_commit", "a job always commits"),
+        (
+            {"config": {"enable.auto.commit": "false"}},
+            "enable_auto_commit",
+            "to commit by hand use a Consumer",
+        ),
+        ({"group_id": 5}, "group_id", "is 5: expected `str"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_arguments_that_can_not_be_are_refused_by_name(changed, option, says):
+    with pytest.raises(ConfigError) as caught:
+        job(**changed)
+    assert caught.value.option == option
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_topic_may_be_given_without_a_list():
+    assert job(topics="orders").topics == ["orders"]
+    assert job(topics=["b", "a", "b"]).topics == ["a", "b"]
+
+
+def test_auto_commit_may_be_said_to_be_on():
+    assert job(config={"enable_auto_commit": True}).config.enable_auto_commit

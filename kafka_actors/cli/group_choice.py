@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,9 +10,9 @@ import click
 from kafka_actors.errors import UsageError
 
 if TYPE_CHECKING:
-    from kafka_actors.admin import AsyncAdmin
+    from kafka_actors.admin import AsyncAdmin, PartitionLag
 
-__all__ = ["CONSUMERS", "all_or_named", "group_options"]
+__all__ = ["CONSUMERS", "all_lags", "all_or_named", "group_options"]
 
 CONSUMERS = ("consumer", "")
 """Protocol types of groups that consume: by the consumer protocol, or without members, by commits alone."""
@@ -32,3 +33,9 @@ async def all_or_named(admin: AsyncAdmin, group_ids: tuple[str, ...], all_groups
     if group_ids:
         return list(dict.fromkeys(group_ids))
     return [group.group_id for group in await admin.list_groups() if group.protocol_type in CONSUMERS]
+
+
+async def all_lags(admin: AsyncAdmin, group_ids: list[str]) -> dict[str, list[PartitionLag]]:
+    """The lag of each group, asked for all at once."""
+    lags = await asyncio.gather(*(admin.lag(group_id) for group_id in group_ids))
+    return dict(zip(group_ids, lags, strict=True))

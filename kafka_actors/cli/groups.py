@@ -9,7 +9,7 @@ import click
 from .connection import admin_command, note
 from .documents import plain, show
 from .errors import EXIT_DONE
-from .group_choice import CONSUMERS, all_or_named, group_options
+from .group_choice import CONSUMERS, all_lags, all_or_named, group_options
 from .group_tables import describe_lines, list_lines
 from .output import Output
 from .reset import reset_offsets
@@ -63,9 +63,7 @@ async def describe(
     """Describe groups: where they are in each partition, how far behind, and who reads it."""
     chosen = await all_or_named(admin, group_ids, all_groups)
     described = (await admin.describe_consumer_groups(chosen)).values()
-    lags = (
-        {group.group_id: await admin.lag(group.group_id) for group in described} if view == "offsets" else {}
-    )
+    lags = await all_lags(admin, chosen) if view == "offsets" else {}
     for group in described:
         _say_what_it_lacks(group)
     lines = describe_lines(list(described), lags, view, verbose)

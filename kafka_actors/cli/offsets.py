@@ -13,7 +13,7 @@ from kafka_actors.protocol.types import TopicPartition
 from .connection import admin_command
 from .documents import columns, show
 from .errors import EXIT_DONE
-from .group_choice import all_or_named, group_options
+from .group_choice import all_lags, all_or_named, group_options
 from .output import Output
 from .scopes import time_of, topic_scope
 
@@ -106,7 +106,8 @@ async def lag(
     A partition counts where the group has committed an offset or a member reads it; "-" is what isn't known.
     """
     chosen = await all_or_named(admin, group_ids, all_groups)
-    rows = [row for group_id in chosen for row in await admin.lag(group_id) if row.partition is not None]
+    lags = (await all_lags(admin, chosen)).values()
+    rows = [row for group in lags for row in group if row.partition is not None]
     titles = ["GROUP", "TOPIC", "PARTITION"][: KEYS[by]]
     if by == "partition":
         table = [(r.group_id, r.topic, r.partition, r.current_offset, r.log_end_offset, r.lag) for r in rows]

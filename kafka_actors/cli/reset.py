@@ -134,7 +134,7 @@ def _target(where: Mapping[str, Any], group_ids: tuple[str, ...]) -> OffsetTarge
     if name == "to_datetime":
         return OffsetTarget.timestamp(moment(value, "--to-datetime"))
     if name == "by_duration":
-        return OffsetTarget.timestamp(ago(value, datetime.now(UTC)))
+        return OffsetTarget.timestamp(ago(value, datetime.now(UTC)))  # wall clock: so long before now
     if name == "to_offset":
         return OffsetTarget.offset(value)
     if name == "shift_by":

@@ -19,11 +19,12 @@ if TYPE_CHECKING:  # imported late: the plugin is loaded by every pytest run whe
     from kafka_actors.testing.produce import Produce
 
 
-def _real_kafka(brokers: int) -> Iterator[KafkaCluster]:
+def started(brokers: int = 1, **more: Any) -> Iterator[KafkaCluster]:
+    """For fixtures: a real cluster (see `KafkaCluster`), or the test skipped where it can't run, failed under `CI`."""
     from kafka_actors.testing import KafkaCluster, KafkaUnavailable
 
     try:
-        cluster = KafkaCluster(brokers=brokers).start()
+        cluster = KafkaCluster(brokers=brokers, **more).start()
     except KafkaUnavailable as error:
         reason = str(error)
     else:
@@ -38,12 +39,12 @@ def _real_kafka(brokers: int) -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[KafkaCluster]:
     """One real broker, shared by the session. Don't kill it: `kafka_cluster_3` is for that."""
-    yield from _real_kafka(1)
+    yield from started()
 
 
 @pytest.fixture(scope="session")
 def _three_brokers() -> Iterator[KafkaCluster]:
-    yield from _real_kafka(3)
+    yield from started(3)
 
 
 @pytest.fixture

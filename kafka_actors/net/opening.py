@@ -78,7 +78,10 @@ class SocketOptions(Struct, frozen=True):
 
 def check_socket_options(config: ClientConfig) -> None:
     """Raises `ConfigError` for socket options that the system refuses."""
-    SocketOptions.of(config).make(socket.AF_INET).close()
+    try:
+        SocketOptions.of(config).make(socket.AF_INET).close()
+    except OSError:  # no IPv4 on this machine: connecting will tell
+        pass
 
 
 async def connect(host: str, port: int, options: SocketOptions, within: float) -> socket.socket:

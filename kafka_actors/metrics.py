@@ -184,6 +184,9 @@ class Metrics:
             raise ValueError(f"there is a metric {metric.name!r} in the group {metric.group!r} already")
         self._metrics = {**self._metrics, metric: measure}
 
+    def __contains__(self, metric: MetricName) -> bool:
+        return metric in self._metrics
+
     def remove_metric(self, metric: MetricName) -> None:
         """Forgets a metric; one that isn't there changes nothing."""
         self._metrics = {name: measure for name, measure in self._metrics.items() if name != metric}

@@ -41,7 +41,7 @@ class BaseCoordinator(MemberDriver):
     `Policy` (`_make_policy`) and acts on single events (`_on_event`).
 
     client: metadata, and connections to the coordinator. metrics: where what is measured is registered (default: a
-    registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`. config, or single options:
+    registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`, with the tag client-id. config, or single options:
     those of `DEFAULT_CONFIG`, in milliseconds. group_instance_id: "auto" makes one up. member_id: of a dynamic
     member that goes on with a membership of an earlier process. rebalance_timeout_ms: how long the group waits for
     its members to rejoin (default `max_poll_interval_ms`, as in Java). revoke_timeout_ms: how long a drain may take
@@ -87,6 +87,7 @@ class BaseCoordinator(MemberDriver):
             self._make_policy(group),
             metrics=metrics or self._config.metrics or Metrics(clock=clock),
             metric_group_prefix=metric_group_prefix,
+            client_id=self._config.client_id,
             member_id="" if group.group_instance_id else member_id,
             clock=clock,
             rand=rand,

@@ -71,7 +71,9 @@ class ConsumerCoordinator(SubscribedMember):
         )
         self._consumed = consumed
         self._report = default_offset_commit_callback
-        self.consumer_sensors = ConsumerCoordinatorMetrics(self.metrics, metric_group_prefix, subscription)
+        self.consumer_sensors = ConsumerCoordinatorMetrics(
+            self.metrics, metric_group_prefix, subscription, self._tags
+        )
         self._committer = Committer(
             CommitQueue(self._group_config, rand=self._rand),
             self._channels,

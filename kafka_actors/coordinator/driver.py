@@ -52,6 +52,7 @@ class MemberDriver(Membership, ABC):
         *,
         metrics: Metrics,
         metric_group_prefix: str,
+        client_id: str,
         member_id: str,
         clock: Callable[[], float],
         rand: Callable[[], float],
@@ -71,9 +72,10 @@ class MemberDriver(Membership, ABC):
         self._loop = StepLoop(self._step, self._on_crash, clock)
         self._work_task: asyncio.Task[None] | None = None
         self.metrics = metrics
+        self._tags = {"client-id": client_id}
         self.heartbeat = Heartbeat(clock=clock, timer=self._member.heartbeat)
         """The times of this member's heartbeats."""
-        self.sensors = GroupCoordinatorMetrics(self.heartbeat, metrics, metric_group_prefix)
+        self.sensors = GroupCoordinatorMetrics(self.heartbeat, metrics, metric_group_prefix, self._tags)
 
     @abstractmethod
     async def _perform_assignment(

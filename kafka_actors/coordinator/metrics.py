@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_actors.cluster import SubscriptionState
+from kafka_actors.errors import ConfigError
 from kafka_actors.metrics import MetricName, Metrics, Sensor, Stat
 
 from .heartbeat import Heartbeat
@@ -31,6 +32,13 @@ class _Group:
 
     def _name(self, name: str, description: str) -> MetricName:
         made = self.metrics.metric_name(name, self.metric_group_name, description, self._tags)
+        if made in self.metrics:
+            self.close()
+            of = f" of {dict(self._tags)!r}" if self._tags else ""
+            raise ConfigError(
+                "metrics",
+                f"holds another coordinator's {name}{of}: give each its own client_id, or a registry of its own",
+            )
         self._names.append(made)
         return made
 
@@ -52,7 +60,7 @@ class GroupCoordinatorMetrics(_Group):
     """Of a membership: how long the coordinator takes to answer, and how the group rebalances.
 
     heartbeat: of whom `last-heartbeat-seconds-ago` tells. metrics: where they are registered; tags: which
-    coordinator, where one registry serves several. Raises `ValueError` where these names are in use there.
+    coordinator, where one registry serves several. Raises `ConfigError` where these names are in use there.
     """
 
     def __init__(

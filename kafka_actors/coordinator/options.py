@@ -16,6 +16,7 @@ FROM_CONFIG: Any = object()
 """The default of an argument that otherwise stands in the config: None means something else there."""
 
 GROUP_OPTIONS = (
+    "client_id",
     "group_id",
     "session_timeout_ms",
     "heartbeat_interval_ms",

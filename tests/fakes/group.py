@@ -536,6 +536,7 @@ class Simulation:
                     member.ownership.watch(view.only(member.ownership.group_topics))
             case Revoke(token, partitions, _):
                 assert partitions <= member.has
+                assert partitions <= (member.standing().owned or frozenset()), "can't commit what it drains"
 
                 def released() -> None:
                     if member.alive:
@@ -581,6 +582,8 @@ class Simulation:
         def reply(outcome: object) -> None:
             if self.random.random() >= self.loss:
                 self.at(self.random.random() * 0.2, lambda: answer(outcome))
+            elif self.random.random() < 0.5:  # not lost, but later than anybody waits for it
+                self.at(self.random.random() * 30.0, lambda: answer(outcome))
 
         if self.now < self.down_until:
             return

@@ -40,6 +40,8 @@ _FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, Verdict.PARTITION)
 class _Entry:
     offset: OffsetAndMetadata
     tickets: list[Ticket]
+    refused: Exception | None = None
+    """Why it was not taken when it was sent last."""
 
 
 class CommitQueue:
@@ -251,6 +253,7 @@ class CommitQueue:
 
     def _settle(self, tp: TopicPartition, error: Exception | None, verdict: Verdict | None) -> None:
         if error is not None and verdict not in _FAILS_AT_ONCE:
+            self._sent[tp].refused = error
             self._requeue(tp)
             return
         entry = self._sent.pop(tp)
@@ -267,6 +270,7 @@ class CommitQueue:
         newer = self._waiting.get(tp)
         if newer is not None:
             newer.tickets = [*entry.tickets, *newer.tickets]
+            newer.refused = entry.refused
         elif entry.tickets:
             self._waiting[tp] = entry
 
@@ -306,14 +310,24 @@ class CommitQueue:
 
     def _expire(self, now: float) -> None:
         for ticket in [t for t in self._tickets if now >= t.deadline]:
-            error = KafkaTimeoutError(
-                "the offsets could not be committed in time; whether they were is unknown"
-            )
+            error = self._too_late(ticket)
             for tp in ticket.wanted:
                 ticket.results.setdefault(tp, error)
             ticket.refused = error
             self._finish(ticket)
             self._abandon(ticket)
+
+    def _too_late(self, ticket: Ticket) -> KafkaTimeoutError:
+        left = sorted(tp for tp in ticket.wanted if tp not in ticket.results)
+        first = left[0]
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        text = f"{first.topic}-{first.partition}{more} could not be committed in time"
+        entry = self._waiting.get(first) or self._sent.get(first)
+        if entry is not None and entry.refused is not None:
+            text += f": {entry.refused}"
+        if any(tp in self._sent for tp in left):
+            text += "; whether it was done is unknown"
+        return KafkaTimeoutError(text)
 
     def _abandon(self, ticket: Ticket) -> None:
         """Nobody waits for it: not sent if it has not been, resolved if it may have been."""

@@ -101,8 +101,7 @@ def check_offset(tp: TopicPartition, offset: OffsetAndMetadata) -> None:
 def not_owned(tp: TopicPartition) -> IllegalGenerationError:
     """A commit of a partition that is not this member's (any more)."""
     return IllegalGenerationError(
-        "the partition is not assigned to this member",
-        request="OffsetCommit",
+        "the partition is not assigned to this member (any more), so nothing was sent: only its owner can commit it",
         topic=tp.topic,
         partition=tp.partition,
     )

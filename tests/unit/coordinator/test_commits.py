@@ -332,6 +332,25 @@ def test_every_commit_ends_by_its_deadline():
     assert s.poll() is None
 
 
+def test_commit_that_is_refused_until_its_deadline_says_with_what():
+    s = Script()
+    ticket = s.submit({A: 5, B: 6}, timeout=3.0)
+    s.poll()
+    s.answer({A: 3, B: 3})
+    s.poll(3.0)
+    text = str(ticket.refused)
+    assert text.startswith("t-0 and 1 more could not be committed in time: UNKNOWN_TOPIC_OR_PARTITION (3)")
+    assert not text.endswith("is unknown")
+
+
+def test_commit_without_an_answer_says_that_nothing_is_known():
+    s = Script()
+    ticket = s.submit({A: 5}, timeout=3.0)
+    s.poll()
+    s.poll(3.0)
+    assert str(ticket.refused) == "t-0 could not be committed in time; whether it was done is unknown"
+
+
 def test_commit_nobody_waits_for_any_more_is_still_resolved():
     s = Script()
     ticket = s.submit({A: 5}, timeout=3.0)

@@ -9,6 +9,7 @@ import pytest
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.coordinator import ConsumerCoordinatorMetrics, GroupCoordinatorMetrics, Heartbeat
 from kafka_actors.coordinator.machines.verdicts import Api
+from kafka_actors.errors import ConfigError
 from kafka_actors.metrics import Metrics
 from kafka_actors.protocol.types import TopicPartition
 
@@ -119,8 +120,12 @@ def test_consumer_metrics_tell_commits_and_partitions(metrics):
 
 def test_metrics_go_with_their_owner_and_a_new_one_may_follow(metrics, clock):
     first = ConsumerCoordinatorMetrics(metrics, "consumer", SubscriptionState())
-    with pytest.raises(ValueError, match="commit-latency-avg"):
+    with pytest.raises(
+        ConfigError, match="holds another coordinator's commit-latency-avg: give each its own"
+    ):
         ConsumerCoordinatorMetrics(metrics, "consumer", SubscriptionState())
+    other = ConsumerCoordinatorMetrics(metrics, "consumer", SubscriptionState(), {"client-id": "other"})
+    other.close()
     first.close()
     assert metrics.metrics() == {}
     ConsumerCoordinatorMetrics(metrics, "consumer", SubscriptionState())

@@ -1,0 +1,156 @@
+"""The Kafka versions that the README names, as real brokers: reading, the group with a foreign member, the admin."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import confluent_kafka
+import pytest
+
+import kafka_actors as ka
+from kafka_actors.admin import Admin, NewTopic, OffsetTarget
+from kafka_actors.errors import GroupIdNotFoundError
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing.plugin import started
+from kafka_actors.testing.produce import Produce
+
+pytestmark = pytest.mark.kafka
+
+OLDEST, BEFORE_4, DEFAULT, NEWEST = "3.3.2", "3.9.2", "4.1.1", "4.4.0"
+VERSIONS = [OLDEST, BEFORE_4, DEFAULT, NEWEST]
+BETWEEN = ["3.4.1", "3.5.2", "3.6.2", "3.7.2", "3.8.1", "4.0.2", "4.2.1", "4.3.1"]
+RECORDS = 2_000
+
+
+@pytest.fixture(
+    scope="module", params=[*VERSIONS, *(pytest.param(v, marks=pytest.mark.slow) for v in BETWEEN)]
+)
+def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """One broker of each version, for all tests of this file."""
+    yield from started(version=request.param)
+
+
+@pytest.fixture
+def topic(kafka: KafkaCluster, group_id: str) -> str:
+    """Made by our admin: four partitions, 2,000 records in all codecs, by confluent-kafka."""
+    name = f"t-{group_id}"
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, 4, 1, configs={"retention.ms": "-1"})])
+        _eventually(lambda: kafka._has_leaders(name, 4))
+        described = admin.describe_topics([name])[name]
+        assert [(p.partition, p.leader) for p in described.partitions] == [(p, 1) for p in range(4)]
+        assert admin.topic_configs([name])[name]["retention.ms"] == "-1"
+    produce = Produce(kafka.bootstrap_servers)
+    config = {"enable.idempotence": False}  # a producer id costs half a second each time
+    codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
+    for n, codec in enumerate(codecs):
+        values = [b"%d" % i for i in range(n * 400, (n + 1) * 400)]
+        produce(name, values, partition=[i % 4 for i in range(400)], compression=codec, config=config)
+    return name
+
+
+def _eventually(holds: Callable[[], bool], timeout: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def _read(consumer: ka.Consumer, count: int) -> list[int]:
+    values: list[int] = []
+    _eventually(lambda: _poll(consumer, values) >= count, 60)
+    return values
+
+
+def _consumer(kafka: KafkaCluster, topic: str, group: str, **options: object) -> ka.Consumer:
+    return ka.Consumer(
+        topics=[topic],
+        group_id=group,
+        bootstrap_servers=kafka.bootstrap_servers,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        heartbeat_interval_ms=300,  # as for the other member: a rebalance is heard of with a heartbeat
+        **options,
+    )
+
+
+def test_all_is_read_committed_and_resumed_and_the_admin_follows_it(
+    kafka: KafkaCluster, topic: str, group_id: str
+) -> None:
+    with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        with _consumer(kafka, topic, group_id, batch_rows=100) as consumer:
+            seen = _read(consumer, 700)
+            consumer.commit()
+            described = admin.describe_consumer_groups([group_id])[group_id]
+            assert (described.state, described.type) == ("Stable", "Classic")
+            assert described.members[0].assignment == tuple(TopicPartition(topic, p) for p in range(4))
+            assert sum(row.lag or 0 for row in admin.lag(group_id)) == RECORDS - len(seen)
+        [listed] = [g for g in admin.list_groups(states=["Empty"]) if g.group_id == group_id]
+        assert listed.protocol_type == "consumer"
+        with _consumer(kafka, topic, group_id) as consumer:
+            rest = _read(consumer, RECORDS - len(seen))
+            consumer.commit()
+        assert sorted(seen + rest) == list(range(RECORDS))
+
+        ends = kafka.end_offsets(topic)
+        assert kafka.committed(group_id) == ends
+        assert [row.lag for row in admin.lag(group_id)] == [0] * 4
+        plan = admin.reset_offsets(group_id, OffsetTarget.shift_by(-1), {topic: [0]}, execute=True)
+        assert kafka.committed(group_id) == {**ends, (topic, 0): plan[0].new_offset}
+        assert plan[0].new_offset == ends[topic, 0] - 1
+        admin.delete_consumer_groups([group_id])
+        with pytest.raises(GroupIdNotFoundError):
+            admin.describe_consumer_groups([group_id])
+
+
+def test_a_group_is_shared_with_confluents_consumer(kafka: KafkaCluster, topic: str, group_id: str) -> None:
+    foreign = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group_id,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "heartbeat.interval.ms": 300,
+        }
+    )
+    ends = kafka.end_offsets(topic)
+    ours: list[int] = []
+    theirs: list[int] = []
+
+    def halves_are_read() -> bool:
+        """Reads with both; whether each has its half, and has come to the end of it."""
+        _poll(consumer, ours)
+        theirs.extend(int(message.value() or b"") for message in foreign.consume(500, timeout=0.1))
+        mine, its = consumer.assignment(), foreign.assignment()
+        return len(mine) == len(its) == 2 and (
+            all(consumer.position(tp) == ends[tp] for tp in mine)
+            and all(at.offset == ends[at.topic, at.partition] for at in foreign.position(its))
+        )
+
+    try:
+        with _consumer(kafka, topic, group_id) as consumer:
+            foreign.subscribe([topic])
+            _eventually(halves_are_read, 60)
+            mine = {tp.partition for tp in consumer.assignment()}
+            assert mine | {tp.partition for tp in foreign.assignment()} == {0, 1, 2, 3}
+            assert set(ours) | set(theirs) == set(range(RECORDS))
+            consumer.commit()
+            foreign.commit(asynchronous=False)
+            assert kafka.committed(group_id) == ends
+
+            foreign.close()  # its half comes back, at what it has committed
+            ours.clear()
+            Produce(kafka.bootstrap_servers)(topic, [b"7"] * 40, partition=[n % 4 for n in range(40)])
+            _eventually(lambda: _poll(consumer, ours) >= 40, 60)
+            assert ours == [7] * 40
+            assert len(consumer.assignment()) == 4
+    finally:
+        foreign.close()
+
+
+def _poll(consumer: ka.Consumer, values: list[int]) -> int:
+    """Adds what a batch holds to `values`; returns how many there are."""
+    batch = consumer.poll_batch(timeout_ms=100)
+    values += [] if batch is None else [int(value) for value in batch["value"].to_pylist()]
+    return len(values)

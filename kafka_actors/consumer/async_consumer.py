@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -16,10 +17,14 @@ from kafka_actors.events import EventSink
 from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
+from .arguments import partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
 from .message import Message, messages_of
+from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener, awaited
-from .session import API_TIMEOUT_S, GRACE_S, Pattern, Session, Topics
+from .session import GRACE_S, Pattern, Session, Topics, check_listener
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -43,12 +48,11 @@ class AsyncConsumer:
         listener: ConsumerRebalanceListener | None = None,
         events: EventSink | None = None,
         config: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
-        self._session = Session(topics, pattern, events, self._wake, config, options)
-        self._session.listener = listener
+        self._session = Session(topics, pattern, listener, events, self._wake, config, options)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="kafka-decode")
 
     async def __aenter__(self) -> Self:
@@ -68,13 +72,14 @@ class AsyncConsumer:
 
     async def poll_batch(self, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
         """As `Consumer.poll_batch`."""
-        session = await self._started()
+        timeout_s = None if timeout_ms is None else seconds_of(timeout_ms)
+        session = await self._reading()
         session.reader.settle()
-        return await self._wait_for(session, session.reader.next_batch, timeout_ms)
+        return await self._wait_for(session, session.reader.next_batch, timeout_s)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """As `Consumer.__iter__`."""
-        session = await self._started()
+        session = await self._reading()
         while True:
             session.check_open()
             session.reader.settle()
@@ -89,9 +94,9 @@ class AsyncConsumer:
                     break
 
     async def _wait_for(
-        self, session: Session, take: Callable[[], T | None], timeout_ms: float | None
+        self, session: Session, take: Callable[[], T | None], timeout_s: float | None
     ) -> T | None:
-        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self._woken.clear()
             if session.attention:
@@ -149,6 +154,7 @@ class AsyncConsumer:
         """As `Consumer.subscribe`."""
         session = self._open()
         session.check_group()
+        check_listener(listener)
         session.change_subscription(topics, pattern)
         session.listener = listener or session.listener
         if session.started:
@@ -157,7 +163,7 @@ class AsyncConsumer:
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """As `Consumer.assign`."""
         session = self._open()
-        session.subscription.assign_from_user(partitions)
+        session.subscription.assign_from_user(partitions_of(partitions))
         if session.started:
             session.reader.revoked(session.assignment() - session.subscription.assigned)
             await self._call(session.core.assigned(session.subscription.assigned))
@@ -199,7 +205,7 @@ class AsyncConsumer:
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
         """As `Consumer.seek`."""
-        (await self._started()).seek(TopicPartition(*partition), offset)
+        (await self._started()).seek(partition_of(partition), offset)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """As `Consumer.seek_to_beginning`."""
@@ -214,10 +220,10 @@ class AsyncConsumer:
     async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
         """As `Consumer.position`."""
         session = await self._started()
-        tp = TopicPartition(*partition)
+        tp = partition_of(partition)
         known = session.reader.position(tp)
         if known is None:
-            await self._call(session.core.position(tp, _seconds(timeout_ms)), timeout_ms, GRACE_S)
+            await self._call(session.core.position(tp, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
             known = session.reader.position(tp)
         if known is None:
             raise KafkaTimeoutError(f"the position of {tp.topic}-{tp.partition} was lost again")
@@ -225,7 +231,7 @@ class AsyncConsumer:
 
     def lag(self, partition: TopicPartition) -> int | None:
         """As `Consumer.lag`."""
-        tp = TopicPartition(*partition)
+        tp = partition_of(partition)
         return self._session.lag(tp)
 
     async def commit(
@@ -237,7 +243,7 @@ class AsyncConsumer:
         session = await self._started()
         wanted = session.to_commit(offsets)
         if wanted:
-            await self._call(session.core.commit(wanted), timeout_ms)
+            await self._call(session.core.commit(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
         if offsets is None:
             session.reader.finish()
 
@@ -247,9 +253,7 @@ class AsyncConsumer:
         """As `Consumer.committed`."""
         session = await self._started()
         session.check_group()
-        return await self._call(
-            session.core.committed([TopicPartition(*tp) for tp in partitions]), timeout_ms
-        )
+        return await self._call(session.core.committed(partitions_of(partitions)), timeout_ms)
 
     # ------------------------------------------------------------ what there is
 
@@ -257,42 +261,44 @@ class AsyncConsumer:
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """As `Consumer.offsets_for_times`."""
-        found = await self._list({TopicPartition(*tp): ms for tp, ms in timestamps.items()}, timeout_ms)
+        found = await self._list(times_of(timestamps), timeout_ms)
         return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.beginning_offsets`."""
-        found = await self._list({TopicPartition(*tp): EARLIEST for tp in partitions}, timeout_ms)
+        found = await self._list(dict.fromkeys(partitions_of(partitions), EARLIEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.end_offsets`."""
-        found = await self._list({TopicPartition(*tp): LATEST for tp in partitions}, timeout_ms)
+        found = await self._list(dict.fromkeys(partitions_of(partitions), LATEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
     async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
         """As `Consumer.partitions_for_topic`."""
-        return await self._call((await self._started()).core.partitions_for_topic(topic), timeout_ms)
+        return await self._call((await self._started()).core.topics.partitions_for(topic), timeout_ms)
 
     async def topics(self, timeout_ms: float | None = None) -> set[str]:
         """As `Consumer.topics`."""
-        return await self._call((await self._started()).core.topics(), timeout_ms)
+        return await self._call((await self._started()).core.topics.names(), timeout_ms)
 
     async def _list(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, ListedOffset]:
         session = await self._started()
-        return await self._call(session.core.list_offsets(wanted, _seconds(timeout_ms)), timeout_ms, GRACE_S)
+        return await self._call(
+            session.core.list_offsets(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S
+        )
 
     # ------------------------------------------------------------ life
 
     async def close(self, timeout_ms: float = 30_000) -> None:
         """As `Consumer.close`."""
-        session = self._session
+        session, timeout_s = self._session, seconds_of(timeout_ms)
         if session.closed:
             return
         try:
@@ -301,11 +307,21 @@ class AsyncConsumer:
                     for callback in session.farewell():
                         await awaited(callback())
                 finally:
-                    close = session.core.close(session.last_offsets(), timeout_ms / 1000)
-                    await asyncio.wrap_future(session.io.submit(close))
+                    await self._leave(session, timeout_s)
         finally:
             await asyncio.to_thread(session.end)
             self._decoder.shutdown(wait=False)
+
+    async def _leave(self, session: Session, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s + GRACE_S):
+                await asyncio.wrap_future(session.leave(timeout_s))
+        except TimeoutError:
+            log.warning("the consumer could not be closed in %g s: it is given up", timeout_s)
+
+    async def _reading(self) -> Session:
+        self._open().check_wanted()
+        return await self._started()
 
     def _open(self) -> Session:
         self._session.check_open()
@@ -327,7 +343,7 @@ class AsyncConsumer:
         self, work: Coroutine[Any, Any, T], timeout_ms: float | None = None, grace_s: float = 0.0
     ) -> T:
         """Runs a coroutine in the IO thread and awaits it."""
-        seconds = _seconds(timeout_ms) + grace_s
+        seconds = seconds_of(timeout_ms) + grace_s
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await asyncio.wrap_future(self._session.io.submit(work))
@@ -335,7 +351,3 @@ class AsyncConsumer:
             if not limit.expired():
                 raise
             raise KafkaTimeoutError(f"no answer within {seconds:g} s") from None
-
-
-def _seconds(timeout_ms: float | None) -> float:
-    return API_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000

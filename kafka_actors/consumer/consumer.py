@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -14,10 +15,14 @@ from kafka_actors.events import EventSink
 from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
+from .arguments import partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
 from .message import Message, messages_of
+from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener
-from .session import API_TIMEOUT_S, GRACE_S, Pattern, Session, Topics, Wake
+from .session import GRACE_S, Pattern, Session, Topics, Wake, check_listener
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -46,11 +51,10 @@ class Consumer:
         listener: ConsumerRebalanceListener | None = None,
         events: EventSink | None = None,
         config: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         self._wake = Wake()
-        self._session = Session(topics, pattern, events, self._wake, config, options)
-        self._session.listener = listener
+        self._session = Session(topics, pattern, listener, events, self._wake, config, options)
 
     def __enter__(self) -> Self:
         self._started()
@@ -75,9 +79,10 @@ class Consumer:
         partition that can't be read as asked (see `on_data_loss`, `on_bad_batch`), each time until it is dealt
         with by `seek`, `pause` or `unsubscribe`; and what ended the membership in the group.
         """
-        session = self._started()
+        timeout_s = None if timeout_ms is None else seconds_of(timeout_ms)
+        session = self._reading()
         session.reader.settle()
-        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self._wake.clear()
             if session.attention:
@@ -94,7 +99,7 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Message]:
         """The records as messages, without end; each counts as done when the next is asked for."""
-        session = self._started()
+        session = self._reading()
         while True:
             cursor = self._next_cursor(session)
             for message in messages_of(cursor.batch, cursor.row):
@@ -138,6 +143,7 @@ class Consumer:
         """
         session = self._open()
         session.check_group()
+        check_listener(listener)
         session.change_subscription(topics, pattern)
         session.listener = listener or session.listener
         if session.started:
@@ -149,7 +155,7 @@ class Consumer:
         With a `group_id` they start at its committed offsets. Raises `UsageError` while subscribed to topics.
         """
         session = self._open()
-        session.subscription.assign_from_user(partitions)
+        session.subscription.assign_from_user(partitions_of(partitions))
         if session.started:
             gone = session.assignment() - session.subscription.assigned
             session.reader.revoked(gone)
@@ -192,7 +198,7 @@ class Consumer:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """The next record of the partition is the first at or behind `offset`. Raises `UsageError` if unassigned."""
-        self._started().seek(TopicPartition(*partition), offset)
+        self._started().seek(partition_of(partition), offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """The next record is the first there is (default: of all partitions)."""
@@ -211,10 +217,10 @@ class Consumer:
         partition without a valid position.
         """
         session = self._started()
-        tp = TopicPartition(*partition)
+        tp = partition_of(partition)
         known = session.reader.position(tp)
         if known is None:
-            self._call(session.core.position(tp, _seconds(timeout_ms)), timeout_ms, GRACE_S)
+            self._call(session.core.position(tp, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
             known = session.reader.position(tp)
         if known is None:
             raise KafkaTimeoutError(f"the position of {tp.topic}-{tp.partition} was lost again")
@@ -222,7 +228,7 @@ class Consumer:
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Offsets between the position and the end of the log as last seen; None until that is known."""
-        return self._started().lag(TopicPartition(*partition))
+        return self._started().lag(partition_of(partition))
 
     def commit(
         self,
@@ -236,7 +242,7 @@ class Consumer:
         session = self._started()
         wanted = session.to_commit(offsets)
         if wanted:
-            self._call(session.core.commit(wanted), timeout_ms)
+            self._call(session.core.commit(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
         if offsets is None:
             session.reader.finish()
 
@@ -246,7 +252,7 @@ class Consumer:
         """What the group has committed for these partitions; None where nothing."""
         session = self._started()
         session.check_group()
-        return self._call(session.core.committed([TopicPartition(*tp) for tp in partitions]), timeout_ms)
+        return self._call(session.core.committed(partitions_of(partitions)), timeout_ms)
 
     # ------------------------------------------------------------ what there is
 
@@ -254,36 +260,36 @@ class Consumer:
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """The first record at or after a time (milliseconds since 1970), by partition; None where there is none."""
-        found = self._list({TopicPartition(*tp): ms for tp, ms in timestamps.items()}, timeout_ms)
+        found = self._list(times_of(timestamps), timeout_ms)
         return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset in the log of each partition."""
-        found = self._list({TopicPartition(*tp): EARLIEST for tp in partitions}, timeout_ms)
+        found = self._list(dict.fromkeys(partitions_of(partitions), EARLIEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record; under read_committed the last stable offset."""
-        found = self._list({TopicPartition(*tp): LATEST for tp in partitions}, timeout_ms)
+        found = self._list(dict.fromkeys(partitions_of(partitions), LATEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
         """The partition ids of a topic; None if there is no such topic."""
-        return self._call(self._started().core.partitions_for_topic(topic), timeout_ms)
+        return self._call(self._started().core.topics.partitions_for(topic), timeout_ms)
 
     def topics(self, timeout_ms: float | None = None) -> set[str]:
         """The topics that may be read."""
-        return self._call(self._started().core.topics(), timeout_ms)
+        return self._call(self._started().core.topics.names(), timeout_ms)
 
     def _list(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, ListedOffset]:
         return self._call(
-            self._started().core.list_offsets(wanted, _seconds(timeout_ms)), timeout_ms, GRACE_S
+            self._started().core.list_offsets(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S
         )
 
     # ------------------------------------------------------------ life
@@ -293,7 +299,7 @@ class Consumer:
 
         Returns within about `timeout_ms`, whatever the brokers do. Closing again changes nothing.
         """
-        session = self._session
+        session, timeout_s = self._session, seconds_of(timeout_ms)
         if session.closed:
             return
         if not session.started:
@@ -303,9 +309,12 @@ class Consumer:
             for callback in session.farewell():
                 callback()
         finally:
+            leaving = session.leave(timeout_s)
             try:
-                close = session.core.close(session.last_offsets(), timeout_ms / 1000)
-                session.io.submit(close).result()
+                leaving.result(timeout_s + GRACE_S)
+            except TimeoutError:
+                leaving.cancel()
+                log.warning("the consumer could not be closed in %g s: it is given up", timeout_s)
             finally:
                 session.end()
 
@@ -325,18 +334,18 @@ class Consumer:
                 raise
         return session
 
+    def _reading(self) -> Session:
+        self._open().check_wanted()
+        return self._started()
+
     def _call(self, work: Coroutine[Any, Any, T], timeout_ms: float | None = None, grace_s: float = 0.0) -> T:
         """Runs a coroutine in the IO thread and waits for it."""
         future = self._session.io.submit(work)
         try:
-            return future.result(_seconds(timeout_ms) + grace_s)
+            return future.result(seconds_of(timeout_ms) + grace_s)
         except TimeoutError:
             if future.done():
                 raise
-            raise KafkaTimeoutError(f"no answer within {_seconds(timeout_ms):g} s") from None
+            raise KafkaTimeoutError(f"no answer within {seconds_of(timeout_ms):g} s") from None
         finally:
             future.cancel()
-
-
-def _seconds(timeout_ms: float | None) -> float:
-    return API_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000

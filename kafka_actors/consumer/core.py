@@ -14,20 +14,22 @@ from kafka_actors.errors import (
     ConfigError,
     KafkaActorsError,
     KafkaTimeoutError,
-    UnknownTopicOrPartitionError,
-    error_for_code,
 )
 from kafka_actors.events import Event, EventSink, OffsetReset
-from kafka_actors.fetch import BrokerFetcher, Fetcher, Start
-from kafka_actors.net import FetchSocket, KafkaClient, ListedOffset, OffsetLookups
-from kafka_actors.protocol import MetadataRequest
+from kafka_actors.fetch import Fetcher, Start
+from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
+from .arguments import API_TIMEOUT_S
 from .rebalance import Offsets, Partitions, Rebalances
+from .sources import Sources
+from .topics import ConsumerTopics
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN_TOPIC = 3
+CLOSE_S = 3.0
+"""Seconds for closing connections, which waits for no broker."""
 
 
 class Core:
@@ -50,10 +52,12 @@ class Core:
         self.config = config
         self.subscription = subscription
         self.client = KafkaClient(config, clock=clock)
+        self.topics = ConsumerTopics(self.client, config, subscription, on_error=self.fail, clock=clock)
         self.lookups = OffsetLookups(self.client)
+        self._sources = Sources(self.client, config)
         self.fetcher = Fetcher(
             config,
-            sources=self._source,
+            sources=self._sources.get,
             lookups=self.lookups,
             request_metadata=self._request_metadata,
             events=self._on_event,
@@ -68,14 +72,11 @@ class Core:
         self._clock = clock
         self._coordinator: ConsumerCoordinator | None = None
         self._member = False
-        self._sources: dict[int, BrokerFetcher] = {}
-        self._closing: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
         self._epoch = 0
         self._seen: dict[
             str, frozenset[int]
         ] = {}  # partitions of consumed topics when they were first assigned
-        self._unknown_since: float | None = None
 
     # ------------------------------------------------------------ life
 
@@ -93,7 +94,7 @@ class Core:
             await self.assigned(self.subscription.assigned)
 
     async def close(self, offsets: Offsets, timeout_s: float) -> None:
-        """Commits `offsets`, leaves the group, closes every connection."""
+        """Commits `offsets`, leaves the group, closes every connection: within `timeout_s` and a little."""
         self.rebalances.unattended = True
         if self._ticking is not None:
             self._ticking.cancel()
@@ -102,15 +103,19 @@ class Core:
                 await self._leave(offsets, timeout_s)
         except (TimeoutError, KafkaActorsError) as error:
             logger.warning("the last commit of the group may be missing: %s", error or "no answer in time")
-        await self.fetcher.close()
-        await asyncio.gather(*(source.close() for source in self._sources.values()), *self._closing)
-        await self.client.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.fetcher.close()
+                await self._sources.close()
+                await self.client.close()
+        except TimeoutError:
+            logger.warning("connections could not be closed in %g s: they are given up", CLOSE_S)
 
     # ------------------------------------------------------------ what to read
 
     async def subscribed(self) -> None:
         """The subscription changed: to topics or a pattern, so the group assigns."""
-        self._unknown_since = None
+        self.topics.changed()
         self.client.set_topics(self.subscription.metadata_topics())
         self._member = True
         self.rebalances.unattended = False
@@ -118,7 +123,7 @@ class Core:
 
     async def assigned(self, partitions: Partitions) -> None:
         """The user assigned partitions by hand; those that stay keep their positions."""
-        self._unknown_since = None
+        self.topics.changed()
         await self.client.set_topics(self.subscription.metadata_topics())
         held = self._held
         self.fetcher.revoke(held - partitions)
@@ -218,9 +223,10 @@ class Core:
 
     # ------------------------------------------------------------ offsets
 
-    async def commit(self, offsets: Offsets) -> None:
+    async def commit(self, offsets: Offsets, timeout_s: float) -> None:
         """Commits. Raises the first error of a partition, or that of the whole request."""
-        outcome = await (await self._use_group()).commit_offsets_sync(offsets)
+        await self.topics.check_partitions(offsets)
+        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_s * 1000)
         failed = next((error for error in outcome.values() if error is not None), None)
         if failed is not None:
             raise failed
@@ -233,7 +239,7 @@ class Core:
     async def commit_quietly(self, offsets: Offsets) -> bool:
         """Auto-commit: what fails now is made good by the next one. Returns whether it was taken."""
         try:
-            await self.commit(offsets)
+            await self.commit(offsets, API_TIMEOUT_S)
         except KafkaActorsError as error:
             logger.warning("auto-commit failed, the next one will cover it: %s", error)
             return False
@@ -276,85 +282,15 @@ class Core:
 
     # ------------------------------------------------------------ metadata
 
-    async def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """All partition ids of a topic, None if there is no such topic."""
-        snapshot = self.client.snapshot
-        if not self.client.tracks(topic):
-            snapshot = await self.client.fetch_metadata([topic])
-        return snapshot.partitions_for_topic(topic)
-
-    async def topics(self) -> set[str]:
-        """All topics that may be read; internal ones only where `exclude_internal_topics` is off."""
-        node = self.client.least_loaded_node()
-        if node is None:
-            await self.client.update_metadata()
-            node = self.client.least_loaded_node()
-        if node is None:
-            raise KafkaTimeoutError("no broker can be asked for its topics")
-        response = await self.client.send(node, MetadataRequest(topics=None))
-        skip = self.config.exclude_internal_topics
-        return {
-            t.name for t in response.topics if t.name and not t.error_code and not (skip and t.is_internal)
-        }
-
     def _on_metadata(self) -> None:
-        snapshot = self.client.snapshot
-        self.fetcher.update_metadata(snapshot)
-        for broker, source in list(self._sources.items()):
-            known = snapshot.brokers.get(broker)
-            if known is None or (known.host, known.port) != source.address:
-                del self._sources[broker]
-                self._spawn_close(source)
-        self._check_topics()
-
-    def _check_topics(self) -> None:
-        """An unknown topic is an error after a while: it may be being created. One that we may not read, at once."""
-        snapshot = self.client.snapshot
-        errors = {t: snapshot.topic_error(t) for t in self.subscription.metadata_topics() or []}
-        for topic, code in errors.items():
-            if code and code != UNKNOWN_TOPIC:
-                error = error_for_code(code, request="Metadata", topic=topic)
-                if error is not None and not error.retriable:
-                    self.fail(error)
-        missing = [t for t, code in errors.items() if code == UNKNOWN_TOPIC]
-        if not missing:
-            self._unknown_since = None
-        elif self._unknown_since is None:
-            self._unknown_since = self._clock()
-            asyncio.get_running_loop().call_later(
-                self.config.request_timeout_ms / 1000, self._give_up_on_topics
-            )
-
-    def _give_up_on_topics(self) -> None:
-        since = self._unknown_since
-        if since is None or self._clock() - since < self.config.request_timeout_ms / 1000 * 0.9:
-            return
-        names = self.subscription.metadata_topics() or []
-        missing = next((t for t in names if self.client.snapshot.topic_error(t) == UNKNOWN_TOPIC), None)
-        if missing is not None:
-            self.fail(
-                UnknownTopicOrPartitionError("the topic does not exist", request="Metadata", topic=missing)
-            )
+        self.fetcher.update_metadata(self.client.snapshot)
+        self._sources.follow()
+        self.topics.check()
 
     def _request_metadata(self) -> None:
         self.client.cluster.request_update()
 
     # ------------------------------------------------------------ parts
-
-    def _source(self, broker: int) -> BrokerFetcher | None:
-        source = self._sources.get(broker)
-        if source is None:
-            known = self.client.snapshot.brokers.get(broker)
-            if known is None:
-                return None
-            source = BrokerFetcher(broker, known.host, known.port, self.config, connect=FetchSocket)
-            self._sources[broker] = source
-        return source
-
-    def _spawn_close(self, source: BrokerFetcher) -> None:
-        task = asyncio.ensure_future(source.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
 
     async def _tick(self) -> None:
         """Only the user's thread knows what is in hand, and that it still polls: it is asked to say so."""

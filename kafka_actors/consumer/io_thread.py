@@ -32,11 +32,12 @@ class IoThread:
         """Whether this is the thread."""
         return threading.get_ident() == self._thread.ident
 
-    def stop(self) -> None:
-        """Ends the loop and waits for its thread. Stopping again changes nothing."""
+    def stop(self, seconds: float = 5.0) -> bool:
+        """Ends the loop and waits for its thread, for so long. Returns whether it ended. Again: changes nothing."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

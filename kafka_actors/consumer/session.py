@@ -3,26 +3,28 @@ between two polls."""
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import assignors
-from kafka_actors.cluster import SubscriptionState
+from kafka_actors.cluster import SubscriptionMode, SubscriptionState
 from kafka_actors.config import ConsumerConfig, build
-from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.errors import ConfigError, UsageError, kind_of
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
+from .arguments import offset_of, offsets_of, partitions_of
 from .core import Core
 from .io_thread import IoThread
 from .reader import Reader
 from .rebalance import ConsumerRebalanceListener, Notice, Offsets, Partitions, What, callback_of
 
-API_TIMEOUT_S = 60.0
-"""Kafka's `default.api.timeout.ms`: the bound of calls without a timeout of their own."""
+log = logging.getLogger(__name__)
 
 GRACE_S = 5.0
 """How much later a call gives up whose work in the IO thread has a timeout of its own, and the better error."""
@@ -40,15 +42,19 @@ class Session:
         self,
         topics: Topics,
         pattern: Pattern,
+        listener: ConsumerRebalanceListener | None,
         events: EventSink | None,
         on_wake: Callable[[], None],
         config: Mapping[str, Any] | None,
-        options: dict[str, Any],
+        options: Mapping[str, Any],
     ) -> None:
+        check_listener(listener)
+        if events is not None and not callable(events):
+            raise ConfigError("events", f"is {events!r}, {kind_of(events)}: accepts a function of one event")
         self.config: ConsumerConfig = build(ConsumerConfig, config, **options)
         _check_assignors(self.config)
         self.subscription = SubscriptionState(exclude_internal_topics=self.config.exclude_internal_topics)
-        self.listener: ConsumerRebalanceListener | None = None
+        self.listener = listener
         self.attention = False
         self.closed = False
         self._events = events or log_event
@@ -103,12 +109,16 @@ class Session:
         self._core = io.submit(make()).result()
         self._reader = Reader(self._core.fetcher)
 
+    def leave(self, timeout_s: float) -> Future[None]:
+        """Commits what is done, leaves the group and closes the connections, in the IO thread."""
+        return self.io.submit(self.core.close(self.last_offsets(), timeout_s))
+
     def end(self) -> None:
         """Ends the IO thread; the consumer can't be used any more."""
         self.closed = True
         self.attention = True
-        if self._io is not None:
-            self._io.stop()
+        if self._io is not None and not self._io.stop(GRACE_S):
+            log.warning("the consumer's IO thread did not end in %g s: it is left behind", GRACE_S)
         self._on_wake()
 
     def _on_attention(self) -> None:
@@ -132,6 +142,13 @@ class Session:
                 "is needed to subscribe, to commit and for what is committed; assign() and seek() do without",
             )
 
+    def check_wanted(self) -> None:
+        """Raises `UsageError` where there is nothing to read: it would be waited for in vain."""
+        if self.subscription.mode is SubscriptionMode.NONE:
+            raise UsageError(
+                "nothing is to be read: give topics= or pattern=, or call subscribe() or assign() first"
+            )
+
     def change_subscription(self, topics: Topics, pattern: Pattern) -> None:
         """Subscribes. Raises `ConfigError` or `UsageError` before anything changes."""
         names = [topics] if isinstance(topics, str) else topics
@@ -144,7 +161,7 @@ class Session:
     def some(self, partitions: Iterable[TopicPartition]) -> Partitions:
         """The partitions given, or all that are assigned. Raises `UsageError` for one that isn't."""
         assigned = self.assignment()
-        chosen = frozenset(TopicPartition(*tp) for tp in partitions) or assigned
+        chosen = frozenset(partitions_of(partitions)) or assigned
         missing = sorted(chosen - assigned)
         if missing:
             raise UsageError(f"{missing[0].topic}-{missing[0].partition} is not assigned")
@@ -223,9 +240,7 @@ class Session:
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """The next record of the partition is the first at or behind `offset`."""
-        if offset < 0:
-            raise UsageError(f"can't seek to offset {offset}: offsets start at 0")
-        self.fetcher.seek(tp, offset)
+        self.fetcher.seek(tp, offset_of(offset, tp, "seek"))
         self.reader.forget([tp])
 
     def seek_to_ends(self, partitions: Partitions, beginning: bool) -> None:
@@ -242,13 +257,12 @@ class Session:
         self.check_group()
         if offsets is None:
             return self.reader.positions(self.assignment())
-        return {
-            TopicPartition(*tp): OffsetAndMetadata(o) if isinstance(o, int) else OffsetAndMetadata(*o)
-            for tp, o in offsets.items()
-        }
+        return offsets_of(offsets)
 
     def lag(self, tp: TopicPartition) -> int | None:
         """Offsets between the position and the end of the log as last seen; None until that is known."""
+        if not self.started:
+            raise UsageError("the lag is not known before the consumer has read: call poll_batch() first")
         end, position = self.fetcher.end(tp), self.reader.position(tp)
         return None if end is None or position is None else max(0, end - position.offset)
 
@@ -268,6 +282,14 @@ def _check_assignors(config: ConsumerConfig) -> None:
             assignors.get(assignor)
         except (TypeError, ValueError) as error:
             raise ConfigError("partition_assignment_strategy", str(error)) from None
+
+
+def check_listener(listener: object) -> None:
+    """Raises `ConfigError` for what can't be told of rebalances."""
+    if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
+        raise ConfigError(
+            "listener", f"is {listener!r}, {kind_of(listener)}: accepts a ConsumerRebalanceListener"
+        )
 
 
 class Wake:

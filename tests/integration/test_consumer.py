@@ -7,6 +7,7 @@ import pytest
 import kafka_actors as ka
 from kafka_actors.errors import (
     ConfigError,
+    IllegalGenerationError,
     KafkaTimeoutError,
     NoBrokersAvailable,
     NotCoordinatorError,
@@ -208,11 +209,11 @@ def test_an_auto_commit_that_failed_is_tried_again_though_nothing_new_was_read(
     core = consumer._session.core
     commit, failed = core.commit, []
 
-    async def fails_once(offsets):
+    async def fails_once(offsets, timeout_s):
         if not failed and offsets[TopicPartition(topic, 0)].offset == 10:
             failed.append(offsets)
             raise NotCoordinatorError("it moves")
-        await commit(offsets)
+        await commit(offsets, timeout_s)
 
     core.commit = fails_once
     deadline = time.monotonic() + 20
@@ -333,7 +334,7 @@ def test_a_wrong_option_fails_before_anything_connects():
 def test_a_wrong_address_is_one_clear_line(consumer_of):
     consumer = consumer_of(bootstrap_servers="127.0.0.1:1", request_timeout_ms=500)
     with pytest.raises(NoBrokersAvailable, match=r"127.0.0.1:1"):
-        consumer.poll_batch()
+        consumer.topics()
 
 
 def test_an_unknown_topic_is_an_error_after_a_while(consumer_of, group_id):
@@ -350,6 +351,46 @@ def test_calls_that_need_an_assignment_say_so(consumer_of):
             call()
     with pytest.raises(ConfigError, match="group_id"):
         consumer.commit()
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_commit_of_a_partition_that_there_is_not_names_it_at_once(
+    consumer_of, kafka_topic, group_id, by_hand
+):
+    topic = kafka_topic(partitions=2)
+    consumer = consumer_of(group_id=group_id)
+    if by_hand:
+        consumer.assign([TopicPartition(topic, 0)])
+    else:
+        consumer.subscribe([topic])
+    consumer.poll_batch(timeout_ms=100)
+    with pytest.raises(UnknownTopicOrPartitionError) as caught:
+        consumer.commit({TopicPartition(topic, 7): 1})
+    assert f"for {topic}-7: can't be committed: the topic has 2 partitions" in str(caught.value)
+
+
+def test_commit_of_another_members_partition_says_whose_it_is_not(consumer_of, kafka_topic, group_id):
+    topic, other = kafka_topic(), kafka_topic()
+    consumer = consumer_of([topic], group_id=group_id)
+    with pytest.raises(IllegalGenerationError) as caught:
+        consumer.commit({TopicPartition(other, 0): 1})
+    assert f"for {other}-0: the partition is not assigned to this member" in str(caught.value)
+    assert "in answer to" not in str(caught.value)
+
+
+def test_wrong_arguments_are_refused_before_anything_is_done(consumer_of, kafka_topic):
+    consumer, tp = consumer_of(), TopicPartition(kafka_topic(), 0)
+    consumer.assign([tp])
+    for call, says in [
+        (lambda: consumer.seek(tp, "x"), "can't seek"),
+        (lambda: consumer.seek("t", 0), "'t', a str, is no partition"),
+        (lambda: consumer.pause("t"), "'t', a str, is no partition"),
+        (lambda: consumer.position(5), "5, an int, is no partition"),
+        (lambda: consumer.end_offsets(tp), "is no list of partitions"),
+        (lambda: consumer.poll_batch("soon"), "timeout_ms is 'soon'"),
+    ]:
+        with pytest.raises(UsageError, match=says):
+            call()
 
 
 def test_a_closed_consumer_says_so_and_can_be_closed_again(consumer_of, kafka_topic):

@@ -1,0 +1,80 @@
+"""The options of a consumer as an editor and a type checker know them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+from assignors import Assignor
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The keyword arguments of `Consumer` and `AsyncConsumer`; meanings and defaults: see `ConsumerConfig`.
+
+    Only for types: what is accepted is decided by `ConsumerConfig`, which a test compares with this.
+    """
+
+    # connections
+    bootstrap_servers: str | Sequence[str]
+    client_id: str
+    client_rack: str
+    api_version: tuple[int, ...] | str | None
+    api_version_auto_timeout_ms: int | None
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    connections_max_idle_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    metadata_max_age_ms: int
+    max_in_flight_requests_per_connection: int
+    receive_buffer_bytes: int | None
+    send_buffer_bytes: int | None
+    socket_options: Sequence[tuple[int, int, int | bytes]]
+    metrics: Any
+    metric_group_prefix: str
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    ssl_context: Any
+    ssl_check_hostname: bool
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_crlfile: str | None
+    ssl_ciphers: str | None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_kerberos_service_name: str
+    sasl_kerberos_domain_name: str | None
+    sasl_oauth_token_provider: Any
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
+
+    # fetching, positions and the group
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    check_crcs: bool
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    max_decompressed_batch_bytes: int
+    worker_buffer_bytes: int
+    batch_rows: int | None
+    auto_offset_reset: str
+    on_data_loss: Literal["fail", "reset"]
+    on_bad_batch: Literal["fail", "skip"]
+    group_id: str | None
+    group_instance_id: str | None
+    group_protocol: Literal["classic"]
+    partition_assignment_strategy: str | Assignor | type[Assignor] | Sequence[str | Assignor | type[Assignor]]
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    exclude_internal_topics: bool

@@ -1,0 +1,108 @@
+"""The topics of a consumer: which there are, and which of those wanted are missing or not to be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kafka_actors.cluster import SubscriptionState
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import KafkaTimeoutError, UnknownTopicOrPartitionError, error_for_code
+from kafka_actors.net import KafkaClient
+from kafka_actors.protocol import MetadataRequest
+from kafka_actors.protocol.types import TopicPartition
+
+from .rebalance import Offsets
+
+UNKNOWN_TOPIC = 3
+
+
+class ConsumerTopics:
+    """Asks and watches the cluster's metadata, in the IO thread. `on_error` gets what ends the consumer's work."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        config: ConsumerConfig,
+        subscription: SubscriptionState,
+        *,
+        on_error: Callable[[Exception], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._subscription = subscription
+        self._on_error = on_error
+        self._clock = clock
+        self._unknown_since: float | None = None
+
+    def changed(self) -> None:
+        """What is wanted has changed: a missing topic has its time from now."""
+        self._unknown_since = None
+
+    async def partitions_for(self, topic: str) -> set[int] | None:
+        """All partition ids of a topic, None if there is no such topic."""
+        snapshot = self._client.snapshot
+        if not self._client.tracks(topic):
+            snapshot = await self._client.fetch_metadata([topic])
+        return snapshot.partitions_for_topic(topic)
+
+    async def names(self) -> set[str]:
+        """All topics that may be read; internal ones only where `exclude_internal_topics` is off."""
+        node = self._client.least_loaded_node()
+        if node is None:
+            await self._client.update_metadata()
+            node = self._client.least_loaded_node()
+        if node is None:
+            raise KafkaTimeoutError("no broker can be asked for its topics")
+        response = await self._client.send(node, MetadataRequest(topics=None))
+        skip = self._config.exclude_internal_topics
+        return {
+            t.name for t in response.topics if t.name and not t.error_code and not (skip and t.is_internal)
+        }
+
+    def check(self) -> None:
+        """An unknown topic is an error after a while: it may be being created. One that we may not read, at once."""
+        snapshot = self._client.snapshot
+        errors = {t: snapshot.topic_error(t) for t in self._subscription.metadata_topics() or []}
+        for topic, code in errors.items():
+            if code and code != UNKNOWN_TOPIC:
+                error = error_for_code(code, request="Metadata", topic=topic)
+                if error is not None and not error.retriable:
+                    self._on_error(error)
+        missing = [t for t, code in errors.items() if code == UNKNOWN_TOPIC]
+        if not missing:
+            self._unknown_since = None
+        elif self._unknown_since is None:
+            self._unknown_since = self._clock()
+            asyncio.get_running_loop().call_later(self._config.request_timeout_ms / 1000, self._give_up)
+
+    def _give_up(self) -> None:
+        since = self._unknown_since
+        if since is None or self._clock() - since < self._config.request_timeout_ms / 1000 * 0.9:
+            return
+        names = self._subscription.metadata_topics() or []
+        missing = next((t for t in names if self._client.snapshot.topic_error(t) == UNKNOWN_TOPIC), None)
+        if missing is not None:
+            self._on_error(
+                UnknownTopicOrPartitionError("the topic does not exist", request="Metadata", topic=missing)
+            )
+
+    async def check_partitions(self, offsets: Offsets) -> None:
+        """A partition that there isn't would be retried in vain: a coordinator may only not know of it yet."""
+        unknown = [tp for tp in offsets if not self._exists(tp)]
+        if not unknown:
+            return
+        snapshot = await self._client.fetch_metadata(sorted({tp.topic for tp in unknown}))
+        for tp in unknown:
+            known = snapshot.partitions_for_topic(tp.topic)
+            if known is not None and tp.partition not in known:
+                raise UnknownTopicOrPartitionError(
+                    f"can't be committed: the topic has {len(known)} partitions",
+                    topic=tp.topic,
+                    partition=tp.partition,
+                )
+
+    def _exists(self, tp: TopicPartition) -> bool:
+        known = self._client.snapshot.partitions_for_topic(tp.topic)
+        return known is None or tp.partition in known

@@ -1,0 +1,72 @@
+"""Closing ends, whatever hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from kafka_actors import AsyncConsumer, Consumer
+from kafka_actors.consumer import consumer as consumer_module
+from kafka_actors.consumer import session as session_module
+from kafka_actors.consumer.io_thread import IoThread
+from kafka_actors.errors import UsageError
+
+
+class HangingCore:
+    """Never ends its close, and doesn't let itself be cancelled either."""
+
+    auto_commits = False
+    fetcher = SimpleNamespace(partitions=frozenset())
+
+    async def close(self, offsets, timeout_s):
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    for module in (consumer_module, session_module):
+        monkeypatch.setattr(module, "GRACE_S", 0.2)
+    monkeypatch.setattr("kafka_actors.consumer.async_consumer.GRACE_S", 0.2)
+
+    def make(kind):
+        made = kind("t", group_id="g")
+        made._session._io = IoThread("hanging")
+        made._session._core = HangingCore()
+        return made
+
+    return make
+
+
+def test_close_gives_up_after_its_timeout(hanging, caplog):
+    consumer = hanging(Consumer)
+    started = time.monotonic()
+    consumer.close(timeout_ms=100)
+    assert time.monotonic() - started < 5
+    assert "could not be closed in 0.1 s" in caplog.text
+    with pytest.raises(UsageError, match="is closed"):
+        consumer.poll_batch()
+    consumer.close()
+
+
+def test_close_of_the_async_twin_gives_up_after_its_timeout(hanging, caplog):
+    async def test() -> None:
+        consumer = hanging(AsyncConsumer)
+        async with asyncio.timeout(5):
+            await consumer.close(timeout_ms=100)
+        with pytest.raises(UsageError, match="is closed"):
+            await consumer.poll_batch()
+
+    asyncio.run(test())
+    assert "could not be closed in 0.1 s" in caplog.text
+
+
+def test_close_takes_a_timeout_only():
+    with pytest.raises(UsageError, match="accepts milliseconds"):
+        Consumer(group_id="g").close("soon")

@@ -7,6 +7,10 @@ BENCH  ?=
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
+# gssapi is built from source, with what libkrb5-dev brings; without it the tests of Kerberos are skipped.
+COMMA  := ,
+EXTRAS := dev$(if $(shell command -v krb5-config),$(COMMA)gssapi)
+
 SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*.pyx kafka_actors/records/_*.pxd kafka_actors/records/_*.h)
 
 # Fault tests hold promises in seconds; a machine that is busy for a moment gets a second try. Each is shown (R).
@@ -61,5 +65,5 @@ $(VENV)/.installed-demo: $(SOURCES_OF_INSTALL) | $(BIN)/python
 
 $(VENV)/.installed-dev: $(SOURCES_OF_INSTALL) | $(BIN)/python
 	@echo "installing kafka-actors and its development tools into $(VENV) …"
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[$(EXTRAS)]'
 	@touch $@ $(VENV)/.installed-demo

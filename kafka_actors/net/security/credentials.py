@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import SaslError
-from kafka_actors.net.machines.sasl import gssapi, oauthbearer, plain
+from kafka_actors.net.machines.sasl import oauthbearer, plain
 from kafka_actors.net.machines.scram import Steps, scram
 
+from .kerberos import kerberos
 from .oauth import client_credentials
 
 _ALGORITHMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -21,7 +21,7 @@ def login(config: ClientConfig, host: str) -> Steps:
     if mechanism == "OAUTHBEARER":
         return oauthbearer(*_token(config))
     if mechanism == "GSSAPI":
-        return _kerberos(config, host)
+        return kerberos(config, host)
     assert config.sasl_plain_password is not None  # the options are checked together
     username, password = str(config.sasl_plain_username), config.sasl_plain_password.reveal()
     if mechanism == "PLAIN":
@@ -43,15 +43,3 @@ def _token(config: ClientConfig) -> tuple[str, dict[str, str]]:
             f"OAUTHBEARER: the token provider's token() returned a {type(token).__name__}, not a str"
         )
     return token, dict(extensions)
-
-
-def _kerberos(config: ClientConfig, host: str) -> Steps:
-    import gssapi as library
-
-    name = f"{config.sasl_kerberos_service_name}@{config.sasl_kerberos_domain_name or host}"
-    kind: Any = library.NameType.hostbased_service
-    try:
-        target = library.Name(name, name_type=kind).canonicalize(library.MechType.kerberos)
-        yield from gssapi(library.SecurityContext(name=target, usage="initiate"))
-    except library.exceptions.GSSError as error:
-        raise SaslError(f"GSSAPI: {name}: {error}") from error

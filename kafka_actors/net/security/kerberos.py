@@ -1,0 +1,84 @@
+"""GSSAPI: the initiator's side of a Kerberos context, by the tickets of this process, and what its errors mean.
+
+Tickets are the library's matter: those in the cache that `KRB5CCNAME` names (`kinit`), or got, and got anew before they
+end, with the keytab that `KRB5_CLIENT_KTNAME` names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+from kafka_actors.config import ClientConfig
+from kafka_actors.errors import SaslError
+from kafka_actors.net.machines.sasl import gssapi
+from kafka_actors.net.machines.scram import Steps
+
+_ATTEMPTS = 4
+_PAUSE_S = 0.2
+
+_BASE = -1765328384
+"""Kerberos numbers its errors from here (krb5's krb5_err.et); in GSSAPI they are the minor status."""
+_KDC_UNREACHABLE = _BASE + 156
+
+_TICKETS = "run kinit, or name a keytab in KRB5_CLIENT_KTNAME"
+_HINTS = {
+    _BASE + 7: "sasl_kerberos_service_name and sasl_kerberos_domain_name make that name",
+    _BASE + 31: "the keytab has another key than the KDC",
+    _BASE + 32: _TICKETS,  # expired
+    _BASE + 141: _TICKETS,  # there is none
+}
+
+
+def kerberos(config: ClientConfig, host: str) -> Steps:
+    """The steps of GSSAPI at a broker of that name, which `sasl_kerberos_domain_name` replaces.
+
+    Where no KDC can be reached, it is asked again, four times in all. Raises `SaslError`, with Kerberos's own words
+    for it and what to do.
+    """
+    try:
+        import gssapi as library
+    except ImportError as error:  # it is installed, or the options had been refused
+        raise SaslError(f"GSSAPI: the package gssapi can't be loaded: {error}") from error
+    errors: Any = library.exceptions
+    name = f"{config.sasl_kerberos_service_name}@{config.sasl_kerberos_domain_name or host}"
+    try:
+        kind: Any = library.NameType.hostbased_service
+        target = library.Name(name, name_type=kind).canonicalize(library.MechType.kerberos)
+        for attempt in range(1, _ATTEMPTS + 1):
+            steps = gssapi(library.SecurityContext(name=target, usage="initiate"))
+            try:
+                first = next(steps)  # asks the KDC
+                break
+            except errors.GSSError as error:
+                if attempt == _ATTEMPTS or _minor(error) != _KDC_UNREACHABLE:
+                    raise
+            time.sleep(_PAUSE_S * 2**attempt)
+        yield from _resumed(steps, first)
+    except errors.GSSError as error:
+        raise SaslError(f"GSSAPI: {name}: {_why(error)}") from error
+
+
+def _resumed(steps: Steps, message: bytes) -> Generator[bytes, bytes, None]:
+    """The rest of steps whose first message was taken."""
+    while True:
+        received = yield message
+        try:
+            message = steps.send(received)
+        except StopIteration:
+            return
+
+
+def _minor(error: Any) -> int:
+    """The minor status as Kerberos counts it: negative numbers of 32 bits."""
+    code = int(error.min_code)
+    return code - (1 << 32) if code >= 1 << 31 else code
+
+
+def _why(error: Any) -> str:
+    """One line. The minor status is the cause; the major one merely says where it was noticed."""
+    words = error.get_all_statuses(error.min_code, False) if error.min_code else []
+    said = "; ".join(words or error.get_all_statuses(error.maj_code, True)).replace("\n", " ")
+    hint = _HINTS.get(_minor(error))
+    return f"{said}: {hint}" if hint else said

@@ -1,0 +1,246 @@
+"""GSSAPI (Kerberos) against a real broker and a real KDC, in a realm of the test's own."""
+
+import asyncio
+import time
+from threading import Timer
+
+import pytest
+from fakes.kdc import NAME, Realm, required
+
+import kafka_actors as ka
+from kafka_actors.config import ClientConfig, build
+from kafka_actors.errors import AuthenticationError, SaslAuthenticationFailedError, SaslError
+from kafka_actors.net import Connection, FetchSocket
+from kafka_actors.protocol import ApiKey, MetadataRequest, frame
+from kafka_actors.testing import KafkaCluster
+
+pytestmark = pytest.mark.kafka
+
+RENEW_MS = 1_500
+LISTENERS = {"KERBEROS": "SASL_PLAINTEXT", "RENEW": "SASL_PLAINTEXT"}
+
+
+def broker_config(keytab):
+    jaas = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+        f'keyTab="{keytab}" principal="kafka/localhost@{NAME}";'
+    )
+    config = {}
+    for listener in ("kerberos", "renew"):
+        prefix = f"listener.name.{listener}."
+        config[prefix + "sasl.enabled.mechanisms"] = "GSSAPI"
+        config[prefix + "gssapi.sasl.jaas.config"] = jaas
+    config["sasl.kerberos.service.name"] = "kafka"
+    config["listener.name.renew.gssapi.connections.max.reauth.ms"] = str(RENEW_MS)
+    return config
+
+
+@pytest.fixture(scope="module")
+def realm(tmp_path_factory):
+    required()
+    with Realm(tmp_path_factory.mktemp("realm")) as made:
+        made.add("alice")
+        made.add("bob")
+        made.add("kafka/localhost")
+        made.add("kafka/127.0.0.1")  # known to the KDC, not to the broker
+        yield made
+
+
+@pytest.fixture(scope="module")
+def kafka(realm):
+    jvm = ("-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Djava.security.krb5.conf={realm.krb5_conf}")
+    config = broker_config(realm.keytab("kafka/localhost"))
+    with KafkaCluster(listeners=LISTENERS, broker_config=config, jvm_options=jvm) as made:
+        yield made
+
+
+@pytest.fixture
+def tickets(realm, monkeypatch, tmp_path):
+    """This process in the realm, with an empty cache of tickets of the test's own; returns its path."""
+    cache = str(tmp_path / "cache")
+    for name, value in realm.environment(cache).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("KRB5_CLIENT_KTNAME", raising=False)
+    return cache
+
+
+@pytest.fixture
+def alice(realm, tickets):
+    """A ticket of alice's, as kinit gets one."""
+    realm.login("alice", tickets)
+
+
+def options(kafka, listener="KERBEROS", **other):
+    return {
+        "bootstrap_servers": kafka.bootstrap(listener),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "GSSAPI",
+        "sasl_kerberos_domain_name": "localhost",
+        **other,
+    }
+
+
+def over_connection(host, port, config):
+    async def run():
+        connection = await Connection.open(host, port, config)
+        try:
+            return len((await connection.send(MetadataRequest(topics=[]))).brokers)
+        finally:
+            connection.close()
+
+    return asyncio.run(run())
+
+
+def over_socket(host, port, config):
+    channel = FetchSocket(host, port, config).open()
+    try:
+        version = channel.versions.pick(MetadataRequest)
+        channel.exchange(frame(ApiKey.METADATA, version, 7, "me", MetadataRequest(topics=[])))
+        return 1
+    finally:
+        channel.close()
+
+
+@pytest.fixture(params=[over_connection, over_socket], ids=["asyncio", "blocking"])
+def ask(request):
+    """Asks over one of the two kinds of connection; returns the number of brokers."""
+    return request.param
+
+
+def refused(ask, kafka, kind=SaslError, **other):
+    config = build(ClientConfig, options(kafka, **other))
+    address = kafka.address(1, "KERBEROS")
+    with pytest.raises(kind) as caught:
+        ask(*address, config)
+    text = str(caught.value)
+    assert f"{address[0]}:{address[1]}: " in text
+    assert "\n" not in text
+    assert not caught.value.retriable
+    return text
+
+
+def consume(topic, expected, group_id, **config):
+    seen = []
+    with ka.Consumer([topic], group_id=group_id, auto_offset_reset="earliest", **config) as consumer:
+        end = time.monotonic() + 60
+        while len(seen) < expected:
+            assert time.monotonic() < end
+            batch = consumer.poll_batch(timeout_ms=500)
+            if batch is not None:
+                seen += batch.column("value").to_pylist()
+        consumer.commit()
+    return sorted(seen)
+
+
+# ---------------------------------------------------------------- what works
+
+
+def test_a_consumer_reads_and_commits_with_a_ticket(kafka, alice, produce, group_id):
+    topic = kafka.create_topic(f"t-{group_id}", partitions=2)
+    values = [b"%03d" % n for n in range(500)]
+    produce(topic, values, bootstrap_servers=kafka.bootstrap_servers)
+    assert consume(topic, 500, group_id, **options(kafka)) == values
+    assert kafka.committed(group_id) == kafka.end_offsets(topic)
+
+
+def test_a_consumer_needs_no_kinit_where_a_keytab_is_named(
+    kafka, realm, tickets, produce, group_id, monkeypatch
+):
+    monkeypatch.setenv("KRB5_CLIENT_KTNAME", realm.keytab("alice"))
+    topic = kafka.create_topic(f"k-{group_id}")
+    produce(topic, [b"one"], bootstrap_servers=kafka.bootstrap_servers)
+    assert consume(topic, 1, group_id, **options(kafka)) == [b"one"]
+
+
+def test_the_brokers_name_is_the_services_name_where_none_is_given(kafka, alice, ask):
+    _, port = kafka.address(1, "KERBEROS")
+    config = build(ClientConfig, options(kafka, sasl_kerberos_domain_name=None))
+    assert ask("localhost", port, config) == 1
+
+
+def test_theme_23_a_session_is_renewed_under_load(kafka, alice):
+    config = build(ClientConfig, options(kafka, "RENEW"))
+
+    async def run():
+        connection = await Connection.open(*kafka.address(1, "RENEW"), config)
+        sessions = {connection._renew_at}
+        until = time.monotonic() + 3.2 * RENEW_MS / 1000
+        while time.monotonic() < until:
+            await connection.send(MetadataRequest(topics=[]))
+            sessions.add(connection._renew_at)
+        connection.close()
+        return sessions
+
+    assert len(asyncio.run(run())) >= 3
+
+
+def test_theme_23_a_kdc_that_is_away_for_a_moment_is_asked_again(kafka, realm, alice, ask):
+    realm.stop()
+    back = Timer(0.5, realm.start)
+    back.start()
+    try:
+        assert ask(*kafka.address(1, "KERBEROS"), build(ClientConfig, options(kafka))) == 1
+    finally:
+        back.join()
+
+
+# ---------------------------------------------------------------- what can't
+
+
+def test_no_ticket(kafka, tickets, ask):
+    text = refused(ask, kafka)
+    assert "GSSAPI: kafka@localhost: No Kerberos credentials available" in text
+    assert text.endswith("run kinit, or name a keytab in KRB5_CLIENT_KTNAME")
+
+
+def test_a_ticket_that_has_expired(kafka, realm, tickets, ask):
+    realm.login("alice", tickets, seconds=1)
+    time.sleep(2)
+    text = refused(ask, kafka)
+    assert text.endswith("kafka@localhost: Ticket expired: run kinit, or name a keytab in KRB5_CLIENT_KTNAME")
+
+
+def test_a_service_that_the_kdc_does_not_know(kafka, alice, ask):
+    text = refused(ask, kafka, sasl_kerberos_service_name="kafak")
+    assert f"Server kafak/localhost@{NAME} not found in Kerberos database: sasl_kerberos_service_name" in text
+
+
+def test_a_service_that_the_broker_is_not(kafka, alice, ask):
+    refused(ask, kafka, SaslAuthenticationFailedError, sasl_kerberos_domain_name="127.0.0.1")
+
+
+def test_a_keytab_whose_key_was_changed(kafka, realm, tickets, ask, monkeypatch):
+    monkeypatch.setenv("KRB5_CLIENT_KTNAME", realm.keytab("bob"))
+    realm.new_key("bob")
+    assert "the keytab has another key than the KDC" in refused(ask, kafka)
+
+
+def test_no_kdc(kafka, realm, alice, ask):
+    realm.stop()
+    try:
+        assert f"Cannot contact any KDC for realm '{NAME}'" in refused(ask, kafka)
+    finally:
+        realm.start()
+
+
+def test_a_consumer_without_a_ticket_fails_at_once(kafka, tickets, group_id):
+    with (
+        pytest.raises(SaslError, match="No Kerberos credentials available"),
+        ka.Consumer(["t"], group_id=group_id, **options(kafka)) as consumer,
+    ):
+        consumer.poll_batch(timeout_ms=60_000)
+
+
+def test_theme_23_a_consumer_whose_ticket_ends_meanwhile_ends_with_that(kafka, realm, tickets, group_id):
+    topic = kafka.create_topic(f"e-{group_id}")
+    realm.login("alice", tickets, seconds=4)
+    with ka.Consumer([topic], group_id=group_id, **options(kafka, "RENEW")) as consumer:
+        consumer.poll_batch(timeout_ms=1_000)
+        with pytest.raises(AuthenticationError, match="Ticket expired"):
+            poll_for(consumer, 40)
+
+
+def poll_for(consumer, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        consumer.poll_batch(timeout_ms=200)

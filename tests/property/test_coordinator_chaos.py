@@ -85,6 +85,7 @@ class Lone:
         self.out += ready.requests
         for event in ready.events:
             self.take(event)
+        assert self.has == self.ownership.owned()  # an event may be overtaken by a later one of the same poll
         assert self.member.ended == (ready.next_wake is None)
         if ready.next_wake is not None:
             assert ready.next_wake <= self.now + LONGEST
@@ -94,7 +95,7 @@ class Lone:
             case Assigned(_, added, partitions):
                 assert not self.has & added
                 self.has |= added
-                assert partitions == self.ownership.owned()
+                assert partitions == self.has
             case Revoke(token, partitions, deadline):
                 assert partitions <= self.has
                 assert self.now <= deadline <= self.now + self.member.config.revoke_timeout

@@ -169,8 +169,9 @@ class Lone:
             self.work = None
 
     def heal(self) -> None:
-        """From now on every answer is good and comes at once."""
+        """From now on every answer is good and comes at once; the group rebalances once more."""
         end = self.now + 3 * LONGEST
+        self.act("rejoin")  # else what an earlier step assigned, perhaps nothing, would stay
         while self.now < end:
             self.act("release")
             while self.out:

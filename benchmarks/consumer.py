@@ -1,10 +1,11 @@
-"""`Consumer` beside confluent-kafka and aiokafka on the same topic, in one run: alternating, each in fresh processes.
+"""`Consumer` beside confluent-kafka, aiokafka and Java's consumer on one topic, in one run: alternating, in fresh processes.
 
     python -m benchmarks consumer [--codecs none,lz4,zstd] [--runs 5] [--seconds 10] [--records 5000000]
                                   [--size 100] [--partitions 8] [--clients …] [--profile]
 
 Starts a broker of its own and makes the data with confluent-kafka once per codec. Every client runs with its
-defaults, CRC checks on, and verifies that it read every value, in order. Prints a table and writes it, with all
+defaults, CRC checks on, and verifies that it read every value, in order. Java's is Kafka's own ConsumerPerformance,
+whose figure is fetch.nMsg.sec: it counts and does not look at the values. Prints a table and writes it, with all
 single runs, to benchmarks/results/consumer.{json,md}. `--profile` records our runs with py-spy.
 """
 
@@ -26,16 +27,17 @@ from typing import Any
 import crc32c
 
 from benchmarks.peers import CLIENTS
-from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing import BENCHMARK_JVM, KafkaCluster
 
 RESULTS = Path(__file__).parent / "results"
+JAVA = "java"
 
 
 def main() -> None:
     options = parsed()
     RESULTS.mkdir(exist_ok=True)
     runs: list[dict[str, Any]] = []
-    with KafkaCluster(brokers=1).start() as cluster:
+    with KafkaCluster(brokers=1, jvm_options=BENCHMARK_JVM).start() as cluster:
         for codec in options.codecs.split(","):
             topic = cluster.create_topic(f"bench-{codec}", options.partitions)
             print(f"{codec}: producing {options.records:,} records of {options.size} bytes", file=sys.stderr)
@@ -48,7 +50,10 @@ def main() -> None:
             }
             for number in range(options.runs):
                 for client in options.clients.split(","):
-                    run = measure(client, task, options, f"{codec}-{number}")
+                    if client == JAVA:
+                        run = measure_java(cluster, task, options)
+                    else:
+                        run = measure(client, task, options, f"{codec}-{number}")
                     runs.append({"codec": codec, "client": client, "run": number, **run})
                     rate = run["records"] / run["seconds"] / 1e6
                     print(f"{codec:5} run {number + 1} {client:16} {rate:7.2f} M records/s", file=sys.stderr)
@@ -57,7 +62,7 @@ def main() -> None:
 
 def parsed() -> argparse.Namespace:
     parser = parser_of("consumer", records=5_000_000)
-    parser.add_argument("--clients", default=",".join(CLIENTS))
+    parser.add_argument("--clients", default=",".join([*CLIENTS, JAVA]))
     return parser.parse_args()
 
 
@@ -145,6 +150,24 @@ def measure(client: str, task: dict[str, Any], options: argparse.Namespace, labe
     return result
 
 
+def measure_java(cluster: KafkaCluster, task: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Kafka's ConsumerPerformance: one pass over the topic."""
+    records = sum(count for count, _ in task["expected"].values())
+    done = cluster.tool(
+        "org.apache.kafka.tools.ConsumerPerformance",
+        *("--bootstrap-server", task["bootstrap"], "--topic", task["topic"], "--messages", str(records)),
+        *("--timeout", "60000", "--hide-header"),
+        timeout=options.seconds * 10 + 120,
+        jvm_options=BENCHMARK_JVM,
+    )
+    figures = [field.strip() for field in done.stdout.strip().splitlines()[-1].split(",")]
+    read, rebalance_ms, fetch_ms = int(figures[4]), float(figures[6]), float(figures[7])
+    if read < records:
+        raise SystemExit(f"java read {read} of {records} records: {done.stdout}{done.stderr}")
+    time.sleep(0.5)
+    return {"records": read, "seconds": fetch_ms / 1000, "start_up": rebalance_ms / 1000}
+
+
 def machine_facts() -> dict[str, Any]:
     """What a figure has to be read with."""
     return {
@@ -191,12 +214,15 @@ def row(codec: str, client: str, runs: list[dict[str, Any]], base: float | None,
     rates = sorted(run["records"] / run["seconds"] / 1e6 for run in runs)
     rate = statistics.median(rates)
     ratio = "" if base is None else f"{rate * 1e6 / base:.1f} x"
-    cores = statistics.median(run["cpu"] / run["seconds"] for run in runs)
     start_up = statistics.median(run["start_up"] for run in runs)
-    early, late = (statistics.median(run[key] for run in runs) for key in ("rss_early", "rss_late"))
+    cores, memory = "", ""
+    if "cpu" in runs[0]:
+        cores = f"{statistics.median(run['cpu'] / run['seconds'] for run in runs):.2f}"
+        early, late = (statistics.median(run[key] for run in runs) for key in ("rss_early", "rss_late"))
+        memory = f"{early:.0f} / {late:.0f}"
     return (
         f"| {codec} | {client} | {rate:.2f} ({rates[0]:.2f}-{rates[-1]:.2f}) | {rate * size:.0f} | {ratio} "
-        f"| {cores:.2f} | {start_up:.2f} | {early:.0f} / {late:.0f} |"
+        f"| {cores} | {start_up:.2f} | {memory} |"
     )
 
 

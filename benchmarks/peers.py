@@ -213,6 +213,8 @@ def confluent(task: Task) -> Result:
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "check.crcs": True,
+            # Its default of a second is how long it stops fetching once its queue is full.
+            "fetch.queue.backoff.ms": 10,
         }
     )
     start = [TopicPartition(task.topic, p, 0) for p in task.expected]

@@ -136,7 +136,7 @@ class FetchSocket(ProcessBound):
         steps = authenticate(self._config, self.host, self.port, self.versions)
         self._renew_at = renew_at(began, self._converse(steps, end), random.random())
 
-    def _converse(self, steps: Generator[bytes, bytes, T], end: float) -> T:
+    def _converse(self, steps: Generator[bytes | memoryview, bytes, T], end: float) -> T:
         """Sends what the generator yields, each frame after the answer to the one before, and returns its result."""
         received: bytes | None = None
         while True:
@@ -171,7 +171,7 @@ class FetchSocket(ProcessBound):
         self._send(frame, timeout_ms)
         self._outstanding += 1
 
-    def _send(self, frame: bytes, timeout_ms: float | None) -> None:
+    def _send(self, frame: bytes | memoryview, timeout_ms: float | None) -> None:
         self._run(lambda sock: sock.sendall(frame), timeout_ms)
 
     def receive(self, timeout_ms: float | None = None) -> memoryview:

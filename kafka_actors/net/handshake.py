@@ -29,7 +29,9 @@ T = TypeVar("T")
 _SOFTWARE = "kafka-actors"
 
 
-def advance(steps: Generator[bytes, bytes, T], received: bytes | None) -> tuple[bytes, None] | tuple[None, T]:
+def advance(
+    steps: Generator[bytes | memoryview, bytes, T], received: bytes | None
+) -> tuple[bytes | memoryview, None] | tuple[None, T]:
     """One step: the next frame to send, or None and the result at the end. `received` is None at the start.
 
     Unlike a generator's own `send` it may run in a thread for an event loop, which can't carry StopIteration.

@@ -41,10 +41,6 @@ class ClientNodes(ProcessBound):
             config = build(ClientConfig, options)
         elif options:
             raise UsageError("give KafkaClient a config or options, not both")
-        # What can't be used fails before anything connects.
-        limit_of(config.api_version)
-        context_of(config)
-        check_socket_options(config)
         self.config = config
         self._clock = clock
         self.rand = rand
@@ -56,6 +52,10 @@ class ClientNodes(ProcessBound):
             clock=clock,
             rand=rand,
         )
+        # What can't be used fails before anything connects.
+        limit_of(config.api_version)
+        context_of(config)
+        check_socket_options(config)
         self.cluster.add_listener(lambda _: self._pool.follow())
         self._pool = ConnectionPool(config, self.cluster.broker_metadata, self._on_trouble, clock, rand)
         self._loop: asyncio.AbstractEventLoop | None = None

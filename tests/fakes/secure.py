@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import ipaddress
 import json
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from typing import Any
 import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -28,18 +30,26 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import NameOID
 
 from kafka_actors.testing import KafkaCluster
 
 USER, PASSWORD, KEY_PASSWORD = "alice", "al,ice=päss word", "key-päss"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 RENEW_MS = 1_500
+ONE_CIPHER = (
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+)  # OpenSSL's name, Java's
 
 LISTENERS = {
     "TLS": "SSL",
     "MTLS": "SSL",
     "EXPIRED": "SSL",
+    "SELF_SIGNED": "SSL",
+    "ONE_CIPHER": "SSL",
     "LOGIN": "SASL_PLAINTEXT",
+    "ONE_LOGIN": "SASL_PLAINTEXT",
     "SECURE": "SASL_SSL",
     "RENEW": "SASL_SSL",
 }
@@ -55,12 +65,16 @@ class Files:
     key: str
     crl: str
     revoked: str
+    other_crl: str
+    stranger: str
     server: str
     expired: str
+    self_signed: str
 
 
 def make_files(directory: Path) -> Files:
-    """A CA with a server's certificate, an expired one, a client's with an encrypted key, and lists of revoked ones."""
+    """A CA with a server's certificate, an expired one, a client's with an encrypted key, and lists of revoked ones;
+    what another CA issued; and a server's certificate that no CA did."""
     ca, other = trustme.CA(), trustme.CA()
     now = datetime.datetime.now(datetime.UTC)
     server = ca.issue_cert("127.0.0.1")
@@ -68,18 +82,52 @@ def make_files(directory: Path) -> Files:
         "127.0.0.1", not_before=now - datetime.timedelta(9), not_after=now - datetime.timedelta(2)
     )
     client = ca.issue_cert("client@example.org", common_name="client")
+    stranger = other.issue_cert("client@example.org", common_name="stranger")
     ca.cert_pem.write_to_path(str(directory / "ca.pem"))
     other.cert_pem.write_to_path(str(directory / "other-ca.pem"))
     (directory / "server.pem").write_bytes(_key(server) + _chain(server))
     (directory / "expired.pem").write_bytes(_key(expired) + _chain(expired))
     (directory / "client.pem").write_bytes(_chain(client))
     (directory / "client.key").write_bytes(_key(client, KEY_PASSWORD))
+    (directory / "stranger.pem").write_bytes(_key(stranger) + _chain(stranger))
+    (directory / "self-signed.pem").write_bytes(_self_signed())
     serial = x509.load_pem_x509_certificate(_chain(server)).serial_number
     (directory / "crl.pem").write_bytes(_crl(ca, [serial + 1]))
     (directory / "revoked.pem").write_bytes(_crl(ca, [serial]))
-    names = ["ca", "other-ca", "client", "client", "crl", "revoked", "server", "expired"]
-    kinds = ["pem", "pem", "pem", "key", "pem", "pem", "pem", "pem"]
-    return Files(*(str(directory / f"{name}.{kind}") for name, kind in zip(names, kinds, strict=True)))
+    (directory / "other-crl.pem").write_bytes(_crl(other, []))
+    return Files(
+        ca=str(directory / "ca.pem"),
+        other_ca=str(directory / "other-ca.pem"),
+        certificate=str(directory / "client.pem"),
+        key=str(directory / "client.key"),
+        crl=str(directory / "crl.pem"),
+        revoked=str(directory / "revoked.pem"),
+        other_crl=str(directory / "other-crl.pem"),
+        stranger=str(directory / "stranger.pem"),
+        server=str(directory / "server.pem"),
+        expired=str(directory / "expired.pem"),
+        self_signed=str(directory / "self-signed.pem"),
+    )
+
+
+def _self_signed() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kafka")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(1))
+        .not_valid_after(now + datetime.timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return private + certificate.public_bytes(Encoding.PEM)
 
 
 def _key(issued: trustme.LeafCert, password: str | None = None) -> bytes:
@@ -110,14 +158,18 @@ def _crl(ca: trustme.CA, serials: list[int]) -> bytes:
 
 
 def _broker_config(files: Files) -> dict[str, str]:
+    own = {"EXPIRED": files.expired, "SELF_SIGNED": files.self_signed}
     config = {}
     for name, protocol in LISTENERS.items():
         prefix = f"listener.name.{name.lower()}."
         if protocol.endswith("SSL"):
             config[prefix + "ssl.keystore.type"] = "PEM"
-            config[prefix + "ssl.keystore.location"] = files.expired if name == "EXPIRED" else files.server
+            config[prefix + "ssl.keystore.location"] = own.get(name, files.server)
         if protocol.startswith("SASL"):
             config |= {prefix + key: value for key, value in _sasl().items()}
+    config["listener.name.one_login.sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
+    config["listener.name.one_cipher.ssl.enabled.protocols"] = "TLSv1.2"
+    config["listener.name.one_cipher.ssl.cipher.suites"] = ONE_CIPHER[1]
     config["listener.name.mtls.ssl.client.auth"] = "required"
     config["listener.name.mtls.ssl.truststore.type"] = "PEM"
     config["listener.name.mtls.ssl.truststore.location"] = files.ca

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-_REAL_KAFKA = {"kafka_cluster", "kafka_cluster_3", "kafka_topic", "produce"}
+_REAL_KAFKA = {"kafka_cluster", "kafka_cluster_3", "kafka_topic", "produce", "secure"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -15,6 +15,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _REAL_KAFKA & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A broker that wants TLS and SASL, and the files for it: see `fakes.secure`."""
+    from fakes.secure import secure_kafka
+
+    with secure_kafka(tmp_path_factory.mktemp("secure")) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

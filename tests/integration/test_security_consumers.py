@@ -3,19 +3,13 @@
 import time
 
 import pytest
-from fakes.secure import PASSWORD, RENEW_MS, USER, add_scram_user, remove_scram_user, secure_kafka
+from fakes.secure import PASSWORD, RENEW_MS, USER, add_scram_user, remove_scram_user
 from jobs.journal import Journal, Recorder
 
 import kafka_actors as ka
 from kafka_actors.errors import SaslAuthenticationFailedError, SslAuthenticationError
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(scope="module")
-def secure(tmp_path_factory):
-    with secure_kafka(tmp_path_factory.mktemp("secure")) as made:
-        yield made
 
 
 @pytest.fixture

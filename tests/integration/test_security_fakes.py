@@ -12,6 +12,7 @@ from kafka_actors.errors import (
     KafkaTimeoutError,
     NodeNotReadyError,
     SaslAuthenticationFailedError,
+    SaslError,
     SslAuthenticationError,
 )
 from kafka_actors.net import Connection, FetchSocket
@@ -76,6 +77,44 @@ async def test_a_port_that_speaks_something_else_to_tls():
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(SslAuthenticationError, match="not speak TLS"):
             await Connection.open("127.0.0.1", port, config)
+
+
+def challenge(iterations):
+    """The first answer of a broker that goes on from the nonce it is given, as SCRAM has it."""
+
+    def answer(request, call):
+        nonce = request.auth_bytes.partition(b",r=")[2]
+        return SaslAuthenticateResponse(auth_bytes=b"r=%bmore,s=c2FsdA==,i=%d" % (nonce, iterations))
+
+    return answer
+
+
+@in_loop
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([SaslAuthenticateResponse()], "first message can't be read"),  # simply let in
+        ([challenge(1)], "asks for 1 iterations: 4096 to 1000000 are accepted"),
+        ([challenge(10**9)], "asks for 1000000000 iterations"),
+        ([challenge(4096), SaslAuthenticateResponse()], "did not prove that it knows the password"),
+        ([challenge(4096), SaslAuthenticateResponse(auth_bytes=b"v=" + b"A" * 43 + b"=")], "did not prove"),
+    ],
+)
+async def test_a_broker_that_only_says_it_knows_the_password_gets_no_request(answers, said):
+    options = {name: getattr(CONFIG, name) for name in CONFIG.__struct_fields__}
+    config = build(ClientConfig, {**options, "sasl_mechanism": "SCRAM-SHA-256"})
+    async with FakeBroker() as broker:
+        broker.on(ApiKey.SASL_HANDSHAKE, SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"]))
+        for open_ in (
+            lambda: Connection.open("127.0.0.1", broker.port, config),
+            lambda: asyncio.to_thread(FetchSocket("127.0.0.1", broker.port, config).open),
+        ):
+            for answer in answers:
+                broker.once(ApiKey.SASL_AUTHENTICATE, answer)
+            with pytest.raises(SaslError, match=rf"127\.0\.0\.1:{broker.port}: SCRAM: .*{said}") as caught:
+                await open_()
+            assert not caught.value.retriable
+            assert ApiKey.METADATA not in kinds(broker)
 
 
 @in_loop

@@ -5,14 +5,16 @@ import time
 from threading import Timer
 
 import pytest
+from fakes.asking import over_connection, over_socket
 from fakes.kdc import NAME, Realm, required
 
 import kafka_actors as ka
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import AuthenticationError, SaslAuthenticationFailedError, SaslError
-from kafka_actors.net import Connection, FetchSocket
-from kafka_actors.protocol import ApiKey, MetadataRequest, frame
+from kafka_actors.net import Connection
+from kafka_actors.protocol import MetadataRequest
 from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing.cluster import TEST_JVM
 
 pytestmark = pytest.mark.kafka
 
@@ -48,7 +50,7 @@ def realm(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def kafka(realm):
-    jvm = ("-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Djava.security.krb5.conf={realm.krb5_conf}")
+    jvm = (*TEST_JVM, f"-Djava.security.krb5.conf={realm.krb5_conf}")
     config = broker_config(realm.keytab("kafka/localhost"))
     with KafkaCluster(listeners=LISTENERS, broker_config=config, jvm_options=jvm) as made:
         yield made
@@ -78,27 +80,6 @@ def options(kafka, listener="KERBEROS", **other):
         "sasl_kerberos_domain_name": "localhost",
         **other,
     }
-
-
-def over_connection(host, port, config):
-    async def run():
-        connection = await Connection.open(host, port, config)
-        try:
-            return len((await connection.send(MetadataRequest(topics=[]))).brokers)
-        finally:
-            connection.close()
-
-    return asyncio.run(run())
-
-
-def over_socket(host, port, config):
-    channel = FetchSocket(host, port, config).open()
-    try:
-        version = channel.versions.pick(MetadataRequest)
-        channel.exchange(frame(ApiKey.METADATA, version, 7, "me", MetadataRequest(topics=[])))
-        return 1
-    finally:
-        channel.close()
 
 
 @pytest.fixture(params=[over_connection, over_socket], ids=["asyncio", "blocking"])

@@ -2,14 +2,10 @@
 
 import base64
 import itertools
-import json
-import ssl
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from urllib.parse import parse_qs
 
 import pytest
 import trustme
+from fakes.token_endpoint import TokenEndpoint
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import SaslError
@@ -18,51 +14,10 @@ from kafka_actors.net.security.oauth import client_credentials
 _numbers = itertools.count()
 
 
-class Endpoint:
-    """Answers with what stands in `answers`, one each and the last for ever: (status, headers, body)."""
-
-    def __init__(self, directory):
-        ca = trustme.CA()
-        self.ca = str(directory / "ca.pem")
-        ca.cert_pem.write_to_path(self.ca)
-        self.answers = [(200, {}, json.dumps({"access_token": "tok", "expires_in": 100}))]
-        self.asked = []
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                form = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                endpoint.asked.append((self.path, self.headers["Authorization"], parse_qs(form)))
-                answers = endpoint.answers
-                status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_message(self, *_):
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        ca.issue_cert("127.0.0.1").configure_cert(context)
-        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"https://127.0.0.1:{self.server.server_port}/token"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
-        self.thread.start()
-
-    def close(self):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
 @pytest.fixture
 def endpoint(tmp_path):
-    made = Endpoint(tmp_path)
-    yield made
-    made.close()
+    with TokenEndpoint(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -84,7 +39,7 @@ def config_of(endpoint, **other):
 
 def get(config, now=0.0):
     pauses = []
-    return client_credentials(config, lambda: now, pauses.append), pauses
+    return client_credentials(config, lambda: now, pauses.append).reveal(), pauses
 
 
 def refused(config, match):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kafka_actors.errors import SaslError
+from kafka_actors.security import Secret
 
 from .scram import Steps
 
@@ -28,24 +29,28 @@ class GssContext(Protocol):
     def wrap(self, message: bytes, encrypt: bool) -> Any: ...
 
 
-def plain(username: str, password: str) -> Steps:
+def plain(username: str, password: Secret) -> Steps:
     """PLAIN (RFC 4616): the password in clear, so only over TLS where others may listen."""
-    yield f"\0{username}\0{password}".encode()
+    yield f"\0{username}\0{password.reveal()}".encode()
 
 
-def oauthbearer(token: str, extensions: Mapping[str, str] | None = None) -> Steps:
+def oauthbearer(token: Secret, extensions: Mapping[str, str] | None = None) -> Steps:
     """OAUTHBEARER (RFC 7628, KIP-255) with SASL extensions (KIP-342). Raises `SaslError` for what can't be sent."""
-    if not _TOKEN.fullmatch(token):
+    if not _TOKEN.fullmatch(token.reveal()):
         raise SaslError("OAUTHBEARER: the token has characters that no bearer token has (RFC 6750)")
-    pairs = [f"auth=Bearer {token}"]
+    pairs = [""]
     for name, value in (extensions or {}).items():
-        if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
+        if name == "auth" or not (_is(_EXTENSION_NAME, name) and _is(_EXTENSION_VALUE, value)):
             raise SaslError(f"OAUTHBEARER: {name!r} is no SASL extension that can be sent")
         pairs.append(f"{name}={value}")
-    why = yield ("n,,\x01" + "\x01".join(pairs) + "\x01\x01").encode()
+    why = yield (f"n,,\x01auth=Bearer {token.reveal()}" + "\x01".join(pairs) + "\x01\x01").encode()
     if why:  # the broker refuses, and waits for this before it says so as an error
         yield b"\x01"
         raise SaslError("OAUTHBEARER: the broker refused the token and did not end the exchange")
+
+
+def _is(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def gssapi(context: GssContext) -> Steps:

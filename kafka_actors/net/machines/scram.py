@@ -10,6 +10,7 @@ import re
 from collections.abc import Generator
 
 from kafka_actors.errors import SaslError
+from kafka_actors.security import Secret
 
 Steps = Generator[bytes, bytes, None]
 """Yields what to send, is sent what the broker answers, and returns when the broker has shown who it is."""
@@ -24,7 +25,7 @@ _FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([1-9][0-9
 _ERROR = re.compile(r"e=([^,]*)")
 
 
-def scram(algorithm: str, username: str, password: str, nonce: str) -> Steps:
+def scram(algorithm: str, username: str, password: Secret, nonce: str) -> Steps:
     """One exchange. `algorithm` is hashlib's name; `nonce` is random, printable ASCII without a comma.
 
     Names and passwords go as UTF-8 without SASLprep, as Kafka stores them. Raises `SaslError` for an answer that
@@ -35,13 +36,22 @@ def scram(algorithm: str, username: str, password: str, nonce: str) -> Steps:
     server_nonce, salt, iterations = _server_first(first, nonce)
     without_proof = f"c=biws,r={server_nonce}".encode()
     signed = b",".join((bare.encode(), first, without_proof))
-    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+    proof, expected = _proofs(algorithm, password, salt, iterations, signed)
+    final = yield without_proof + b",p=" + base64.b64encode(proof)
+    _check_server_final(final, expected)
+
+
+def _proofs(
+    algorithm: str, password: Secret, salt: bytes, iterations: int, signed: bytes
+) -> tuple[bytes, bytes]:
+    """What shows the broker that we know the password, and what it will show us. Keys stay in here: no frame that
+    an error passes through holds one."""
+    salted = hashlib.pbkdf2_hmac(algorithm, password.reveal().encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), signed, algorithm)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    final = yield without_proof + b",p=" + base64.b64encode(proof)
     server_key = hmac.digest(salted, b"Server Key", algorithm)
-    _check_server_final(final, hmac.digest(server_key, signed, algorithm))
+    return proof, hmac.digest(server_key, signed, algorithm)
 
 
 def _escaped(username: str) -> str:

@@ -8,6 +8,7 @@ from kafka_actors.config import ClientConfig
 from kafka_actors.errors import SaslError
 from kafka_actors.net.machines.sasl import oauthbearer, plain
 from kafka_actors.net.machines.scram import Steps, scram
+from kafka_actors.security import Secret
 
 from .kerberos import kerberos
 from .oauth import client_credentials
@@ -23,23 +24,23 @@ def login(config: ClientConfig, host: str) -> Steps:
     if mechanism == "GSSAPI":
         return kerberos(config, host)
     assert config.sasl_plain_password is not None  # the options are checked together
-    username, password = str(config.sasl_plain_username), config.sasl_plain_password.reveal()
+    username, password = str(config.sasl_plain_username), config.sasl_plain_password
     if mechanism == "PLAIN":
         return plain(username, password)
     return scram(_ALGORITHMS[mechanism], username, password, secrets.token_urlsafe(24))
 
 
-def _token(config: ClientConfig) -> tuple[str, dict[str, str]]:
+def _token(config: ClientConfig) -> tuple[Secret, dict[str, str]]:
     provider = config.sasl_oauth_token_provider
     if provider is None:
         return client_credentials(config), {}
     try:
         token = provider.token()
-        extensions = provider.extensions() if hasattr(provider, "extensions") else {}
+        extensions = dict(provider.extensions()) if hasattr(provider, "extensions") else {}
     except Exception as error:  # the user's code
         raise SaslError(f"OAUTHBEARER: the token provider failed: {type(error).__name__}: {error}") from error
     if not isinstance(token, str):
         raise SaslError(
             f"OAUTHBEARER: the token provider's token() returned a {type(token).__name__}, not a str"
         )
-    return token, dict(extensions)
+    return Secret(token), extensions

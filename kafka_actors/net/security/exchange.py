@@ -33,8 +33,11 @@ from kafka_actors.protocol.schema import Request, Response
 
 from .credentials import login
 
-Authentication = Generator[bytes, bytes, int]
-"""Yields frames, is sent frames, returns the session's lifetime in milliseconds, 0 where it has no end."""
+Authentication = Generator[memoryview, bytes, int]
+"""Yields frames, is sent frames, returns the session's lifetime in milliseconds, 0 where it has no end.
+
+What it yields is shown by no repr: there are passwords in it.
+"""
 
 R = TypeVar("R", bound=Response)
 
@@ -71,13 +74,13 @@ def _exchange(
             f"{address} does not accept {mechanism}; enabled: {enabled}", request="SaslHandshake"
         )
     _raise_for(offered.error_code, None, "SaslHandshake", address)
-    message, correlation_id = next(steps), 1
+    # The message itself is in no variable: tools that show those of a traceback would show a password.
+    request, correlation_id = SaslAuthenticateRequest(next(steps)), 1
     while True:
-        request = SaslAuthenticateRequest(message)
         answer = yield from _ask(client_id, versions, correlation_id, request, lowest=0)
         _raise_for(answer.error_code, answer.error_message, "SaslAuthenticate", address)
         try:
-            message = steps.send(answer.auth_bytes)
+            request = SaslAuthenticateRequest(steps.send(answer.auth_bytes))
         except StopIteration:
             return answer.session_lifetime_ms
         correlation_id += 1
@@ -85,9 +88,9 @@ def _exchange(
 
 def _ask(
     client_id: str, versions: ApiVersionTable, correlation_id: int, request: Request[R], lowest: int
-) -> Generator[bytes, bytes, R]:
+) -> Generator[memoryview, bytes, R]:
     version = versions.pick(type(request), lowest=lowest)
-    data = yield frame(request.api_key, version, correlation_id, client_id, request)
+    data = yield memoryview(frame(request.api_key, version, correlation_id, client_id, request))
     header, body = decode_header(request.api_key, version, "response", data)
     if header.correlation_id != correlation_id:
         raise CorrelationIdError(f"SASL {correlation_id} was answered with {header.correlation_id}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import SaslError
+from kafka_actors.security import Secret
 
 _TIMEOUT_S = 10.0
 _ATTEMPTS = 4
@@ -24,7 +25,7 @@ _FRESH = 0.8
 """A token is used for this part of its life, so that a session that begins with it is worth its while."""
 
 _lock = threading.Lock()
-_tokens: dict[tuple[object, ...], tuple[str, float]] = {}
+_tokens: dict[tuple[object, ...], tuple[Secret, float]] = {}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -38,7 +39,7 @@ def client_credentials(
     config: ClientConfig,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> str:
+) -> Secret:
     """A token by the `sasl_oauthbearer_` options, shared by the connections of this process while it is fresh.
 
     The endpoint's certificate is checked by the system's CAs and those in `ssl_cafile`. Where the endpoint can't be
@@ -51,7 +52,7 @@ def client_credentials(
         config.sasl_oauthbearer_scope,
     )
     with _lock:
-        token, until = _tokens.get(key, ("", 0.0))
+        token, until = _tokens.get(key, (Secret(""), 0.0))
         if not token or clock() >= until:
             asked = clock()
             token, lifetime = _fetch(config, sleep)
@@ -59,7 +60,7 @@ def client_credentials(
         return token
 
 
-def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[str, float]:
+def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[Secret, float]:
     url = str(config.sasl_oauthbearer_token_endpoint_url)
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=_context(config)), _NoRedirect)
     for attempt in range(1, _ATTEMPTS + 1):
@@ -100,7 +101,7 @@ def _context(config: ClientConfig) -> ssl.SSLContext:
     return context
 
 
-def _parse(url: str, body: bytes) -> tuple[str, float]:
+def _parse(url: str, body: bytes) -> tuple[Secret, float]:
     try:
         answer: Any = json.loads(body)
         token, lifetime = answer["access_token"], float(answer.get("expires_in", 0))
@@ -108,7 +109,7 @@ def _parse(url: str, body: bytes) -> tuple[str, float]:
         token, lifetime = None, 0.0
     if not isinstance(token, str) or not token:
         raise SaslError(f"OAUTHBEARER: the answer of {url} has no access_token")
-    return token, lifetime
+    return Secret(token), lifetime
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -101,9 +101,10 @@ def refusal(error: BaseException, host: str, port: int) -> KafkaActorsError:
         why = _WHY_NOT_TRUSTED.get(error.verify_code, error.verify_message.rstrip("."))
         return SslAuthenticationError(f"{address}: the broker's certificate is refused: {why}")
     if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-        if error.reason in _NO_TLS:
+        reason = _openssl(error)
+        if reason in _NO_TLS:
             return no_tls(host, port)
-        if "ALERT" in (error.reason or ""):
+        if "ALERT" in reason:
             return SslAuthenticationError(f"{address}: the broker refused TLS: {_reason(error)}")
         return SslAuthenticationError(f"{address}: TLS failed: {_reason(error)}")
     if isinstance(error, (TimeoutError, ConnectionAbortedError)):  # the latter is asyncio's word for it
@@ -132,7 +133,12 @@ def hung_up(error: BaseException) -> bool:
     )
 
 
+def _openssl(error: ssl.SSLError) -> str:
+    """OpenSSL's name for it. An error that Python itself made has none, not even the attribute."""
+    return getattr(error, "reason", None) or ""
+
+
 def _reason(error: BaseException) -> str:
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.replace("_", " ").lower()
+    if isinstance(error, ssl.SSLError) and _openssl(error):
+        return _openssl(error).replace("_", " ").lower()
     return getattr(error, "strerror", None) or str(error)

@@ -6,6 +6,7 @@ import pytest
 
 from kafka_actors.errors import SaslError
 from kafka_actors.net.machines.sasl import gssapi, oauthbearer, plain, renew_at
+from kafka_actors.security import Secret
 
 
 def ended(steps, message):
@@ -14,37 +15,37 @@ def ended(steps, message):
 
 
 def test_plain():
-    steps = plain("ann", "sécret")
+    steps = plain("ann", Secret("sécret"))
     assert next(steps) == b"\0ann\0s\xc3\xa9cret"
     ended(steps, b"")
 
 
 def test_oauthbearer():
-    steps = oauthbearer("tok.en-1")
+    steps = oauthbearer(Secret("tok.en-1"))
     assert next(steps) == b"n,,\x01auth=Bearer tok.en-1\x01\x01"
     ended(steps, b"")
 
 
 def test_oauthbearer_with_extensions():
-    steps = oauthbearer("t", {"logicalCluster": "lkc-1", "pool": "p 2"})
+    steps = oauthbearer(Secret("t"), {"logicalCluster": "lkc-1", "pool": "p 2"})
     assert next(steps) == b"n,,\x01auth=Bearer t\x01logicalCluster=lkc-1\x01pool=p 2\x01\x01"
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\x01b", "a\n", "é"])
 def test_a_token_that_cannot_be_sent_is_not_shown(token):
     with pytest.raises(SaslError, match="bearer token") as caught:
-        next(oauthbearer(token))
+        next(oauthbearer(Secret(token)))
     assert not token or token not in str(caught.value)
 
 
-@pytest.mark.parametrize("extension", [{"auth": "x"}, {"a1": "x"}, {"a": ""}, {"a": "\x01"}])
+@pytest.mark.parametrize("extension", [{"auth": "x"}, {"a1": "x"}, {"a": ""}, {"a": "\x01"}, {"a": 1}, {1: "a"}])
 def test_an_extension_that_cannot_be_sent(extension):
     with pytest.raises(SaslError, match="SASL extension"):
-        next(oauthbearer("t", extension))
+        next(oauthbearer(Secret("t"), extension))
 
 
 def test_a_token_that_is_refused_is_acknowledged_so_that_the_broker_says_why():
-    steps = oauthbearer("t")
+    steps = oauthbearer(Secret("t"))
     next(steps)
     assert steps.send(b'{"status":"invalid_token"}') == b"\x01"
     with pytest.raises(SaslError):

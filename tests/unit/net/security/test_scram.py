@@ -8,6 +8,7 @@ import pytest
 
 from kafka_actors.errors import SaslError
 from kafka_actors.net.machines.scram import MAX_ITERATIONS, scram
+from kafka_actors.security import Secret
 
 RFC_5802 = (
     "sha1",
@@ -26,7 +27,7 @@ RFC_7677 = (
 
 
 def begin(nonce="abc", algorithm="sha256"):
-    steps = scram(algorithm, "user", "pencil", nonce)
+    steps = scram(algorithm, "user", Secret("pencil"), nonce)
     next(steps)
     return steps
 
@@ -43,7 +44,7 @@ def ended(steps, message):
     ("algorithm", "nonce", "server_first", "client_final", "server_final"), [RFC_5802, RFC_7677]
 )
 def test_the_exchange_that_the_rfc_prints(algorithm, nonce, server_first, client_final, server_final):
-    steps = scram(algorithm, "user", "pencil", nonce)
+    steps = scram(algorithm, "user", Secret("pencil"), nonce)
     assert next(steps) == f"n,,n=user,r={nonce}".encode()
     assert steps.send(server_first.encode()) == client_final.encode()
     assert ended(steps, server_final.encode())
@@ -66,7 +67,7 @@ def test_sha_512_proves_the_password_and_checks_the_brokers_proof():
 
 
 def test_a_users_name_is_escaped():
-    assert next(scram("sha256", "a=b,c", "x", "n")) == b"n,,n=a=3Db=2Cc,r=n"
+    assert next(scram("sha256", "a=b,c", Secret("x"), "n")) == b"n,,n=a=3Db=2Cc,r=n"
 
 
 @pytest.mark.parametrize(

@@ -74,31 +74,36 @@ def rss_mb() -> float:
 
 
 class Clock:
-    """Passes until the time is over; and the memory at 25 % and 90 % of the way."""
+    """Runs from the first poll after an assignment to the last record of a pass, and pass after pass until the time of a
+    run is over. Each pass has a client of its own: a seek would first wait for a long poll at the end of the log.
+    And the memory at 25 % and 90 % of the way."""
 
-    def __init__(self, task: Task, made: float) -> None:
+    def __init__(self, task: Task) -> None:
         self._task = task
-        self._begin = time.perf_counter()
-        self.start_up = self._begin - made
-        self._cpu = time.process_time()
+        self._seconds = self._cpu = self._began = self._cpu_began = 0.0
         self._early = self._late = 0.0
-        self.records = 0
+        self._start_up = 0.0
+        self._records = 0
+
+    def start(self, made: float) -> None:
+        """The assignment is made; `made` is when the client's construction began."""
+        self._began, self._cpu_began = time.perf_counter(), time.process_time()
+        self._start_up = self._start_up or self._began - made
 
     def passed(self, records: int) -> bool:
-        """One pass is done; whether another one is to begin."""
-        self.records += records
-        seconds = time.perf_counter() - self._begin
-        if not self._early and seconds >= self._task.seconds / 4:
+        """The last record of a pass is read; whether another one is to begin."""
+        self._seconds += time.perf_counter() - self._began
+        self._cpu += time.process_time() - self._cpu_began
+        self._records += records
+        if not self._early and self._seconds >= self._task.seconds / 4:
             self._early = rss_mb()
-        if seconds >= self._task.seconds * 0.9:
+        if self._seconds >= self._task.seconds * 0.9:
             self._late = rss_mb()
-        return seconds < self._task.seconds
+        return self._seconds < self._task.seconds
 
     def result(self) -> Result:
-        seconds = time.perf_counter() - self._begin
-        cpu = time.process_time() - self._cpu
         late = self._late or rss_mb()
-        return Result(self.records, seconds, self.start_up, cpu, self._early or late, late)
+        return Result(self._records, self._seconds, self._start_up, self._cpu, self._early or late, late)
 
 
 # ---------------------------------------------------------------- ours
@@ -108,12 +113,14 @@ def ours(task: Task) -> Result:
     """`Consumer.poll_batch`, all eight columns built."""
     from kafka_actors import Consumer, TopicPartition
 
-    made = time.perf_counter()
-    with Consumer(bootstrap_servers=task.bootstrap, auto_offset_reset="earliest", **task.options) as consumer:
-        consumer.assign([TopicPartition(task.topic, p) for p in task.expected])
-        clock = Clock(task, made)
-        while True:
-            check = Check(task)
+    clock = Clock(task)
+    while True:
+        made, check = time.perf_counter(), Check(task)
+        with Consumer(
+            bootstrap_servers=task.bootstrap, auto_offset_reset="earliest", **task.options
+        ) as consumer:
+            consumer.assign([TopicPartition(task.topic, p) for p in task.expected])
+            clock.start(made)
             while not check.complete:
                 batch = consumer.poll_batch(timeout_ms=1000)
                 if batch is not None:
@@ -122,10 +129,10 @@ def ours(task: Task) -> Result:
                         batch.num_rows,
                         value_bytes(batch.column("value")),
                     )
-            check.verify()
-            if not clock.passed(check.records):
-                return clock.result()
-            consumer.seek_to_beginning()
+            more = clock.passed(check.records)
+        check.verify()
+        if not more:
+            return clock.result()
 
 
 def value_bytes(column: object) -> memoryview:
@@ -140,20 +147,22 @@ def ours_messages(task: Task) -> Result:
     """`for message in consumer`, key and value read."""
     from kafka_actors import Consumer, TopicPartition
 
-    made = time.perf_counter()
-    with Consumer(bootstrap_servers=task.bootstrap, auto_offset_reset="earliest", **task.options) as consumer:
-        consumer.assign([TopicPartition(task.topic, p) for p in task.expected])
-        clock = Clock(task, made)
-        while True:
-            left, size = task.total, 0
+    clock = Clock(task)
+    while True:
+        made, left, size = time.perf_counter(), task.total, 0
+        with Consumer(
+            bootstrap_servers=task.bootstrap, auto_offset_reset="earliest", **task.options
+        ) as consumer:
+            consumer.assign([TopicPartition(task.topic, p) for p in task.expected])
+            clock.start(made)
             for message in consumer:
                 size += len(message.key) + len(message.value)
                 left -= 1
                 if not left:
                     break
-            if not size or not clock.passed(task.total):
-                return clock.result()
-            consumer.seek_to_beginning()
+            more = clock.passed(task.total)
+        if not size or not more:
+            return clock.result()
 
 
 def floor(task: Task) -> Result:
@@ -163,20 +172,21 @@ def floor(task: Task) -> Result:
     from kafka_actors.net import FetchSocket, KafkaClient
 
     async def run() -> Result:
-        made = time.perf_counter()
         config = build(ConsumerConfig, bootstrap_servers=task.bootstrap)
         client = KafkaClient(config)
         client.set_topics([task.topic])
         snapshot = await client.bootstrap()
         (broker,) = snapshot.brokers.values()
-        clock = Clock(task, made)
+        topic_id = snapshot.topic_id(task.topic)
+        clock = Clock(task)
         while True:
+            made = time.perf_counter()
             fetcher = BrokerFetcher(broker.node_id, broker.host, broker.port, config, connect=FetchSocket)
-            topic_id = snapshot.topic_id(task.topic)
             wants = [
                 Want(task.topic, p, (0, 0), 0, config.max_partition_fetch_bytes, topic_id)
                 for p in task.expected
             ]
+            clock.start(made)
             pulls = [fetcher.pull(Pull(0, wants, max_bytes=config.fetch_max_bytes, max_wait_ms=500))]
             sequence, reached = 0, dict.fromkeys(task.expected, 0)
             while any(reached[p] < count for p, (count, _) in task.expected.items()):
@@ -189,12 +199,11 @@ def floor(task: Task) -> Result:
                 for fetched in reply.partitions:
                     reached[fetched.partition] = fetched.next_offset
             more = clock.passed(task.total)
-            closing = fetcher.close()
+            await fetcher.close()
+            await asyncio.gather(*pulls, return_exceptions=True)
             if not more:
-                await closing
                 await client.close()
                 return clock.result()
-            await closing
 
     return asyncio.run(run())
 
@@ -206,34 +215,32 @@ def confluent(task: Task) -> Result:
     """confluent-kafka, `consume(10000)`: the fastest way its documentation names."""
     from confluent_kafka import Consumer, TopicPartition
 
-    made = time.perf_counter()
-    consumer = Consumer(
-        {
-            "bootstrap.servers": task.bootstrap,
-            "group.id": "benchmark",
-            "enable.auto.commit": False,
-            "check.crcs": True,
-            # Its default of a second is how long it stops fetching once its queue is full.
-            "fetch.queue.backoff.ms": 10,
-        }
-    )
-    start = [TopicPartition(task.topic, p, 0) for p in task.expected]
-    consumer.assign(start)
-    clock = Clock(task, made)
+    clock = Clock(task)
     while True:
-        check = Check(task)
+        made, check = time.perf_counter(), Check(task)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": task.bootstrap,
+                "group.id": "benchmark",
+                "enable.auto.commit": False,
+                "check.crcs": True,
+                # Its default of a second is how long it stops fetching once its queue is full.
+                "fetch.queue.backoff.ms": 10,
+            }
+        )
+        consumer.assign([TopicPartition(task.topic, p, 0) for p in task.expected])
+        clock.start(made)
         while not check.complete:
             by_partition: dict[int, list[bytes]] = {}
             for message in consumer.consume(10_000, timeout=1.0):
                 by_partition.setdefault(message.partition(), []).append(message.value())
             for partition, values in by_partition.items():
                 check.add(partition, len(values), b"".join(values))
+        more = clock.passed(check.records)
+        consumer.close()
         check.verify()
-        if not clock.passed(check.records):
-            result = clock.result()
-            consumer.close()
-            return result
-        consumer.assign(start)
+        if not more:
+            return clock.result()
 
 
 def aiokafka(task: Task) -> Result:
@@ -241,23 +248,23 @@ def aiokafka(task: Task) -> Result:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     async def run() -> Result:
-        made = time.perf_counter()
-        consumer = AIOKafkaConsumer(bootstrap_servers=task.bootstrap, auto_offset_reset="earliest")
-        await consumer.start()
         partitions = [TopicPartition(task.topic, p) for p in task.expected]
-        consumer.assign(partitions)
-        clock = Clock(task, made)
+        clock = Clock(task)
         while True:
-            check = Check(task)
+            made, check = time.perf_counter(), Check(task)
+            consumer = AIOKafkaConsumer(bootstrap_servers=task.bootstrap, auto_offset_reset="earliest")
+            await consumer.start()
+            consumer.assign(partitions)
             await consumer.seek_to_beginning(*partitions)
+            clock.start(made)
             while not check.complete:
                 for tp, records in (await consumer.getmany(timeout_ms=1000)).items():
                     check.add(tp.partition, len(records), b"".join([r.value for r in records]))
+            more = clock.passed(check.records)
+            await consumer.stop()
             check.verify()
-            if not clock.passed(check.records):
-                result = clock.result()
-                await consumer.stop()
-                return result
+            if not more:
+                return clock.result()
 
     return asyncio.run(run())
 

@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 COMMA  := ,
 EXTRAS := dev$(if $(shell command -v krb5-config),$(COMMA)gssapi)
 
-SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*.pyx kafka_actors/records/_*.pxd kafka_actors/records/_*.h)
+SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*.pyx kafka_actors/records/_*.pxi kafka_actors/records/_*.h)
 
 # Fault tests hold promises in seconds; a machine that is busy for a moment gets a second try. Each is shown (R).
 RERUNS := --reruns 2 --reruns-delay 5 -rRfEs

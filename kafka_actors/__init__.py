@@ -6,8 +6,8 @@
     with job.start() as running:
         running.wait()
 
-`Job` runs on Ray (`pip install "kafka-actors[ray]"`); `Consumer`, `AsyncConsumer`, `Admin` and
-`AsyncAdmin` need neither Ray nor Spark.
+`Job` runs on Ray (`pip install "kafka-actors[ray]"`); `Consumer`, `Producer` and `Admin`, and their asyncio
+twins `AsyncConsumer`, `AsyncProducer` and `AsyncAdmin`, need neither Ray nor Spark.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .admin import Admin, AsyncAdmin
     from .consumer import AsyncConsumer, Consumer, Message
     from .errors import JobFailed, KafkaActorsError, ProcessError
+    from .producer import AsyncProducer, Producer, RecordMetadata
     from .protocol.types import OffsetAndMetadata, TopicPartition
 
 # Loaded when first used: `import kafka_actors` stays cheap, and Ray is imported only by who starts a job.
@@ -29,6 +30,7 @@ _HOMES = {
     "Admin": "admin",
     "AsyncAdmin": "admin",
     "AsyncConsumer": "consumer",
+    "AsyncProducer": "producer",
     "Consumer": "consumer",
     "Job": "actors",
     "JobFailed": "errors",
@@ -37,6 +39,8 @@ _HOMES = {
     "Message": "consumer",
     "OffsetAndMetadata": "protocol.types",
     "ProcessError": "errors",
+    "Producer": "producer",
+    "RecordMetadata": "producer",
     "RunningJob": "actors",
     "TopicPartition": "protocol.types",
 }
@@ -45,6 +49,7 @@ __all__ = [
     "Admin",
     "AsyncAdmin",
     "AsyncConsumer",
+    "AsyncProducer",
     "Consumer",
     "Job",
     "JobFailed",
@@ -53,6 +58,8 @@ __all__ = [
     "Message",
     "OffsetAndMetadata",
     "ProcessError",
+    "Producer",
+    "RecordMetadata",
     "RunningJob",
     "TopicPartition",
     "__version__",

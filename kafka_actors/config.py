@@ -1,7 +1,7 @@
 """Options: one declaration each, with Kafka's name, type, bounds, default and meaning.
 
 `ClientConfig` holds what any connection needs, `ConsumerConfig` adds fetching and the group, `JobConfig` adds
-what a job of workers needs and changes the defaults that DESIGN names. `build` turns keyword arguments and a
+what a job of workers needs and changes the defaults that DESIGN names; `ProducerConfig` adds sending. `build` turns keyword arguments and a
 `config={...}` dict (underscored or dotted keys) into one of them, and refuses what it does not know before
 anything connects.
 """
@@ -19,7 +19,7 @@ from .addresses import parse_bootstrap_servers
 from .errors import ConfigError, kind_of
 from .security import MECHANISMS, RENAMED, SECRETS, Secret, check_security
 
-__all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "build"]
+__all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "ProducerConfig", "build"]
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -138,6 +138,27 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     retries: NonNegative = 3
 
 
+class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A producer. Defaults are Kafka's but that of `batch_size`."""
+
+    acks: Literal["all", "1"] = "all"
+    enable_idempotence: bool = True
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    linger_ms: NonNegative = 5
+    batch_size: Positive = 1_000_000
+    """Bytes of a record batch, uncompressed. Kafka's default is 16,384, for records that come one by one: Arrow
+    batches bring many at a time, and brokers and readers are faster with large ones. It is librdkafka's default,
+    which fits into the brokers' default `message.max.bytes`."""
+    max_request_size: Positive = MIB
+    """Bytes of a request, and of a record with the batch around it."""
+    buffer_memory: Positive = 32 * MIB
+    """Bytes that may wait to be sent and acknowledged. It may be passed by one batch."""
+    max_block_ms: NonNegative = 60_000
+    """How long sending may wait for `buffer_memory`, and for a topic's metadata."""
+    delivery_timeout_ms: Positive = 120_000
+    """From a record's batch being begun to its acknowledgement, retries included."""
+
+
 C = TypeVar("C", bound=ClientConfig)
 
 _ONE_OF = {
@@ -149,6 +170,11 @@ _ONE_OF = {
 _REFUSED = {
     "group_protocol": "only 'classic' is supported; the consumer protocol (KIP-848) comes later",
     "enable_idempotence": "is a producer's option",
+    "transactional_id": "transactions are not supported yet: without it the producer is idempotent",
+    "retries": "is not used: a producer tries again until delivery_timeout_ms is over",
+    "key_serializer": "is not used: keys are sent as the bytes that they are",
+    "value_serializer": "is not used: values are sent as the bytes that they are",
+    "partitioner": "is not used: keys go where Java's default partitioner sends them; or name the partition",
     "selector": "is the event loop's: run in an asyncio.SelectorEventLoop(selector) to have another one",
     "key_deserializer": "is not used: keys arrive as bytes in an Arrow column",
     "value_deserializer": "is not used: values arrive as bytes in an Arrow column",
@@ -197,6 +223,8 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
         return _strategy(value)
     if name == "auto_offset_reset":
         return _auto_offset_reset(value)
+    if name == "acks":
+        return _acks(value)
     if name == "api_version" and isinstance(value, str):
         return _api_version(value)
     if name in SECRETS:
@@ -250,6 +278,17 @@ def _api_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def _acks(value: Any) -> str:
+    text = str(value).strip().lower() if isinstance(value, (str, int)) else value
+    if text == "0":
+        raise ConfigError("acks", "is 0: nobody would know what was lost; accepts 'all' or 1")
+    if text in ("all", "-1"):
+        return "all"
+    if text != "1" or isinstance(value, bool):
+        raise ConfigError("acks", f"is {value!r}: accepts 'all' or 1")
+    return "1"
+
+
 def _one_of(name: str, value: Any) -> str | None:
     """Of constants in capitals; small letters are accepted, as Java does."""
     if name == "sasl_mechanism" and value is None:
@@ -271,6 +310,23 @@ def _check_metrics(config: ClientConfig) -> None:
         raise ConfigError("metrics", "can't be sent to the processes of a job")
 
 
+def _check_producer(config: ProducerConfig) -> None:
+    if config.enable_idempotence and config.acks != "all":
+        raise ConfigError("acks", f"is {config.acks}: must be 'all' unless enable_idempotence is False")
+    if config.enable_idempotence and config.max_in_flight_requests_per_connection > 5:
+        raise ConfigError(
+            "max_in_flight_requests_per_connection",
+            f"is {config.max_in_flight_requests_per_connection}: must be 5 at most unless enable_idempotence is "
+            "False, because a broker remembers the last 5 batches of a producer",
+        )
+    least = config.linger_ms + config.request_timeout_ms
+    if config.delivery_timeout_ms < least:
+        raise ConfigError(
+            "delivery_timeout_ms",
+            f"is {config.delivery_timeout_ms}: must be at least linger_ms + request_timeout_ms ({least})",
+        )
+
+
 def _check_together(config: ClientConfig) -> None:
     if isinstance(config, JobConfig) and not config.enable_auto_commit:
         raise ConfigError(
@@ -280,6 +336,8 @@ def _check_together(config: ClientConfig) -> None:
         )
     check_security(config, travels=isinstance(config, JobConfig))
     _check_metrics(config)
+    if isinstance(config, ProducerConfig):
+        _check_producer(config)
     if not isinstance(config, ConsumerConfig):
         return
     if config.group_id is not None and not config.group_id.strip():

@@ -448,6 +448,55 @@ class CorrelationIdError(ProtocolError):
     retriable = True
 
 
+# ---------------------------------------------------------------- producing
+
+
+class DeliveryTimeoutError(ClientError):
+    """Records that were not acknowledged within ``delivery_timeout_ms``.
+
+    ``records`` is how many; ``maybe_written`` whether they may be in the log nevertheless.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        records: int,
+        timeout_ms: int,
+        maybe_written: bool,
+        message: str | None = None,
+    ) -> None:
+        fate = "they may have been written" if maybe_written else "they were not written"
+        because = f"; the last error was: {message}" if message else ""
+        super().__init__(
+            f"{topic}-{partition}: {records} record{'s' * (records != 1)} not acknowledged within "
+            f"delivery_timeout_ms ({timeout_ms}); {fate}{because}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.records = records
+        self.maybe_written = maybe_written
+
+
+class UndeliveredError(KafkaActorsError):
+    """Records that were not delivered, or may not have been: of one `send_batch`, or all that nobody looked at.
+
+    ``records`` is how many; ``errors`` has the first error of each partition, by (topic, partition); ``rows``, after
+    `send_batch`, which rows of what was given they are, ascending, else None.
+    """
+
+    def __init__(
+        self, records: int, errors: dict[tuple[str, int], KafkaActorsError], rows: list[int] | None = None
+    ) -> None:
+        shown = [str(error) for error in list(errors.values())[:3]]
+        more = f"; and {len(errors) - 3} more partitions" if len(errors) > 3 else ""
+        was = "record was" if records == 1 else "records were"
+        super().__init__(f"{records} {was} not delivered: {'; '.join(shown)}{more}")
+        self.records = records
+        self.errors = errors
+        self.rows = rows
+
+
 # ---------------------------------------------------------------- records and positions
 
 

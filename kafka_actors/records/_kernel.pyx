@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The record kernel: from the bytes of fetched batches to Arrow buffers, without the GIL while it runs.
+"""The record kernel: from the bytes of fetched batches to Arrow buffers and back, without the GIL while it runs.
 
 `_reference.py` is its twin: the same functions with the same results. Every length is checked before it is used.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 import pyarrow as pa
 
@@ -27,6 +27,12 @@ cdef extern from "_native.h" nogil:
     const uint8_t *ka_varint_ahead(const uint8_t *p, int32_t *out)
     const uint8_t *ka_varlong(const uint8_t *p, const uint8_t *end, int64_t *out)
     int64_t ka_micros(int64_t base, int64_t delta)
+    void ka_store16(uint8_t *p, int64_t v)
+    void ka_store32(uint8_t *p, int64_t v)
+    void ka_store64(uint8_t *p, int64_t v)
+    int64_t ka_varint_size(int64_t v)
+    uint8_t *ka_put_varint(uint8_t *p, int64_t v)
+    int32_t ka_murmur2(const uint8_t *p, int64_t n)
 
 cdef enum:
     LOG_OVERHEAD = 12
@@ -749,5 +755,7 @@ def columns(int64_t next_offset, int64_t max_rows, int64_t max_bytes, int64_t ro
     """New columns for one chunk; the hints are what it will probably hold."""
     return Columns(next_offset, max_rows, max_bytes, rows_hint, bytes_hint)
 
+
+include "_encode.pxi"
 
 ka_native_init()

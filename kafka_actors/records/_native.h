@@ -221,4 +221,61 @@ static inline int64_t ka_micros(int64_t base, int64_t delta) {
     return ms * 1000;
 }
 
+/* Big-endian stores of batch headers. */
+static inline void ka_store16(uint8_t *p, int64_t v) {
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
+}
+
+static inline void ka_store32(uint8_t *p, int64_t v) {
+    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
+}
+
+static inline void ka_store64(uint8_t *p, int64_t v) {
+    for (int i = 0; i < 8; i++) p[i] = (uint8_t)((uint64_t)v >> (56 - 8 * i));
+}
+
+static inline uint64_t ka_zigzag(int64_t v) { return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63); }
+
+/* Bytes of a zigzag varint or varlong. */
+static inline int64_t ka_varint_size(int64_t v) {
+    uint64_t raw = ka_zigzag(v);
+    int64_t size = 1;
+    while (raw > 0x7f) {
+        raw >>= 7;
+        size++;
+    }
+    return size;
+}
+
+/* Writes a zigzag varint or varlong; returns the position behind it. */
+static inline uint8_t *ka_put_varint(uint8_t *p, int64_t v) {
+    uint64_t raw = ka_zigzag(v);
+    while (raw > 0x7f) {
+        *p++ = (uint8_t)(raw | 0x80);
+        raw >>= 7;
+    }
+    *p++ = (uint8_t)raw;
+    return p;
+}
+
+/* Java's Utils.murmur2 of a key, with the sign bit off: what the default partitioner takes modulo the partitions. */
+static inline int32_t ka_murmur2(const uint8_t *p, int64_t n) {
+    const uint32_t m = 0x5bd1e995u;
+    uint32_t h = 0x9747b28cu ^ (uint32_t)n;
+    for (; n >= 4; p += 4, n -= 4) {
+        uint32_t k = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        k *= m;
+        k ^= k >> 24;
+        h = (h * m) ^ (k * m);
+    }
+    if (n == 3) h ^= (uint32_t)p[2] << 16;
+    if (n >= 2) h ^= (uint32_t)p[1] << 8;
+    if (n >= 1) h = (h ^ p[0]) * m;
+    h ^= h >> 13;
+    h *= m;
+    h ^= h >> 15;
+    return (int32_t)(h & 0x7fffffffu);
+}
+
 #endif

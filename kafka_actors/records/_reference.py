@@ -12,6 +12,7 @@ import crc32c as _crc32c
 import numpy as np
 import pyarrow as pa
 
+from kafka_actors.records._reference_writer import group, murmur2, rows, writer
 from kafka_actors.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -40,6 +41,8 @@ from kafka_actors.records.record import MalformedError, Record, read_record, wra
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+__all__ = ["Columns", "columns", "crc32c", "group", "murmur2", "next_offset", "rows", "scan", "writer"]
 
 _MICROS_MAX: Final = 2**63 - 1
 _MICROS_MIN: Final = -(2**63)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -25,6 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Buffer
 
 LOG_OVERHEAD: Final = 12  # base offset and length, in front of every batch of every version
@@ -135,6 +137,43 @@ class ColumnBuffers(msgspec.Struct, gc=False):
     headers: HeaderBuffers | None
 
 
+class BinaryColumn(msgspec.Struct, gc=False):
+    """The Arrow buffers of a binary column to be written: its values from the `first`-th of `offsets` on.
+
+    `wide` says that the offsets are 64 bits.
+    """
+
+    validity: pa.Buffer | None
+    offsets: pa.Buffer
+    data: pa.Buffer | None
+    first: int
+    wide: bool
+
+
+class HeadersColumn(msgspec.Struct, gc=False):
+    """The Arrow buffers of list<struct<key, value>> to be written; the list's offsets count into key and value."""
+
+    validity: pa.Buffer | None
+    offsets: pa.Buffer
+    first: int
+    key: BinaryColumn
+    value: BinaryColumn
+
+
+class RowColumns(msgspec.Struct, gc=False):
+    """What is written of a batch. A column that is None is null in all rows.
+
+    `timestamps` are milliseconds, without nulls; `deltas` the records' offset deltas, None for one by one.
+    """
+
+    rows: int
+    key: BinaryColumn | None
+    value: BinaryColumn | None
+    headers: HeadersColumn | None
+    timestamps: npt.NDArray[np.int64] | None
+    deltas: npt.NDArray[np.int64] | None = None
+
+
 class Columns(Protocol):
     """Growing columns of one chunk."""
 
@@ -152,6 +191,58 @@ class Columns(Protocol):
     def finish(self) -> ColumnBuffers: ...
 
 
+Places = npt.NDArray[np.int32]
+"""Rows by number, or the partition of each row."""
+
+
+class Rows(Protocol):
+    """Arrow columns as rows to be written."""
+
+    def __len__(self) -> int: ...
+
+    def largest(self) -> tuple[int, int]: ...
+
+    def spread(self, partitions: Places, count: int) -> int: ...
+
+    def stick(self, partitions: Places, lo: int, partition: int, budget: int) -> tuple[int, int]: ...
+
+
+class Writer(Protocol):
+    """One batch under construction."""
+
+    @property
+    def used(self) -> int: ...
+
+    @property
+    def count(self) -> int: ...
+
+    def append(self, rows: Any, order: Places | None, lo: int, hi: int, limit: int) -> int: ...
+
+    def append_one(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[bytes, bytes | None]] | None,
+        timestamp: int,
+        limit: int,
+    ) -> bool: ...
+
+    def body(self) -> memoryview: ...
+
+    def pack(self, packed: Buffer, codec: int) -> None: ...
+
+    def seal(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        base_offset: int = 0,
+        last_delta: int = -1,
+        attributes: int = 0,
+        leader_epoch: int = -1,
+    ) -> memoryview: ...
+
+
 class Kernel(Protocol):
     """What the compiled kernel and its plain-Python twin both are."""
 
@@ -162,3 +253,11 @@ class Kernel(Protocol):
     def columns(
         self, next_offset: int, max_rows: int, max_bytes: int, rows_hint: int, bytes_hint: int
     ) -> Columns: ...
+
+    def rows(self, columns: RowColumns, default_timestamp: int) -> Rows: ...
+
+    def writer(self, capacity: int) -> Writer: ...
+
+    def group(self, partitions: Places, order: Places, bounds: npt.NDArray[np.int64]) -> None: ...
+
+    def murmur2(self, key: bytes) -> int: ...

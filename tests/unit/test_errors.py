@@ -15,6 +15,8 @@ ARGUMENTS = {
     errors.FetchOffsetOutOfRangeError: ("orders", 3, 42, 50, 100),
     errors.LogTruncationError: ("orders", 3, 42, 40, 7),
     errors.TopicRecreatedError: ("orders", 3, 42, uuid.UUID(int=1), uuid.UUID(int=2)),
+    errors.DeliveryTimeoutError: ("orders", 3, 17, 120_000, True, "busy"),
+    errors.UndeliveredError: (2, {}, [4, 7]),
     errors.JobFailed: (ValueError("bad row"),),
     errors.ProcessError: ("orders", 3, 42, 50, 4),
     errors.StartTimeoutError: ("a GPU", 30.0),

@@ -1,0 +1,297 @@
+"""What sending gives back: futures that any thread may wait for, and any event loop await."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError
+from kafka_actors.protocol.types import TopicPartition
+
+from .machines.batch import Batch
+from .machines.sender import Settled
+
+T = TypeVar("T")
+
+Numbers: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+
+_LOCK = threading.Lock()  # held for moments only, so one for all results
+
+
+class RecordMetadata(msgspec.Struct, frozen=True):
+    """Where a record is in the log. `offset` is -1 where the broker had it already and no longer knew where.
+
+    `timestamp_ms` is the record's, or the broker's where the topic has LogAppendTime.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class OffsetRange(msgspec.Struct, frozen=True):
+    """So many records with the offsets from `first` on; `first` is -1 where the broker no longer knew it."""
+
+    first: int
+    records: int
+
+
+class BatchMetadata(msgspec.Struct, frozen=True):
+    """Where the rows of one `send_batch` are in the log: by partition, in the order of the rows."""
+
+    rows: int
+    partitions: dict[TopicPartition, list[OffsetRange]]
+
+
+class _Segment(NamedTuple):
+    """What became of so many records of a batch, which begin at `first`."""
+
+    first: int
+    records: int
+    base_offset: int
+    timestamp_ms: int
+    error: KafkaActorsError | None
+
+
+class BatchResult:
+    """The outcome of one batch of a partition, in as many parts as it was split into."""
+
+    __slots__ = ("_callbacks", "_left", "done", "partition", "seen", "segments")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.segments: list[_Segment] = []
+        self.done = False
+        self.seen = 0
+        """How many failed records somebody knows of."""
+        self._left: int | None = None
+        self._callbacks: list[Callable[[], object]] = []
+
+    def settle(self, batch: Batch, outcome: Settled) -> bool:
+        """A batch with this ticket has its outcome: all of it, or what it was split into. Returns whether that is all."""
+        if self._left is None:
+            self._left = batch.total
+        count = batch.records
+        self.segments.append(
+            _Segment(batch.first, count, outcome.base_offset, outcome.timestamp_ms, outcome.error)
+        )
+        self._left -= count
+        if self._left:
+            return False
+        with _LOCK:
+            self.done = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+        return True
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call `callback()` when all is settled; at once if it is."""
+        with _LOCK:
+            if not self.done:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def of(self, index: int) -> _Segment:
+        """What became of one record."""
+        return next(s for s in self.segments if s.first <= index < s.first + s.records)
+
+    def between(self, first: int, count: int) -> list[_Segment]:
+        """What became of these records, in order."""
+        found = []
+        for s in sorted(self.segments):
+            lo, hi = max(first, s.first), min(first + count, s.first + s.records)
+            if lo < hi:
+                base = s.base_offset if s.base_offset < 0 else s.base_offset + lo - s.first
+                found.append(_Segment(lo, hi - lo, base, s.timestamp_ms, s.error))
+        return found
+
+    @property
+    def failed(self) -> int:
+        """How many of its records failed."""
+        return sum(s.records for s in self.segments if s.error is not None)
+
+    @property
+    def error(self) -> KafkaActorsError | None:
+        """The first error."""
+        return next((s.error for s in self.segments if s.error is not None), None)
+
+
+class SendFuture(Generic[T]):
+    """A result that comes when the broker has acknowledged it. For any thread; awaitable from any event loop."""
+
+    __slots__ = ("__weakref__",)
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        raise NotImplementedError
+
+    def _value(self) -> T:
+        raise NotImplementedError
+
+    def _when_done(self, callback: Callable[[], object]) -> None:
+        raise NotImplementedError
+
+    def result(self, timeout_ms: float | None = None) -> T:
+        """Waits for the outcome and returns it, or raises its error. `KafkaTimeoutError` if none came in time."""
+        if not self.done():
+            event = threading.Event()
+            self._when_done(event.set)
+            if not event.wait(None if timeout_ms is None else timeout_ms / 1000):
+                raise KafkaTimeoutError(f"not acknowledged within {timeout_ms:g} ms; it may still be")
+        return self._value()
+
+    def exception(self, timeout_ms: float | None = None) -> KafkaActorsError | None:
+        """Waits for the outcome; its error, None if it was delivered."""
+        try:
+            self.result(timeout_ms)
+        except KafkaActorsError as error:
+            if not self.done():
+                raise
+            return error
+        return None
+
+    def add_done_callback(self, callback: Callable[[SendFuture[T]], object]) -> None:
+        """Call `callback(self)` when the outcome is known, in the producer's thread; at once if it is."""
+        self._when_done(lambda: callback(self))
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if not self.done():
+            loop = asyncio.get_running_loop()
+            woken: asyncio.Future[None] = loop.create_future()
+
+            def wake() -> None:
+                if not woken.done():
+                    woken.set_result(None)
+
+            def settled() -> None:
+                try:
+                    loop.call_soon_threadsafe(wake)
+                except RuntimeError:  # the waiter's loop is closed: nobody waits
+                    pass
+
+            self._when_done(settled)
+            yield from woken
+        return self._value()
+
+
+class RecordFuture(SendFuture[RecordMetadata]):
+    """The outcome of one record."""
+
+    __slots__ = ("_index", "_result", "_seen", "_timestamp")
+
+    def __init__(self, result: BatchResult, index: int, timestamp_ms: int) -> None:
+        self._result = result
+        self._index = index
+        self._timestamp = timestamp_ms
+        self._seen = False
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._result.done
+
+    def _when_done(self, callback: Callable[[], object]) -> None:
+        self._result.when_done(callback)
+
+    def _value(self) -> RecordMetadata:
+        segment = self._result.of(self._index)
+        if segment.error is not None:
+            if not self._seen:
+                self._seen = True
+                self._result.seen += 1
+            raise segment.error
+        offset = segment.base_offset
+        return RecordMetadata(
+            *self._result.partition,
+            offset if offset < 0 else offset + self._index - segment.first,
+            self._timestamp if segment.timestamp_ms < 0 else segment.timestamp_ms,
+        )
+
+
+class _Part(NamedTuple):
+    """Rows that went into one batch, its records from `first` on; `rows` and `base` added are their numbers."""
+
+    result: BatchResult
+    first: int
+    rows: Numbers
+    base: int
+
+
+class BatchFuture(SendFuture[BatchMetadata]):
+    """The outcome of all rows of one `send_batch`. Its error is an `UndeliveredError`, which names the rows."""
+
+    __slots__ = ("_callbacks", "_done", "_parts", "_seen", "_waiting", "rows")
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._parts: list[_Part] = []
+        self._waiting = 1  # `complete` takes this one away
+        self._done = False
+        self._seen = False
+        self._callbacks: list[Callable[[], object]] = []
+
+    def add(self, result: BatchResult, first: int, rows: Numbers, base: int = 0) -> None:
+        """These rows are in a batch, as its records from `first` on."""
+        self._parts.append(_Part(result, first, rows, base))
+        with _LOCK:
+            self._waiting += 1
+        result.when_done(self.complete)
+
+    def complete(self) -> None:
+        """One part is settled, or all parts are added."""
+        with _LOCK:
+            self._waiting -= 1
+            if self._waiting:
+                return
+            self._done = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def done(self) -> bool:
+        """Whether the outcome of all rows is known."""
+        return self._done
+
+    def _when_done(self, callback: Callable[[], object]) -> None:
+        with _LOCK:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def _value(self) -> BatchMetadata:
+        ranges: dict[TopicPartition, list[OffsetRange]] = {}
+        errors: dict[tuple[str, int], KafkaActorsError] = {}
+        failed: list[int] = []
+        for result, first, rows, base in self._parts:
+            for s in result.between(first, len(rows)):
+                if s.error is None:
+                    ranges.setdefault(result.partition, []).append(OffsetRange(s.base_offset, s.records))
+                    continue
+                errors.setdefault(result.partition, s.error)
+                failed += (base + int(row) for row in rows[s.first - first : s.first - first + s.records])
+                result.seen += 0 if self._seen else s.records
+        if errors:
+            self._seen = True
+            raise UndeliveredError(len(failed), errors, sorted(failed)) from next(iter(errors.values()))
+        return BatchMetadata(self.rows, ranges)
+
+
+def wait_all(results: Sequence[BatchResult], deadline: float | None) -> int:
+    """Waits until all are settled or the time (of `time.monotonic`) is over; returns how many are not."""
+    for result in results:
+        if not result.done:
+            event = threading.Event()
+            result.when_done(event.set)
+            if not event.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                return sum(not r.done for r in results)
+    return 0

@@ -1,0 +1,95 @@
+"""`Batch`: records of one partition on their way to the broker."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kafka_actors.protocol.types import TopicPartition
+
+NO_SEQUENCE = -1
+NO_PRODUCER = -1
+
+
+class Content(Protocol):
+    """The records themselves, as a kernel's writer holds them."""
+
+    @property
+    def used(self) -> int: ...
+
+    @property
+    def count(self) -> int: ...
+
+
+class Batch:
+    """One batch. `created` is when its first record came, in seconds of the producer's clock.
+
+    `ticket` is whoever is told the outcome; the batch's first record is the `first`-th of the ticket's, because a
+    batch that was too large is split. `ready` says that its content is final.
+    """
+
+    __slots__ = (
+        "attempts",
+        "charge",
+        "content",
+        "created",
+        "doubtful",
+        "first",
+        "last_error",
+        "number",
+        "on_wire",
+        "partition",
+        "producer_epoch",
+        "producer_id",
+        "ready",
+        "sequence",
+        "split_off",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        content: Content,
+        created: float,
+        ticket: Any = None,
+        first: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.content = content
+        self.created = created
+        self.ticket = ticket
+        self.first = first
+        self.split_off = 0
+        """How many records the batch had that it was split off; 0 where it wasn't."""
+        self.charge = 0
+        """Bytes of `buffer_memory` that it takes."""
+        self.ready = False
+        self.sequence = NO_SEQUENCE
+        self.producer_id = NO_PRODUCER
+        self.producer_epoch = NO_PRODUCER
+        self.number = 0
+        """Its place among the batches issued to its partition."""
+        self.on_wire = False
+        self.doubtful = False
+        """Whether an earlier attempt may have been written without our knowing."""
+        self.attempts = 0
+        self.last_error: Exception | None = None
+
+    @property
+    def records(self) -> int:
+        """How many records it has."""
+        return self.content.count
+
+    @property
+    def total(self) -> int:
+        """How many records its ticket is for."""
+        return self.split_off or self.content.count
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return self.content.used
+
+    def __repr__(self) -> str:
+        topic, partition = self.partition
+        return f"<Batch {topic}-{partition} of {self.records} at {self.producer_epoch}:{self.sequence}>"

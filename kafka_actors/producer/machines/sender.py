@@ -1,0 +1,317 @@
+"""`Sender`: which batches go into which requests, and what their answers mean."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_actors.errors import (
+    DeliveryTimeoutError,
+    KafkaActorsError,
+    MessageTooLargeError,
+    OutOfOrderSequenceNumberError,
+    RecordListTooLargeError,
+    error_for_code,
+)
+from kafka_actors.protocol.types import TopicPartition
+
+from .batch import Batch
+from .lane import Lane
+from .verdicts import Verdict, verdict
+
+JITTER = 0.2
+RECORDS_OVERHEAD = 64
+"""About what a partition takes in a request besides its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a sender heeds; times in seconds, sizes in bytes."""
+
+    idempotent: bool
+    window: int
+    max_request_bytes: int
+    delivery_timeout: float
+    retry_backoff: float
+    retry_backoff_max: float
+
+
+@dataclass(slots=True)
+class Order:
+    """One request: at most one batch of each partition."""
+
+    node: int
+    batches: list[Batch] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a response says about one partition."""
+
+    error_code: int = 0
+    base_offset: int = -1
+    timestamp_ms: int = -1
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The outcome of a batch: `error` None is success; `base_offset` is -1 where the broker no longer knew it."""
+
+    batch: Batch
+    base_offset: int = -1
+    timestamp_ms: int = -1
+    error: KafkaActorsError | None = None
+
+
+@dataclass(slots=True)
+class Drained:
+    """What is to be done now: requests in the order to send them, nodes to connect to, things to learn."""
+
+    orders: list[Order] = field(default_factory=list)
+    connect: set[int] = field(default_factory=set)
+    wants_metadata: bool = False
+    wants_id: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an answer led to."""
+
+    settled: list[Settled] = field(default_factory=list)
+    wants_metadata: bool = False
+
+
+Split = Callable[[Batch], Sequence[Batch]]
+
+
+class Sender:
+    """All lanes of a producer. `split` makes smaller batches of one that a broker found too large; `rand` gives 0..1."""
+
+    def __init__(self, options: Options, split: Split, rand: Callable[[], float]) -> None:
+        self._options = options
+        self._split = split
+        self._rand = rand
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._busy: dict[TopicPartition, Lane] = {}  # those with something unsettled
+        self._in_flight: Counter[int] = Counter()
+        self._identity: tuple[int, int] | None = None
+
+    # ------------------------------------------------------------ in
+
+    def add(self, batch: Batch) -> None:
+        """A closed batch, behind those of its partition that came before."""
+        lane = self._lanes.get(batch.partition)
+        if lane is None:
+            o = self._options
+            lane = Lane(batch.partition, idempotent=o.idempotent, window=o.window)
+            self._lanes[batch.partition] = lane
+        lane.waiting.append(batch)
+        self._busy[batch.partition] = lane
+
+    def identify(self, producer_id: int, epoch: int) -> None:
+        """The producer id that was asked for."""
+        self._identity = producer_id, epoch
+
+    # ------------------------------------------------------------ out
+
+    def drain(
+        self, now: float, leader: Callable[[TopicPartition], int | None], ready: Callable[[int], bool]
+    ) -> Drained:
+        """Takes what may be sent now. `leader` tells a partition's leader, None or -1 while there is none;
+        `ready` whether there is a connection to a node."""
+        out = Drained()
+        while self._pass(out, now, leader, ready):
+            pass
+        return out
+
+    def _pass(
+        self,
+        out: Drained,
+        now: float,
+        leader: Callable[[TopicPartition], int | None],
+        ready: Callable[[int], bool],
+    ) -> bool:
+        """At most one more request to each node."""
+        building: dict[int, Order] = {}
+        served = []
+        for partition, lane in self._busy.items():
+            if not lane.waiting and len(lane.issued) == lane.in_flight:
+                continue  # all that there is is on the wire
+            node = leader(partition)
+            if node is None or node < 0:
+                out.wants_metadata = True
+            elif self._full(node, building):
+                continue
+            elif not ready(node):
+                out.connect.add(node)
+            elif (batch := self._next(lane, now, node, out)) is not None:
+                order = building.get(node)
+                if order is None:
+                    order = building[node] = Order(node)
+                    self._in_flight[node] += 1
+                elif order.size + batch.size > self._options.max_request_bytes:
+                    continue
+                order.batches.append(batch)
+                order.size += batch.size + RECORDS_OVERHEAD
+                lane.sent(batch, node)
+                served.append(partition)
+        for partition in served:  # the others come first the next time
+            self._busy[partition] = self._busy.pop(partition)
+        out.orders.extend(building.values())
+        return bool(building)
+
+    def _full(self, node: int, building: Mapping[int, Order]) -> bool:
+        return node not in building and self._in_flight[node] >= self._options.window
+
+    def _next(self, lane: Lane, now: float, node: int, out: Drained) -> Batch | None:
+        batch = lane.sendable(now, node)
+        if batch is None and lane.needs_id:
+            if self._identity is None:
+                out.wants_id = True
+                return None
+            if self._identity[0] != lane.exhausted_id:
+                lane.identify(*self._identity)
+                return lane.sendable(now, node)
+            self._identity = None
+            out.wants_id = True
+        return batch
+
+    # ------------------------------------------------------------ answers
+
+    def answered(self, order: Order, answers: Mapping[TopicPartition, Answer], now: float) -> Outcome:
+        """The response to a request. A partition that it doesn't mention is sent again."""
+        self._in_flight[order.node] -= 1
+        out = Outcome()
+        for batch in order.batches:
+            lane = self._lanes[batch.partition]
+            if lane.answered(batch):
+                self._judge(lane, batch, answers.get(batch.partition, _MISSING), order.node, now, out)
+        self._rest(batch.partition for batch in order.batches)
+        return out
+
+    def failed(self, order: Order, error: KafkaActorsError, now: float, *, maybe_written: bool) -> Outcome:
+        """The request got no answer; `maybe_written` False says that it certainly never left."""
+        self._in_flight[order.node] -= 1
+        out = Outcome(wants_metadata=True)
+        for batch in order.batches:
+            lane = self._lanes[batch.partition]
+            if not lane.answered(batch):
+                continue
+            batch.last_error = error
+            batch.doubtful = batch.doubtful or maybe_written
+            if error.retriable:
+                lane.again(batch, now + self._pause(lane), doubtful=maybe_written)
+            else:
+                lane.given_up(batch)
+                out.settled.append(Settled(batch, error=error))
+        self._rest(batch.partition for batch in order.batches)
+        return out
+
+    def _judge(self, lane: Lane, batch: Batch, answer: Answer, node: int, now: float, out: Outcome) -> None:
+        topic, partition = batch.partition
+        error = error_for_code(
+            answer.error_code,
+            answer.message,
+            request="Produce",
+            topic=topic,
+            partition=partition,
+            broker=node,
+        )
+        decided = verdict(error, records=batch.records, idempotent=self._options.idempotent)
+        batch.last_error = error or batch.last_error
+        out.wants_metadata = out.wants_metadata or (error is not None and error.invalid_metadata)
+        if decided is Verdict.WRITTEN:
+            lane.written(batch)
+            out.settled.append(Settled(batch, answer.base_offset, answer.timestamp_ms))
+        elif decided is Verdict.RETRY:
+            # Also NOT_LEADER_OR_FOLLOWER may mean that it was appended and then waited for replicas in vain.
+            lane.again(batch, now + self._pause(lane), doubtful=True)
+        elif decided is Verdict.GAP:
+            lost = not isinstance(error, OutOfOrderSequenceNumberError)
+            lane.gap(batch, now + self._pause(lane), lost_state=lost)
+        elif decided is Verdict.SPLIT:
+            lane.replaced(batch, self._split(batch))
+        else:
+            lane.refused(batch)
+            out.settled.append(Settled(batch, error=_advised(error)))
+
+    def _pause(self, lane: Lane) -> float:
+        o = self._options
+        grown = min(o.retry_backoff * 2.0 ** min(lane.failures, 32), o.retry_backoff_max)
+        return grown * (1 - JITTER + 2 * JITTER * self._rand())
+
+    def _rest(self, partitions: Iterable[TopicPartition]) -> None:
+        """A lane with nothing to do is left alone; without sequences it needs no memory either."""
+        for partition in partitions:
+            lane = self._busy.get(partition)
+            if lane is not None and lane.empty:
+                del self._busy[partition]
+                if not self._options.idempotent:
+                    del self._lanes[partition]
+
+    # ------------------------------------------------------------ time
+
+    def expire(self, now: float) -> list[Settled]:
+        """Gives up what was not acknowledged in its time."""
+        limit = now - self._options.delivery_timeout
+        settled = []
+        for partition, lane in list(self._busy.items()):
+            while (batch := lane.oldest()) is not None and batch.created <= limit:
+                settled.append(Settled(batch, error=self._too_late(batch)))
+                lane.given_up(batch)
+            if lane.empty:
+                self._rest([partition])
+        return settled
+
+    def _too_late(self, batch: Batch) -> DeliveryTimeoutError:
+        topic, partition = batch.partition
+        because = None if batch.last_error is None else str(batch.last_error)
+        return DeliveryTimeoutError(
+            topic,
+            partition,
+            batch.records,
+            round(self._options.delivery_timeout * 1000),
+            batch.doubtful or batch.on_wire,
+            because,
+        )
+
+    def give_up(
+        self, error: KafkaActorsError, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[Settled]:
+        """Gives up all that is not settled, of these partitions or of all."""
+        chosen = [p for p in (self._busy if partitions is None else partitions) if p in self._busy]
+        settled = []
+        for partition in chosen:
+            lane = self._busy[partition]
+            while (batch := lane.oldest()) is not None:
+                settled.append(Settled(batch, error=error))
+                lane.given_up(batch)
+        self._rest(chosen)
+        return settled
+
+    def next_event(self, now: float) -> float | None:
+        """When `drain` or `expire` may have something to do that no answer announces; None for never."""
+        due = []
+        for lane in self._busy.values():
+            if (oldest := lane.oldest()) is not None:
+                due.append(oldest.created + self._options.delivery_timeout)
+                if lane.not_before > now:
+                    due.append(lane.not_before)
+        return min(due, default=None)
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions with something not settled."""
+        return list(self._busy)
+
+
+_MISSING = Answer(error_code=13, message="the response does not mention the partition")
+
+
+def _advised(error: KafkaActorsError | None) -> KafkaActorsError | None:
+    if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)):
+        error.message = "the record is larger than the topic's max.message.bytes: raise that, or send less"
+    return error

@@ -1,0 +1,234 @@
+"""`Producer`: sends records from any thread."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+import warnings
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from kafka_actors.config import ProducerConfig, build
+from kafka_actors.consumer.io_thread import IoThread
+from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
+from kafka_actors.net.process_bound import ProcessBound
+
+from .core import Core
+from .futures import BatchFuture, RecordFuture, wait_all
+from .steps import Full, Headers, Sending, Steps, Wait
+from .unseen import take_unseen
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.05
+"""How often a thread that waits for room looks by itself."""
+
+
+class Producer(ProcessBound):
+    """Sends records to Kafka. For any thread, and several at once.
+
+        with Producer(bootstrap_servers="localhost:9092") as producer:
+            producer.send_batch(batch, topic="orders")       # a pyarrow.RecordBatch or Table
+            producer.send("orders", b"value", key=b"key")    # one record
+
+    Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores; see
+    `ProducerConfig`. A wrong one is a `ConfigError` before anything connects; the first record connects.
+
+    Sending returns when the records are in memory, as futures; it waits for room (`buffer_memory`) and for metadata
+    up to `max_block_ms`. Each future gets the place in the log or the error. Errors of futures that nobody asked are
+    raised by the next `flush`, and by `close`. By default each record is written exactly once and in order within
+    its partition, whatever is sent again (`enable_idempotence`, KIP-98, KIP-360).
+    """
+
+    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__()
+        self.config = build(ProducerConfig, config, **options)
+        self._core = Core(self.config)
+        self._sending = Sending(self._core, random.random)
+        self._io: IoThread | None = None
+        self._starting = threading.Lock()
+        self._room = threading.Event()
+        self._core.on_room = self._room.set
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        self._started()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except KafkaActorsError as failure:
+            if error is None:
+                raise
+            logger.error("beside the error being raised: %s", failure)
+
+    def __repr__(self) -> str:
+        return f"<Producer to {','.join(self.config.bootstrap_servers)}>"
+
+    def __del__(self) -> None:
+        if getattr(self, "_io", None) is not None and not self._closed:
+            warnings.warn(f"{self!r} was never closed: records may be lost", ResourceWarning, stacklevel=2)
+
+    # ------------------------------------------------------------ sending
+
+    def send_batch(self, batch: pa.RecordBatch | pa.Table, topic: str | None = None) -> BatchFuture:
+        """Sends each row as a record: columns `key` and `value` (binary or text; a null value is a tombstone), and
+        if wanted `topic`, `partition`, `headers` (list of key and value) and `timestamp`, as in Spark's Kafka sink.
+
+        `topic` is for all rows and goes before the column. Where no partition is given the key decides, as in Java;
+        rows without a key fill one partition's batch after another. `offset` and `timestampType` are ignored, so
+        that a batch that was read can be sent.
+
+        The future is that of all rows. Raises, with no row of that Arrow batch taken, `UsageError` for columns that
+        can't be sent and `MessageTooLargeError`; `KafkaTimeoutError` where `max_block_ms` passed, with rows before
+        it taken.
+        """
+        return self._walk(self._sending.batch(batch, topic))
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | str | None = None,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """Sends one record. `value` None is a tombstone; text is sent as UTF-8; `headers` are (name, value) pairs;
+        `timestamp_ms` is in milliseconds since 1970, now by default.
+
+        Raises as `send_batch`.
+        """
+        return self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms))
+
+    def _walk(self, steps: Steps[T]) -> T:
+        self._started()
+        try:
+            wait = next(steps)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        deadline = time.monotonic() + self.config.max_block_ms / 1000
+        try:
+            while True:
+                self._wait(wait, deadline)
+                wait = next(steps)
+                if isinstance(
+                    wait, Full
+                ):  # each wait for room has its own time: what is sent meanwhile is progress
+                    deadline = time.monotonic() + self.config.max_block_ms / 1000
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        finally:
+            steps.close()
+
+    def _wait(self, wait: Wait, deadline: float) -> None:
+        if not isinstance(wait, Full):
+            left = max(deadline - time.monotonic(), 0.0)
+            self._call(self._core.learn(wait.topic, deadline), left + _GRACE_S)
+            return
+        self._core.intake.close_all()  # what only waits for company must not keep others out
+        while self._core.intake.full:
+            if self._closed:
+                raise UsageError("this Producer is closed")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise _no_room(wait.topic, self.config)
+            self._room.clear()
+            if self._core.intake.full:
+                self._room.wait(min(left, _POLL_S))
+
+    # ------------------------------------------------------------ life
+
+    def flush(self, timeout_ms: float | None = None) -> None:
+        """Sends what there is at once, and waits for all records' outcomes.
+
+        Raises `UndeliveredError` about failed records whose futures nobody asked; `KafkaTimeoutError` where
+        `timeout_ms` passed, and nothing is given up then. Without it each record's `delivery_timeout_ms` is the end.
+        """
+        self._check_open()
+        if self._io is not None:
+            self._flush(None if timeout_ms is None else time.monotonic() + timeout_ms / 1000)
+        self._tell()
+
+    def _flush(self, deadline: float | None) -> None:
+        self._core.intake.close_all()
+        left = wait_all(list(self._core.intake.unsettled), deadline)
+        if left:
+            raise KafkaTimeoutError(f"flush: {left} batches are not acknowledged yet")
+
+    def _tell(self) -> None:
+        error = take_unseen(self._core.failed)
+        if error is not None:
+            raise error
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """Sends what there is, waits for its outcomes, and closes the connections.
+
+        What isn't acknowledged within `timeout_ms` is given up, and its futures say so; without a limit each
+        record's `delivery_timeout_ms` is the end. Raises `UndeliveredError` as `flush` does, with everything closed.
+        Closing again changes nothing.
+        """
+        if self._closed:
+            return
+        self._check_process()
+        self._closed = True
+        if self._io is None:
+            return
+        try:
+            try:
+                self._flush(None if timeout_ms is None else time.monotonic() + timeout_ms / 1000)
+            except KafkaTimeoutError:
+                pass  # what is left gets its error below
+            finally:
+                late = KafkaTimeoutError(
+                    "the producer was closed before it was acknowledged; it may be written"
+                )
+                self._io.submit(self._core.close(late)).result()
+        finally:
+            self._io.stop()
+        self._tell()
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise UsageError("this Producer is closed")
+
+    def _started(self) -> None:
+        self._check_open()
+        if self._io is not None:
+            return
+        with self._starting:
+            if self._io is None:
+                io = IoThread("kafka-producer")
+                try:
+                    io.submit(self._core.begin()).result()
+                except BaseException:
+                    io.submit(self._core.client.close()).result()
+                    io.stop()
+                    self._closed = True
+                    raise
+                self._io = io
+
+    def _call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        assert self._io is not None
+        return self._io.submit(work).result(timeout_s)
+
+
+_GRACE_S = 5.0
+
+
+def _no_room(topic: str, config: ProducerConfig) -> KafkaTimeoutError:
+    return KafkaTimeoutError(
+        f"{topic}: no room in buffer_memory ({config.buffer_memory} bytes) within max_block_ms "
+        f"({config.max_block_ms}): the brokers take less than is sent, or none answers"
+    )

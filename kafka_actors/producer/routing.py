@@ -1,0 +1,158 @@
+"""Which topic and partition each row of an Arrow batch goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_actors.cluster.subscription import check_topics
+from kafka_actors.errors import MessageTooLargeError, UsageError
+from kafka_actors.records.batch import HEADER_SIZE, Kernel, Places, Rows
+from kafka_actors.records.columns import row_columns
+
+from .machines.sticky import Sticky
+
+COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
+_IGNORED = ("offset", "timestampType")
+"""What a batch that was read has besides: a consumer's batches may be sent as they are."""
+
+
+class Part(NamedTuple):
+    """The rows of a batch that go to one topic; `numbers` are their numbers in the batch, None for all of them."""
+
+    topic: str
+    batch: pa.RecordBatch
+    numbers: npt.NDArray[np.int64] | None
+
+
+def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[Part]:
+    """The rows of each topic: all go to `topic` if that is given, else the column `topic` says where.
+
+    Raises `UsageError` for unknown columns and where a row's topic isn't known.
+    """
+    check_columns(batch.schema)
+    if topic is not None:
+        yield Part(topic, batch, None)
+        return
+    at = batch.schema.get_field_index("topic")
+    if at < 0:
+        raise UsageError("send_batch: give topic=, or a column topic")
+    column = batch.column(at)
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise UsageError(f"send_batch: row {row} has no topic")
+    if not batch.num_rows:
+        return
+    encoded = column.cast(pa.string()).dictionary_encode() if not _is_dictionary(column) else column
+    names = encoded.dictionary.to_pylist()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    for code in np.unique(codes).tolist():
+        numbers = np.flatnonzero(codes == code)
+        everything = len(numbers) == batch.num_rows
+        rows = batch if everything else batch.take(pa.array(numbers))
+        yield Part(str(names[code]), rows, None if everything else numbers)
+
+
+def _is_dictionary(column: Any) -> bool:
+    return bool(pa.types.is_dictionary(column.type))
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Raises `UsageError` for a column that means nothing here: a misspelt one would be lost quietly."""
+    unknown = [name for name in schema.names if name not in COLUMNS and name not in _IGNORED]
+    if unknown:
+        raise UsageError(
+            f"send_batch: there is a column {unknown[0]!r}: the columns are {', '.join(COLUMNS)}; "
+            "put what is to be sent into value"
+        )
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise UsageError(f"send_batch: there is more than one column {name!r}")
+
+
+def check_topic(topic: object) -> str:
+    """Raises `ConfigError` for what can't be a topic's name."""
+    return next(iter(check_topics([topic])))  # type: ignore[list-item]
+
+
+def rows_of(part: Part, kernel: Kernel, now_ms: int, max_request_size: int) -> Rows:
+    """The rows ready to be written. Raises `UsageError` for a column of another type, `MessageTooLargeError`."""
+    try:
+        rows = kernel.rows(row_columns(part.batch, now_ms), now_ms)
+    except TypeError as error:
+        raise UsageError(f"send_batch: {error}") from None
+    row, size = rows.largest()
+    if size + HEADER_SIZE > max_request_size:
+        number = row if part.numbers is None else int(part.numbers[row])
+        raise too_large(part.topic, None, f"row {number}", size + HEADER_SIZE, max_request_size)
+    return rows
+
+
+def too_large(topic: str, partition: int | None, what: str, size: int, limit: int) -> MessageTooLargeError:
+    """The error of a record that isn't sent because no request may hold it."""
+    return MessageTooLargeError(
+        f"{what} takes up to {size} bytes and max_request_size is {limit}: raise that and the topic's "
+        "max.message.bytes, or send less; nothing of it was sent",
+        topic=topic,
+        partition=partition,
+    )
+
+
+class Grouped(NamedTuple):
+    """Rows by partition: partition p has the rows order[bounds[p]:bounds[p + 1]]."""
+
+    order: Places
+    bounds: npt.NDArray[np.int64]
+
+
+def place(
+    part: Part, rows: Rows, kernel: Kernel, partitions: int, available: list[int], sticky: Sticky
+) -> Grouped:
+    """Chooses the partition of each row: the column `partition` where it isn't null, else by the key, as Java does;
+    rows without either go to the sticky one. Raises `UsageError` for a partition that the topic lacks."""
+    count = len(rows)
+    chosen = np.empty(count, dtype=np.int32)
+    without = rows.spread(chosen, partitions)
+    explicit = _explicit(part, partitions)
+    if explicit is not None:
+        chosen = np.where(explicit >= 0, explicit, chosen).astype(np.int32)
+        without = int((chosen < 0).sum())
+    at = 0
+    while without and at < count:
+        partition = sticky.choose(available)
+        at, spent = rows.stick(chosen, at, partition, sticky.left)
+        sticky.spend(spent)
+    order = np.empty(count, dtype=np.int32)
+    bounds = np.empty(partitions + 1, dtype=np.int64)
+    kernel.group(chosen, order, bounds)
+    return Grouped(order, bounds)
+
+
+def _explicit(part: Part, partitions: int) -> npt.NDArray[np.int64] | None:
+    """The column `partition`, -1 where it is null."""
+    at = part.batch.schema.get_field_index("partition")
+    if at < 0:
+        return None
+    column = part.batch.column(at)
+    if pa.types.is_null(column.type) or not part.batch.num_rows:
+        return None
+    if not pa.types.is_integer(column.type):
+        raise UsageError(f"send_batch: column partition is {column.type}: it must be int32")
+    values: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    given = column.is_valid().to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(given & ((values < 0) | (values >= partitions)))
+    if len(wrong):
+        raise no_such_partition(part.topic, int(values[wrong[0]]), partitions)
+    return values
+
+
+def no_such_partition(topic: str, partition: int, partitions: int) -> UsageError:
+    """The error of a partition that a topic lacks."""
+    return UsageError(
+        f"{topic} has no partition {partition}: it has {partitions}, from 0 to {partitions - 1}"
+    )

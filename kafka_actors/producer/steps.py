@@ -1,0 +1,204 @@
+"""Sending step by step, for both producers: each step that has to wait is yielded to whoever knows how to wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from kafka_actors.cluster.snapshot import ClusterSnapshot
+from kafka_actors.errors import UsageError, kind_of
+from kafka_actors.protocol.types import TopicPartition
+
+from .core import Core
+from .futures import BatchFuture, RecordFuture
+from .machines.sticky import Sticky
+from .routing import by_topic, check_topic, no_such_partition, place, rows_of, too_large
+
+T = TypeVar("T")
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+RECORD_OVERHEAD = 31
+"""Java's estimate of a record without key, value and headers, and of the lengths of key and value."""
+HEADER_OVERHEAD = 10
+BATCH_OVERHEAD = 61
+
+
+class Unknown(NamedTuple):
+    """Wait until the topic's partitions are known."""
+
+    topic: str
+
+
+class Full(NamedTuple):
+    """Wait until there is room in `buffer_memory`."""
+
+    topic: str
+
+
+Wait: TypeAlias = Unknown | Full
+Steps: TypeAlias = Generator[Wait, None, T]
+
+
+def wall_ms() -> int:
+    """The time of day, which is what a record's timestamp is."""
+    return time.time_ns() // 1_000_000  # wall clock: what Kafka's timestamps are
+
+
+class Sending:
+    """Turns records into appended ones. `now_ms` is the time of day in milliseconds."""
+
+    def __init__(self, core: Core, rand: Callable[[], float], now_ms: Callable[[], int] = wall_ms) -> None:
+        self._core = core
+        self._intake = core.intake
+        self._rand = rand
+        self._now_ms = now_ms
+        self._snapshot: ClusterSnapshot | None = None
+        self._topics: dict[str, tuple[int, list[int]]] = {}
+        self._sticky: dict[str, Sticky] = {}
+
+    # ------------------------------------------------------------ where to
+
+    def _partitions(self, topic: str) -> Steps[tuple[int, list[int]]]:
+        """How many partitions the topic has, and which of them have a leader (all if none has)."""
+        while (known := self._known(topic)) is None:
+            yield Unknown(topic)
+        return known
+
+    def _known(self, topic: str) -> tuple[int, list[int]] | None:
+        snapshot = self._core.client.snapshot
+        if snapshot is not self._snapshot:
+            self._topics = {}
+            self._snapshot = snapshot
+        known = self._topics.get(topic)
+        if known is None:
+            found = snapshot.topics.get(topic)
+            if found is None or not found.partitions or not self._core.client.tracks(topic):
+                return None
+            available = sorted(p.partition for p in found.partitions.values() if p.leader >= 0)
+            known = max(found.partitions) + 1, available or sorted(found.partitions)
+            self._topics[topic] = known
+        return known
+
+    def _sticky_of(self, topic: str) -> Sticky:
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = self._sticky[topic] = Sticky(self._intake.limit, self._rand)
+        return sticky
+
+    # ------------------------------------------------------------ many records
+
+    def batch(self, data: pa.RecordBatch | pa.Table, topic: str | None) -> Steps[BatchFuture]:
+        """Appends all rows; the future is that of them all.
+
+        What is wrong with any row is raised before any of its Arrow batch is taken.
+        """
+        if topic is not None:
+            check_topic(topic)
+        if isinstance(data, pa.Table):
+            batches = data.to_batches()
+        elif isinstance(data, pa.RecordBatch):
+            batches = [data]
+        else:
+            raise UsageError(f"send_batch takes a pyarrow.RecordBatch or Table, not {kind_of(data)}")
+        future = BatchFuture(data.num_rows)
+        base = 0
+        try:
+            for batch in batches:
+                yield from self._arrow(batch, topic, future, base)
+                base += batch.num_rows
+        finally:
+            future.complete()
+        return future
+
+    def _arrow(self, batch: pa.RecordBatch, topic: str | None, future: BatchFuture, base: int) -> Steps[None]:
+        ready = []
+        kernel, now_ms = self._intake.kernel, self._now_ms()
+        for part in by_topic(batch, topic):
+            rows = rows_of(part, kernel, now_ms, self._core.config.max_request_size)
+            count, available = yield from self._partitions(check_topic(part.topic))
+            ready.append(
+                (part, rows, place(part, rows, kernel, count, available, self._sticky_of(part.topic)))
+            )
+        for part, rows, grouped in ready:
+            per_row = max(1, part.batch.nbytes // max(1, len(rows))) + RECORD_OVERHEAD
+            for partition in range(len(grouped.bounds) - 1):
+                lo, hi = int(grouped.bounds[partition]), int(grouped.bounds[partition + 1])
+                tp = TopicPartition(part.topic, partition)
+                while lo < hi:
+                    while self._intake.full:
+                        yield Full(part.topic)
+                    at, result, first = self._intake.append(
+                        tp, rows, grouped.order, lo, hi, per_row * (hi - lo)
+                    )
+                    if at > lo:
+                        numbers = grouped.order[lo:at]
+                        future.add(
+                            result, first, numbers if part.numbers is None else part.numbers[numbers], base
+                        )
+                    lo = at
+
+    # ------------------------------------------------------------ one record
+
+    def record(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Steps[RecordFuture]:
+        """Appends one record."""
+        known = self._known(topic) if isinstance(topic, str) else None
+        if known is None:
+            known = yield from self._partitions(check_topic(topic))
+        count, available = known
+        value, key = _bytes(value, "value"), _bytes(key, "key")
+        packed = None if not headers else _headers(headers)
+        size = BATCH_OVERHEAD + RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+        if packed:
+            size += sum(HEADER_OVERHEAD + len(k) + len(v or b"") for k, v in packed)
+        sticky: Sticky | None = None
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise no_such_partition(topic, partition, count)
+        elif key is not None:
+            partition = self._intake.kernel.murmur2(key) % count
+        else:
+            sticky = self._sticky_of(topic)
+            partition = sticky.choose(available)
+        if size > self._core.config.max_request_size:
+            raise too_large(topic, partition, "the record", size, self._core.config.max_request_size)
+        while self._intake.full:
+            yield Full(topic)
+        stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
+        result, index = self._intake.append_one(TopicPartition(topic, partition), key, value, packed, stamp)
+        if sticky is not None:
+            sticky.spend(size)
+        return RecordFuture(result, index, stamp)
+
+
+def _bytes(value: object, name: str) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise UsageError(f"send: {name} is {kind_of(value)}: it must be bytes, a str or None")
+
+
+def _headers(headers: Headers) -> list[tuple[bytes, bytes | None]]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    packed = []
+    for pair in pairs:
+        try:
+            name, value = pair
+        except (TypeError, ValueError):
+            raise UsageError(f"send: a header is {pair!r}: it must be (name, value)") from None
+        if not isinstance(name, str):
+            raise UsageError(f"send: a header's name is {kind_of(name)}: it must be a str")
+        packed.append((name.encode(), _bytes(value, f"header {name!r}")))
+    return packed

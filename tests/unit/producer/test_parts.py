@@ -1,0 +1,171 @@
+"""Open batches, the sticky partitioner, and futures."""
+
+import asyncio
+import random
+import threading
+
+import numpy as np
+import pytest
+
+from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UndeliveredError
+from kafka_actors.producer.futures import BatchFuture, BatchResult, OffsetRange, RecordFuture, wait_all
+from kafka_actors.producer.machines.accumulator import Accumulator
+from kafka_actors.producer.machines.batch import Batch
+from kafka_actors.producer.machines.sender import Settled
+from kafka_actors.producer.machines.sticky import Sticky
+from kafka_actors.producer.unseen import take_unseen
+from kafka_actors.protocol.types import TopicPartition
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+LOST = DisconnectedError("lost")
+
+
+class Content:
+    used = 100
+
+    def __init__(self, count):
+        self.count = count
+
+
+def settled(result, records, base=-1, error=None, first=0, total=0):
+    batch = Batch(result.partition, Content(records), 0.0, result, first)
+    batch.split_off = total
+    return result.settle(batch, Settled(batch, base, -1, error))
+
+
+# ------------------------------------------------------------ accumulator
+
+
+def test_batches_are_due_in_the_order_in_which_they_were_begun():
+    made = Accumulator(linger=5.0)
+    made.begin(A, lambda: Batch(A, Content(1), 1.0))
+    made.begin(B, lambda: Batch(B, Content(1), 2.0))
+    assert made.next_due() == 6.0
+    assert made.due(5.9) == []
+    assert made.due(6.0) == [A]
+    assert made.due(7.0) == [A, B]
+    made.close(A)
+    assert (made.get(A), made.next_due(), len(made)) == (None, 7.0, 1)
+
+
+# ------------------------------------------------------------ sticky
+
+
+def test_kip_794_each_partition_gets_its_share_of_bytes_and_batches_get_full():
+    made = Sticky(1000, random.Random(1).random)
+    given, changes, last = dict.fromkeys(range(4), 0), 0, None
+    for _ in range(40_000):
+        partition = made.choose(range(4))
+        made.spend(10)
+        given[partition] += 10
+        changes += partition != last
+        last = partition
+    assert changes == 400
+    assert max(given.values()) < 1.5 * min(given.values())
+
+
+def test_a_partition_that_lost_its_leader_is_left_at_once():
+    made = Sticky(1000, lambda: 0.0)
+    first = made.choose([0, 1])
+    assert made.choose([1 - first]) == 1 - first
+
+
+def test_a_topic_of_one_partition_has_no_other():
+    made = Sticky(10, lambda: 0.99)
+    assert made.choose([0]) == 0
+    made.spend(10)
+    assert made.choose([0]) == 0
+
+
+# ------------------------------------------------------------ futures
+
+
+def test_a_record_knows_its_own_offset_and_timestamp():
+    result = BatchResult(A)
+    future = RecordFuture(result, 3, 1234)
+    assert not future.done()
+    settled(result, 10, base=40)
+    where = future.result()
+    assert (where.topic, where.partition, where.offset, where.timestamp_ms) == ("orders", 0, 43, 1234)
+    assert future.exception() is None
+
+
+def test_a_future_waits_for_another_thread_and_for_no_longer_than_told():
+    result = BatchResult(A)
+    future = RecordFuture(result, 0, 0)
+    with pytest.raises(KafkaTimeoutError, match="within 1 ms"):
+        future.result(timeout_ms=1)
+    thread = threading.Thread(target=settled, args=(result, 1, 7))
+    thread.start()
+    assert future.result(5000).offset == 7
+    thread.join()
+
+
+def test_a_future_can_be_awaited_and_calls_back():
+    result, called = BatchResult(A), []
+    future = RecordFuture(result, 0, 0)
+    future.add_done_callback(called.append)
+
+    async def main():
+        asyncio.get_running_loop().call_soon(settled, result, 1, 7)
+        return await future
+
+    assert asyncio.run(main()).offset == 7
+    assert called == [future]
+
+
+def test_a_split_batch_is_settled_with_its_last_part():
+    result = BatchResult(A)
+    first, last = RecordFuture(result, 0, 0), RecordFuture(result, 9, 0)
+    assert not settled(result, 6, error=LOST, first=4, total=10)
+    assert not first.done()
+    assert settled(result, 4, base=100, total=10)
+    assert first.result().offset == 100
+    assert last.exception() is LOST
+
+
+def test_rows_of_a_batch_are_settled_together_and_failed_ones_are_named():
+    one, two = BatchResult(A), BatchResult(B)
+    future = BatchFuture(5)
+    future.add(one, 10, np.array([0, 3], np.int32))
+    future.add(two, 0, np.array([1, 2, 4], np.int32), 100)
+    settled(one, 12, base=50)
+    future.complete()
+    assert not future.done()
+    settled(two, 3, error=LOST)
+    error = future.exception()
+    assert isinstance(error, UndeliveredError)
+    assert (error.records, error.rows, error.errors) == (3, [101, 102, 104], {B: LOST})
+    assert str(error) == "3 records were not delivered: lost"
+
+
+def test_delivered_rows_have_their_places():
+    one = BatchResult(A)
+    future = BatchFuture(3)
+    future.add(one, 10, np.array([0, 1, 2], np.int32))
+    future.complete()
+    settled(one, 20, base=50)
+    assert future.result().partitions == {A: [OffsetRange(60, 3)]}
+
+
+def test_what_nobody_asked_about_is_told_of_once():
+    seen, unseen = BatchResult(A), BatchResult(B)
+    futures = [RecordFuture(seen, i, 0) for i in range(2)]
+    for result in (seen, unseen):
+        settled(result, 2, error=LOST)
+    for future in futures:
+        assert future.exception() is LOST
+        assert future.exception() is LOST
+    failed = [seen, unseen]
+    error = take_unseen(failed)
+    assert error is not None
+    assert (error.records, error.errors) == (2, {B: LOST})
+    assert take_unseen(failed) is None
+
+
+def test_waiting_for_all_says_how_many_are_left():
+    one, two = BatchResult(A), BatchResult(B)
+    settled(one, 1, base=0)
+    assert wait_all([one, two], deadline=0.0) == 1
+    settled(two, 1, base=0)
+    assert wait_all([one, two], deadline=None) == 0

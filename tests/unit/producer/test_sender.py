@@ -1,0 +1,226 @@
+"""Which batches go into which request, and what becomes of them."""
+
+import pytest
+
+from kafka_actors.errors import (
+    AuthenticationError,
+    DeliveryTimeoutError,
+    DisconnectedError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    NodeNotReadyError,
+)
+from kafka_actors.producer.machines.batch import Batch
+from kafka_actors.producer.machines.sender import Answer, Options, Sender
+from kafka_actors.protocol.types import TopicPartition
+
+A, B, C = (TopicPartition("orders", p) for p in range(3))
+LEADERS = {A: 1, B: 2, C: 1}
+
+
+class Content:
+    def __init__(self, count, used):
+        self.count = count
+        self.used = used
+
+
+def batch(tp=A, records=10, size=100, created=0.0):
+    made = Batch(tp, Content(records, size), created)
+    made.ready = True
+    return made
+
+
+def sender(*batches, split=None, **options):
+    defaults = {
+        "idempotent": True,
+        "window": 5,
+        "max_request_bytes": 1000,
+        "delivery_timeout": 10.0,
+        "retry_backoff": 0.1,
+        "retry_backoff_max": 1.0,
+    }
+    made = Sender(Options(**defaults | options), split or (lambda batch: []), lambda: 0.5)
+    made.identify(7, 0)
+    for one in batches:
+        made.add(one)
+    return made
+
+
+def drain(made, now=0.0, ready=(1, 2)):
+    return made.drain(now, LEADERS.get, set(ready).__contains__)
+
+
+def answer(made, order, now=0.0, **codes):
+    return made.answered(order, {b.partition: Answer(**codes) for b in order.batches}, now)
+
+
+def test_a_request_has_one_batch_of_each_partition_of_its_node():
+    a1, a2, b1, c1 = batch(A), batch(A), batch(B), batch(C)
+    orders = drain(sender(a1, a2, b1, c1)).orders
+    assert [(o.node, o.batches) for o in orders] == [(1, [a1, c1]), (2, [b1]), (1, [a2])]
+
+
+def test_a_request_stays_below_its_limit_but_takes_one_batch_of_any_size():
+    a, c = batch(A, size=900), batch(C, size=900)
+    assert [o.batches for o in drain(sender(a, c)).orders] == [[a], [c]]
+    huge = batch(A, size=5000)
+    assert [o.batches for o in drain(sender(huge)).orders] == [[huge]]
+
+
+def test_a_node_has_no_more_requests_than_the_window():
+    made = sender(*(batch(A) for _ in range(9)), window=3)
+    orders = drain(made).orders
+    assert len(orders) == 3
+    answer(made, orders[0])
+    assert len(drain(made).orders) == 1
+
+
+def test_partitions_take_turns():
+    made = sender(batch(A, size=900), batch(C, size=900), batch(A, size=900), window=1)
+    (first,) = drain(made).orders
+    answer(made, first)
+    (second,) = drain(made).orders
+    assert [first.batches[0].partition, second.batches[0].partition] == [A, C]
+
+
+def test_a_node_without_connection_is_connected_to_first():
+    drained = drain(sender(batch(A), batch(B)), ready=[2])
+    assert drained.connect == {1}
+    assert [o.node for o in drained.orders] == [2]
+
+
+@pytest.mark.parametrize("leader", [None, -1])
+def test_a_partition_without_leader_wants_metadata(leader):
+    drained = sender(batch(A)).drain(0.0, lambda tp: leader, lambda node: True)
+    assert drained.wants_metadata
+    assert not drained.orders
+
+
+def test_nothing_is_sent_before_there_is_a_producer_id():
+    made = sender(batch(A))
+    made._identity = None
+    drained = drain(made)
+    assert drained.wants_id
+    assert not drained.orders
+    made.identify(9, 2)
+    (order,) = drain(made).orders
+    assert (order.batches[0].producer_id, order.batches[0].producer_epoch) == (9, 2)
+
+
+def test_an_acknowledged_batch_has_its_offset():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    (settled,) = answer(made, order, base_offset=42, timestamp_ms=5).settled
+    assert (settled.base_offset, settled.timestamp_ms, settled.error) == (42, 5, None)
+    assert made.partitions == []
+
+
+def test_a_batch_that_the_broker_has_already_is_delivered():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    (settled,) = answer(made, order, error_code=46).settled
+    assert (settled.base_offset, settled.error) == (-1, None)
+
+
+def test_a_moved_leader_wants_metadata_and_the_batch_is_sent_again():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    outcome = answer(made, order, error_code=6)
+    assert outcome.wants_metadata
+    assert not outcome.settled
+    assert made.next_event(0.0) == pytest.approx(0.1)
+    assert not drain(made, 0.05).orders
+    assert len(drain(made, 0.2).orders) == 1
+
+
+def test_a_partition_that_the_response_does_not_mention_is_sent_again():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    assert not made.answered(order, {}, 0.0).settled
+    assert len(drain(made, 1.0).orders) == 1
+
+
+def test_a_refused_batch_has_its_error_with_topic_and_partition():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    (settled,) = answer(made, order, error_code=87, message="no key").settled
+    assert isinstance(settled.error, InvalidRecordError)
+    assert str(settled.error) == "INVALID_RECORD (87) in answer to Produce for orders-0 from broker 1: no key"
+
+
+def test_too_large_a_batch_is_sent_in_halves_and_too_large_a_record_fails():
+    one, two = batch(records=4), batch(records=6)
+    made = sender(batch(A), split=lambda whole: [one, two])
+    (order,) = drain(made).orders
+    assert not answer(made, order, error_code=10).settled
+    assert [o.batches for o in drain(made, 1.0).orders] == [[one], [two]]
+    made = sender(batch(A, records=1))
+    (order,) = drain(made).orders
+    (settled,) = answer(made, order, error_code=10).settled
+    assert isinstance(settled.error, MessageTooLargeError)
+    assert "max.message.bytes" in str(settled.error)
+
+
+def test_a_lost_connection_is_no_outcome():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    outcome = made.failed(order, DisconnectedError("gone"), 0.0, maybe_written=True)
+    assert outcome.wants_metadata
+    assert not outcome.settled
+    assert len(drain(made, 1.0).orders) == 1
+
+
+def test_an_error_that_no_retry_changes_is_one():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    (settled,) = made.failed(order, AuthenticationError("no"), 0.0, maybe_written=False).settled
+    assert isinstance(settled.error, AuthenticationError)
+
+
+@pytest.mark.parametrize(
+    ("error", "maybe", "says"),
+    [
+        (DisconnectedError("gone"), True, "may have been written; the last error was: gone"),
+        (NodeNotReadyError("busy"), False, "were not written; the last error was: busy"),
+    ],
+)
+def test_a_batch_has_its_time_and_says_whether_it_may_be_there(error, maybe, says):
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    made.failed(order, error, 0.0, maybe_written=maybe)
+    assert made.expire(9.9) == []
+    (settled,) = made.expire(10.0)
+    assert isinstance(settled.error, DeliveryTimeoutError)
+    assert settled.error.maybe_written is maybe
+    assert says in str(settled.error)
+    assert "orders-0: 10 records" in str(settled.error)
+
+
+def test_an_answer_that_comes_after_its_time_changes_nothing():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    assert len(made.expire(10.0)) == 1
+    assert answer(made, order, now=11.0, base_offset=1).settled == []
+    assert made.partitions == []
+
+
+def test_the_next_event_is_the_end_of_the_oldest_batch():
+    made = sender(batch(A, created=3.0), batch(B, created=2.0))
+    drain(made, 3.0)
+    assert made.next_event(3.0) == 12.0
+
+
+def test_giving_up_tells_everybody():
+    a, b = batch(A), batch(B)
+    made = sender(a, b)
+    drain(made)
+    error = DisconnectedError("closed")
+    assert [(s.batch, s.error) for s in made.give_up(error, [B])] == [(b, error)]
+    assert [s.batch for s in made.give_up(error)] == [a]
+
+
+def test_without_idempotence_a_quiet_partition_is_forgotten():
+    made = sender(batch(A), idempotent=False)
+    (order,) = drain(made).orders
+    answer(made, order)
+    assert not made._lanes

@@ -95,7 +95,9 @@ class Wire(ProcessBound):
         except KafkaActorsError as error:
             self.close(error)
 
-    async def _converse(self, steps: Generator[bytes | memoryview, bytes, T], *, in_thread: bool = False) -> T:
+    async def _converse(
+        self, steps: Generator[bytes | memoryview, bytes, T], *, in_thread: bool = False
+    ) -> T:
         """Sends what the generator yields, each frame after the answer to the one before, and returns its result."""
         answers: asyncio.Queue[bytes] = asyncio.Queue()
         self._on_frame = answers.put_nowait

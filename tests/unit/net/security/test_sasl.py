@@ -38,7 +38,9 @@ def test_a_token_that_cannot_be_sent_is_not_shown(token):
     assert not token or token not in str(caught.value)
 
 
-@pytest.mark.parametrize("extension", [{"auth": "x"}, {"a1": "x"}, {"a": ""}, {"a": "\x01"}, {"a": 1}, {1: "a"}])
+@pytest.mark.parametrize(
+    "extension", [{"auth": "x"}, {"a1": "x"}, {"a": ""}, {"a": "\x01"}, {"a": 1}, {1: "a"}]
+)
 def test_an_extension_that_cannot_be_sent(extension):
     with pytest.raises(SaslError, match="SASL extension"):
         next(oauthbearer(Secret("t"), extension))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from kafka_actors.cluster.snapshot import BrokerMetadata
+from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
 from kafka_actors.errors import (
     EncodeError,
     KafkaActorsError,
@@ -22,7 +22,7 @@ from kafka_actors.protocol import FindCoordinatorRequest, FindCoordinatorRespons
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
 from kafka_actors.protocol.schema import Request, Response
 
-__all__ = ["Coordinators", "ask_any", "ask_node", "persist", "raise_first"]
+__all__ = ["Coordinators", "Deadline", "ask_any", "ask_node", "fresh_snapshot", "persist", "raise_first"]
 
 A = TypeVar("A")
 R = TypeVar("R", bound=Response)
@@ -31,28 +31,37 @@ AskGroups = Callable[[BrokerMetadata, list[str], float], Awaitable[Mapping[str, 
 """(coordinator, its groups, milliseconds left) → the answer or error of each."""
 
 
-async def persist(
-    client: KafkaClient, attempt: Callable[[float], Awaitable[A]], timeout_ms: float | None = None
-) -> A:
+class Deadline:
+    """When a call's time is over, for all that it has to ask: `timeout_ms` (`request_timeout_ms`) from now."""
+
+    def __init__(self, client: KafkaClient, timeout_ms: float | None = None) -> None:
+        self._now = client.now
+        self.seconds = (client.config.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        self._end = client.now() + self.seconds
+
+    def left_ms(self) -> float:
+        """Milliseconds, 0 where it has passed."""
+        return max(self._end - self._now(), 0.0) * 1000
+
+
+async def persist(client: KafkaClient, attempt: Callable[[float], Awaitable[A]], deadline: Deadline) -> A:
     """What `attempt(milliseconds left)` returns, tried again with growing pauses after errors that may pass.
 
-    Raises the first error that doesn't, and after `timeout_ms` (`request_timeout_ms`) `KafkaTimeoutError`.
+    Raises the first error that doesn't, and when time is over `KafkaTimeoutError`.
     """
     config = client.config
-    limit = config.request_timeout_ms if timeout_ms is None else timeout_ms
-    deadline = client.now() + limit / 1000
     backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, client.rand)
     while True:
         try:
-            return await attempt(max(deadline - client.now(), 0.0) * 1000)
+            return await attempt(deadline.left_ms())
         except KafkaActorsError as error:
             if not _may_pass(error):
                 raise
             pause = backoff.failed(client.now())
-            if client.now() + pause >= deadline:
+            if pause * 1000 >= deadline.left_ms():
                 if isinstance(error, KafkaTimeoutError):
                     raise
-                raise KafkaTimeoutError(f"no success within {limit / 1000:g} s: {error}") from error
+                raise KafkaTimeoutError(f"no success within {deadline.seconds:g} s: {error}") from error
         await asyncio.sleep(pause)
 
 
@@ -74,6 +83,15 @@ async def ask_node(client: KafkaClient, node_id: int, request: Request[R], limit
     return await client.send(node_id, request, timeout_ms=min(limit_ms, client.config.request_timeout_ms))
 
 
+async def fresh_snapshot(client: KafkaClient, limit_ms: float) -> ClusterSnapshot:
+    """What brokers say of the cluster now. Raises as `KafkaClient.update_metadata`, and `KafkaTimeoutError`."""
+    try:
+        async with asyncio.timeout(limit_ms / 1000):
+            return await client.update_metadata()
+    except TimeoutError:
+        raise KafkaTimeoutError(f"no broker described the cluster within {limit_ms / 1000:g} s") from None
+
+
 def raise_first(errors: Iterable[KafkaActorsError]) -> None:
     """Raises the first error, if there is one, with a note on the others."""
     found = list(errors)
@@ -91,15 +109,15 @@ class Coordinators:
         self._client = client
 
     async def ask(
-        self, group_ids: Iterable[str], ask: AskGroups[A], timeout_ms: float | None = None
+        self, group_ids: Iterable[str], ask: AskGroups[A], deadline: Deadline
     ) -> dict[str, A | KafkaActorsError]:
         """By group: the answer, or the error that is final or was the last one when time was over."""
         open_ = dict.fromkeys(group_ids)
         answers: dict[str, A | KafkaActorsError] = {}
 
-        async def attempt(limit_ms: float) -> None:
+        async def attempt(_: float) -> None:
             passing = None
-            for group_id, answer in (await self._round(list(open_), ask, limit_ms)).items():
+            for group_id, answer in (await self._round(list(open_), ask, deadline)).items():
                 if isinstance(answer, KafkaActorsError) and _may_pass(answer):
                     passing = answer
                     continue
@@ -109,18 +127,18 @@ class Coordinators:
                 raise passing
 
         try:
-            await persist(self._client, attempt, timeout_ms)
+            await persist(self._client, attempt, deadline)
         except KafkaActorsError as error:
             answers.update(dict.fromkeys(open_, error))
         return answers
 
     async def _round(
-        self, group_ids: list[str], ask: AskGroups[A], limit_ms: float
+        self, group_ids: list[str], ask: AskGroups[A], deadline: Deadline
     ) -> dict[str, A | KafkaActorsError]:
         """Finds each group's coordinator and asks it once."""
         answers: dict[str, A | KafkaActorsError] = {}
         by_node: dict[BrokerMetadata, list[str]] = {}
-        for group_id, found in (await self._find(group_ids, limit_ms)).items():
+        for group_id, found in (await self._find(group_ids, deadline.left_ms())).items():
             if isinstance(found, KafkaActorsError):
                 answers[group_id] = found
             else:
@@ -128,7 +146,7 @@ class Coordinators:
 
         async def one(node: BrokerMetadata, its_groups: list[str]) -> None:
             try:
-                said = await ask(node, its_groups, limit_ms)
+                said = await ask(node, its_groups, deadline.left_ms())
             except KafkaActorsError as error:
                 said = dict.fromkeys(its_groups, error)
             missing = ProtocolError(f"broker {node.node_id} left out of its response what was asked for")

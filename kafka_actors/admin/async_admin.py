@@ -7,12 +7,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kafka_actors.config import ClientConfig, build
-from kafka_actors.errors import KafkaActorsError
+from kafka_actors.consumer.arguments import offsets_of, partition_of
+from kafka_actors.errors import KafkaActorsError, kind_of
 from kafka_actors.net import KafkaClient, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
-from .asking import raise_first
+from .asking import Deadline, raise_first
 from .groups import Groups
 from .machines.reset import OffsetTarget
 from .offsets import Offsets, Scope
@@ -70,6 +71,12 @@ class AsyncAdmin:
         """Closes the connections. Closing again changes nothing."""
         await self._client.close()
 
+    async def _connected(self, timeout_ms: float | None) -> Deadline:
+        """Connects with the first call. Returns until when this call may last, which connecting is part of."""
+        deadline = Deadline(self._client, timeout_ms)
+        await self._client.bootstrap(timeout_ms)
+        return deadline
+
     # ------------------------------------------------------------ groups
 
     async def list_groups(
@@ -84,8 +91,8 @@ class AsyncAdmin:
         Raises `UnsupportedVersionError` for `states` where brokers don't tell them (before Kafka 2.6), and
         whatever kept any broker from answering: its groups would be missing.
         """
-        await self._client.bootstrap(timeout_ms)
-        return await self._groups.listed(states, types, timeout_ms)
+        wanted = _texts(states, "states"), _texts(types, "types")
+        return await self._groups.listed(*wanted, await self._connected(timeout_ms))
 
     async def describe_consumer_groups(
         self, group_ids: Iterable[str], *, timeout_ms: float | None = None
@@ -94,16 +101,16 @@ class AsyncAdmin:
 
         Raises `GroupIdNotFoundError` for a group that doesn't exist.
         """
-        await self._client.bootstrap(timeout_ms)
-        return _all(await self._groups.describe(_texts(group_ids, "group_ids"), timeout_ms))
+        wanted = _texts(group_ids, "group_ids")
+        return _all(await self._groups.describe(wanted, await self._connected(timeout_ms)))
 
     async def delete_consumer_groups(
         self, group_ids: Iterable[str], *, timeout_ms: float | None = None
     ) -> None:
         """Deletes groups with all they have committed. Raises `NonEmptyGroupError` for one that has members,
         `GroupIdNotFoundError` for one that doesn't exist."""
-        await self._client.bootstrap(timeout_ms)
-        _all(await self._groups.delete(_texts(group_ids, "group_ids"), timeout_ms))
+        wanted = _texts(group_ids, "group_ids")
+        _all(await self._groups.delete(wanted, await self._connected(timeout_ms)))
 
     # ------------------------------------------------------------ a group's offsets
 
@@ -111,8 +118,8 @@ class AsyncAdmin:
         self, group_id: str, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """All that a group has committed; nothing for a group that doesn't exist."""
-        await self._client.bootstrap(timeout_ms)
-        return await self._groups.committed(group_id, timeout_ms)
+        _text(group_id, "group_id")
+        return await self._groups.committed(group_id, await self._connected(timeout_ms))
 
     async def alter_consumer_group_offsets(
         self,
@@ -122,10 +129,11 @@ class AsyncAdmin:
         timeout_ms: float | None = None,
     ) -> None:
         """Commits for a group without members, which need not exist. Raises `NonEmptyGroupError` if it has any."""
-        await self._client.bootstrap(timeout_ms)
-        made = {TopicPartition(*tp): _with_metadata(offset) for tp, offset in offsets.items()}
+        _text(group_id, "group_id")
+        made = offsets_of(offsets)
+        deadline = await self._connected(timeout_ms)
         if made:
-            await self._groups.commit(group_id, made, timeout_ms)
+            await self._groups.commit(group_id, made, deadline)
 
     async def reset_offsets(
         self,
@@ -143,8 +151,9 @@ class AsyncAdmin:
         `topics` is None for all that the group has committed for. Raises `NonEmptyGroupError` if it has members,
         `UnknownTopicOrPartitionError`, and `UsageError` where there is nothing to reset or to shift.
         """
-        await self._client.bootstrap(timeout_ms)
-        return await self._offsets.reset(group_id, target, topics, execute, timeout_ms)
+        _text(group_id, "group_id")
+        deadline = await self._connected(timeout_ms)
+        return await self._offsets.reset(group_id, target, topics, execute, deadline)
 
     async def lag(
         self,
@@ -157,8 +166,10 @@ class AsyncAdmin:
 
         Under read_committed a log ends at its last stable offset. Raises `GroupIdNotFoundError`.
         """
-        group = (await self.describe_consumer_groups([group_id], timeout_ms=timeout_ms))[group_id]
-        return await self._offsets.lag(group, isolation_level, timeout_ms)
+        _text(group_id, "group_id")
+        deadline = await self._connected(timeout_ms)
+        group = _all(await self._groups.describe([group_id], deadline))[group_id]
+        return await self._offsets.lag(group, isolation_level, deadline)
 
     # ------------------------------------------------------------ topics
 
@@ -166,23 +177,22 @@ class AsyncAdmin:
         self, *, exclude_internal: bool = False, timeout_ms: float | None = None
     ) -> list[TopicListing]:
         """All topics that may be described, by name."""
-        await self._client.bootstrap(timeout_ms)
-        return await self._topics.listed(exclude_internal, timeout_ms)
+        deadline = await self._connected(timeout_ms)
+        return await self._topics.listed(exclude_internal, deadline)
 
     async def describe_topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, TopicDescription]:
         """Topics with their partitions, by name; all of them by default. Raises `UnknownTopicOrPartitionError`."""
-        await self._client.bootstrap(timeout_ms)
         wanted = None if names is None else _texts(names, "names")
-        return _all(await self._topics.describe(wanted, timeout_ms))
+        return _all(await self._topics.describe(wanted, await self._connected(timeout_ms)))
 
     async def topic_configs(
         self, names: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, dict[str, str | None]]:
         """The settings of each topic that are not Kafka's defaults: its own and the brokers'. Secrets are None."""
-        await self._client.bootstrap(timeout_ms)
-        return await self._topics.configs(_texts(names, "names"), timeout_ms)
+        wanted = _texts(names, "names")
+        return await self._topics.configs(wanted, await self._connected(timeout_ms))
 
     async def create_topics(
         self,
@@ -196,8 +206,11 @@ class AsyncAdmin:
 
         A broker may hear of a new topic a moment later.
         """
-        await self._client.bootstrap(timeout_ms)
-        _all(await self._topics.create(topics, validate_only, timeout_ms))
+        made = list(topics)
+        for topic in made:
+            if not isinstance(topic, NewTopic):
+                raise TypeError(f"topics has {topic!r}, {kind_of(topic)}: give NewTopic(name, …)")
+        _all(await self._topics.create(made, validate_only, await self._connected(timeout_ms)))
 
     async def list_offsets(
         self,
@@ -211,9 +224,9 @@ class AsyncAdmin:
         `kafka_actors.admin` has special times: `EARLIEST` and `LATEST`, the ends of the log, and `MAX_TIMESTAMP`,
         the youngest record (from Kafka 3.0 on). Raises `UnknownTopicOrPartitionError`.
         """
-        await self._client.bootstrap(timeout_ms)
-        wanted = {TopicPartition(*tp): at for tp, at in partitions.items()}
-        return await self._offsets.listed(wanted, isolation_level, timeout_ms)
+        wanted = {partition_of(tp): at for tp, at in partitions.items()}
+        deadline = await self._connected(timeout_ms)
+        return await self._offsets.listed(wanted, isolation_level, deadline)
 
 
 def _all(answers: Mapping[str, T | KafkaActorsError]) -> dict[str, T]:
@@ -225,8 +238,10 @@ def _texts(names: Iterable[str], argument: str) -> list[str]:
     """A single name is an iterable of its letters: nobody means that."""
     if isinstance(names, str):
         raise TypeError(f"{argument} is a str: give a list of them")
-    return list(dict.fromkeys(names))
+    return [_text(name, argument) for name in dict.fromkeys(names)]
 
 
-def _with_metadata(offset: Offset) -> OffsetAndMetadata:
-    return OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata(*offset)
+def _text(name: str, argument: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"{argument} has {name!r}, {kind_of(name)}: names are str")
+    return name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
@@ -35,7 +36,7 @@ from kafka_actors.protocol.messages.offset_commit import (
 )
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
-from .asking import Coordinators, ask_node, persist, raise_first
+from .asking import Coordinators, Deadline, ask_node, fresh_snapshot, persist, raise_first
 from .machines.answers import classic_group, consumer_group, group_listing, unknown_group
 from .types import GroupDescription, GroupListing
 
@@ -53,11 +54,11 @@ class Groups:
         self._coordinators = Coordinators(client)
 
     async def listed(
-        self, states: Collection[str], types: Collection[str], timeout_ms: float | None
+        self, states: Collection[str], types: Collection[str], deadline: Deadline
     ) -> list[GroupListing]:
-        snapshot = await self._client.update_metadata()
+        snapshot = await persist(self._client, partial(fresh_snapshot, self._client), deadline)
         lists = await asyncio.gather(
-            *(self._listed_by(node, bool(states), timeout_ms) for node in snapshot.brokers)
+            *(self._listed_by(node, bool(states), deadline) for node in snapshot.brokers)
         )
         wanted_states, wanted_types = _lowered(states), _lowered(types)
         found = {group.group_id: group for groups in lists for group in groups}
@@ -68,9 +69,7 @@ class Groups:
             and (not wanted_types or group.type.lower() in wanted_types)
         ]
 
-    async def _listed_by(
-        self, node_id: int, with_states: bool, timeout_ms: float | None
-    ) -> list[GroupListing]:
+    async def _listed_by(self, node_id: int, with_states: bool, deadline: Deadline) -> list[GroupListing]:
         async def attempt(limit_ms: float) -> list[GroupListing]:
             response = await self._client.send(
                 node_id,
@@ -81,12 +80,12 @@ class Groups:
             raise_for_code(response.error_code, request="ListGroups", broker=node_id)
             return [group_listing(group) for group in response.groups]
 
-        return await persist(self._client, attempt, timeout_ms)
+        return await persist(self._client, attempt, deadline)
 
     async def describe(
-        self, group_ids: Iterable[str], timeout_ms: float | None
+        self, group_ids: Iterable[str], deadline: Deadline
     ) -> dict[str, GroupDescription | KafkaActorsError]:
-        return await self._coordinators.ask(group_ids, self._describe, timeout_ms)
+        return await self._coordinators.ask(group_ids, self._describe, deadline)
 
     async def _describe(
         self, node: BrokerMetadata, group_ids: list[str], limit_ms: float
@@ -107,7 +106,7 @@ class Groups:
                 described[each.group_id] = classic_group(each, node)
         return described
 
-    async def committed(self, group_id: str, timeout_ms: float | None) -> Committed:
+    async def committed(self, group_id: str, deadline: Deadline) -> Committed:
         async def ask(
             node: BrokerMetadata, group_ids: list[str], limit_ms: float
         ) -> dict[str, Committed | KafkaActorsError]:
@@ -122,10 +121,10 @@ class Groups:
             raise_first(read.errors.values())
             return {group_id: {tp: found for tp, found in read.offsets.items() if found is not None}}
 
-        return _only(await self._coordinators.ask([group_id], ask, timeout_ms))
+        return _only(await self._coordinators.ask([group_id], ask, deadline))
 
     async def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline
     ) -> None:
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for tp, offset in sorted(offsets.items()):
@@ -144,10 +143,10 @@ class Groups:
             raise_first(_refused(group_id, response))
             return {group_id: None}
 
-        _only(await self._coordinators.ask([group_id], ask, timeout_ms))
+        _only(await self._coordinators.ask([group_id], ask, deadline))
 
     async def delete(
-        self, group_ids: Iterable[str], timeout_ms: float | None
+        self, group_ids: Iterable[str], deadline: Deadline
     ) -> dict[str, KafkaActorsError | None]:
         async def ask(
             node: BrokerMetadata, its_groups: list[str], limit_ms: float
@@ -156,7 +155,7 @@ class Groups:
             response = await ask_node(self._client, node.node_id, request, limit_ms)
             return {r.group_id: _not_deleted(r.group_id, r.error_code) for r in response.results}
 
-        return await self._coordinators.ask(group_ids, ask, timeout_ms)
+        return await self._coordinators.ask(group_ids, ask, deadline)
 
 
 def _not_deleted(group_id: str, code: int) -> KafkaActorsError | None:

@@ -15,7 +15,7 @@ from kafka_actors.net import EARLIEST, LATEST, KafkaClient, ListedOffset, Offset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
-from .asking import raise_first
+from .asking import Deadline, raise_first
 from .groups import Groups
 from .machines.lag import lag_rows
 from .machines.reset import OffsetTarget, plan_reset
@@ -42,29 +42,27 @@ class Offsets:
         self,
         wanted: Mapping[TopicPartition, int],
         isolation_level: IsolationLevel,
-        timeout_ms: float | None,
+        deadline: Deadline,
     ) -> dict[TopicPartition, ListedOffset]:
-        leaders = await self._leaders({tp.topic for tp in wanted}, timeout_ms)
+        leaders = await self._leaders({tp.topic for tp in wanted}, deadline)
         raise_first(_unknown(tp) for tp in sorted(wanted) if tp not in leaders)
-        return await self._ask(wanted, isolation_level, timeout_ms)
+        return await self._ask(wanted, deadline, isolation_level)
 
     async def _ask(
         self,
         wanted: Mapping[TopicPartition, int],
+        deadline: Deadline,
         isolation_level: IsolationLevel = "read_uncommitted",
-        timeout_ms: float | None = None,
     ) -> dict[TopicPartition, ListedOffset]:
         answers = await self._lookups.list_offsets(
-            wanted, isolation_level=isolation_level, timeout_ms=timeout_ms
+            wanted, isolation_level=isolation_level, timeout_ms=deadline.left_ms()
         )
         raise_first(answer for answer in answers.values() if isinstance(answer, KafkaActorsError))
         return {tp: a for tp, a in answers.items() if not isinstance(a, KafkaActorsError)}
 
-    async def _leaders(
-        self, topics: Iterable[str], timeout_ms: float | None
-    ) -> dict[TopicPartition, int | None]:
+    async def _leaders(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int | None]:
         """The leader, or None, of each partition that exists."""
-        described = await self._topics.describe(topics, timeout_ms)
+        described = await self._topics.describe(topics, deadline)
         raise_first(
             answer
             for answer in described.values()
@@ -80,30 +78,32 @@ class Offsets:
     # ------------------------------------------------------------ lag
 
     async def lag(
-        self, group: GroupDescription, isolation_level: IsolationLevel, timeout_ms: float | None
+        self, group: GroupDescription, isolation_level: IsolationLevel, deadline: Deadline
     ) -> list[PartitionLag]:
-        committed = await self._groups.committed(group.group_id, timeout_ms)
+        committed = await self._groups.committed(group.group_id, deadline)
         tps = {*committed, *(tp for member in group.members for tp in member.assignment)}
-        leaders = await self._leaders({tp.topic for tp in tps}, timeout_ms)
+        leaders = await self._leaders({tp.topic for tp in tps}, deadline)
         # Neither a deleted topic nor an offline partition keeps the others from being shown.
         asked = {tp: LATEST for tp in tps if leaders.get(tp) is not None}
-        ends = await self._lookups.list_offsets(asked, isolation_level=isolation_level, timeout_ms=timeout_ms)
+        ends = await self._lookups.list_offsets(
+            asked, isolation_level=isolation_level, timeout_ms=deadline.left_ms()
+        )
         known = {tp: end.offset for tp, end in ends.items() if isinstance(end, ListedOffset)}
         return lag_rows(group, committed, known)
 
     # ------------------------------------------------------------ resets
 
     async def reset(
-        self, group_id: str, target: OffsetTarget, scope: Scope, execute: bool, timeout_ms: float | None
+        self, group_id: str, target: OffsetTarget, scope: Scope, execute: bool, deadline: Deadline
     ) -> list[OffsetReset]:
-        await self._check_inactive(group_id, timeout_ms)
-        committed = await self._groups.committed(group_id, timeout_ms)
-        tps = await self._in_scope(group_id, target, scope, committed, timeout_ms)
-        starts = await self._ask(dict.fromkeys(tps, EARLIEST), timeout_ms=timeout_ms)
-        ends = await self._ask(dict.fromkeys(tps, LATEST), timeout_ms=timeout_ms)
+        await self._check_inactive(group_id, deadline)
+        committed = await self._groups.committed(group_id, deadline)
+        tps = await self._in_scope(group_id, target, scope, committed, deadline)
+        starts = await self._ask(dict.fromkeys(tps, EARLIEST), deadline)
+        ends = await self._ask(dict.fromkeys(tps, LATEST), deadline)
         by_time: dict[TopicPartition, ListedOffset] = {}
         if target.kind == "timestamp":
-            by_time = await self._ask(dict.fromkeys(tps, target.value), timeout_ms=timeout_ms)
+            by_time = await self._ask(dict.fromkeys(tps, target.value), deadline)
         plan = plan_reset(
             group_id,
             target,
@@ -115,12 +115,12 @@ class Offsets:
         )
         if execute:
             offsets = {TopicPartition(r.topic, r.partition): OffsetAndMetadata(r.new_offset) for r in plan}
-            await self._groups.commit(group_id, offsets, timeout_ms)
+            await self._groups.commit(group_id, offsets, deadline)
         return plan
 
-    async def _check_inactive(self, group_id: str, timeout_ms: float | None) -> None:
+    async def _check_inactive(self, group_id: str, deadline: Deadline) -> None:
         """The broker refuses a commit for a group with members, too: who starts one meanwhile wins."""
-        [group] = (await self._groups.describe([group_id], timeout_ms)).values()
+        [group] = (await self._groups.describe([group_id], deadline)).values()
         if isinstance(group, GroupIdNotFoundError):
             return  # a reset may begin a group
         if isinstance(group, KafkaActorsError):
@@ -137,7 +137,7 @@ class Offsets:
         target: OffsetTarget,
         scope: Scope,
         committed: Mapping[TopicPartition, OffsetAndMetadata],
-        timeout_ms: float | None,
+        deadline: Deadline,
     ) -> list[TopicPartition]:
         if target.kind == "explicit":
             chosen = set(target.offsets)
@@ -147,7 +147,7 @@ class Offsets:
                 raise UsageError(f"group {group_id!r} has committed nothing: name the topics to reset")
         else:
             chosen = set()
-        leaders = await self._leaders({*(scope or ()), *(tp.topic for tp in chosen)}, timeout_ms)
+        leaders = await self._leaders({*(scope or ()), *(tp.topic for tp in chosen)}, deadline)
         for topic, partitions in (scope or {}).items() if target.kind != "explicit" else ():
             existing = {tp for tp in leaders if tp.topic == topic}
             if not existing:

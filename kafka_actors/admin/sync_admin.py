@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -53,6 +54,11 @@ class Admin:
 
     def __repr__(self) -> str:
         return f"<Admin of {','.join(self._admin.config.bootstrap_servers)}>"
+
+    def __del__(self) -> None:
+        io = getattr(self, "_io", None)  # none where an option was wrong
+        if io is not None and not io.loop.is_closed():
+            warnings.warn(f"{self!r} was never closed: its thread goes on", ResourceWarning, stacklevel=2)
 
     def close(self) -> None:
         """As `AsyncAdmin.close`."""

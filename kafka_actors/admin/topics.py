@@ -15,7 +15,7 @@ from kafka_actors.protocol.messages.create_topics import (
 from kafka_actors.protocol.messages.describe_configs import DescribeConfigsResource
 from kafka_actors.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
 
-from .asking import ask_any, ask_node, persist, raise_first
+from .asking import Deadline, ask_any, ask_node, fresh_snapshot, persist, raise_first
 from .machines.answers import topic_description, topic_listing
 from .types import NewTopic, TopicDescription, TopicListing
 
@@ -32,25 +32,23 @@ class Topics:
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
 
-    async def listed(self, exclude_internal: bool, timeout_ms: float | None) -> list[TopicListing]:
-        topics = [topic_listing(topic) for topic in await self._metadata(None, timeout_ms)]
+    async def listed(self, exclude_internal: bool, deadline: Deadline) -> list[TopicListing]:
+        topics = [topic_listing(topic) for topic in await self._metadata(None, deadline)]
         return sorted(
             (t for t in topics if not (exclude_internal and t.is_internal)), key=lambda topic: topic.name
         )
 
     async def describe(
-        self, names: Iterable[str] | None, timeout_ms: float | None
+        self, names: Iterable[str] | None, deadline: Deadline
     ) -> dict[str, TopicDescription | KafkaActorsError]:
         wanted = None if names is None else sorted(set(names))
         described: dict[str, TopicDescription | KafkaActorsError] = {}
-        for topic in await self._metadata(wanted, timeout_ms):
+        for topic in await self._metadata(wanted, deadline):
             error = error_for_code(topic.error_code, request="Metadata", topic=topic.name)
             described[topic.name or ""] = error or topic_description(topic)
         return dict(sorted(described.items()))
 
-    async def _metadata(
-        self, names: list[str] | None, timeout_ms: float | None
-    ) -> list[MetadataResponseTopic]:
+    async def _metadata(self, names: list[str] | None, deadline: Deadline) -> list[MetadataResponseTopic]:
         """Asked for anew: what the client keeps may be minutes old."""
         if names == []:
             return []
@@ -60,11 +58,9 @@ class Topics:
         async def attempt(limit_ms: float) -> list[MetadataResponseTopic]:
             return (await ask_any(self._client, request, limit_ms)).topics
 
-        return await persist(self._client, attempt, timeout_ms)
+        return await persist(self._client, attempt, deadline)
 
-    async def configs(
-        self, names: Iterable[str], timeout_ms: float | None
-    ) -> dict[str, dict[str, str | None]]:
+    async def configs(self, names: Iterable[str], deadline: Deadline) -> dict[str, dict[str, str | None]]:
         resources = [DescribeConfigsResource(TOPIC_RESOURCE, name, None) for name in sorted(set(names))]
         if not resources:
             return {}
@@ -83,10 +79,10 @@ class Topics:
                 for r in response.results
             }
 
-        return await persist(self._client, attempt, timeout_ms)
+        return await persist(self._client, attempt, deadline)
 
     async def create(
-        self, topics: Iterable[NewTopic], validate_only: bool, timeout_ms: float | None
+        self, topics: Iterable[NewTopic], validate_only: bool, deadline: Deadline
     ) -> dict[str, KafkaActorsError | None]:
         wanted = {topic.name: _creatable(topic) for topic in topics}
         answers: dict[str, KafkaActorsError | None] = {}
@@ -96,7 +92,8 @@ class Topics:
             if not left:
                 return
             request = CreateTopicsRequest(left, int(limit_ms), validate_only)
-            response = await ask_node(self._client, await self._controller(), request, limit_ms)
+            controller = await self._controller(limit_ms)
+            response = await ask_node(self._client, controller, request, deadline.left_ms())
             passing = None
             for result in response.topics:
                 error = error_for_code(
@@ -109,12 +106,12 @@ class Topics:
             if passing is not None:
                 raise passing
 
-        await persist(self._client, attempt, timeout_ms)
+        await persist(self._client, attempt, deadline)
         return answers
 
-    async def _controller(self) -> int:
+    async def _controller(self, limit_ms: float) -> int:
         """Who creates topics. A quorum's brokers name any of themselves, and pass the request on."""
-        snapshot = await self._client.update_metadata()
+        snapshot = await fresh_snapshot(self._client, limit_ms)
         if snapshot.controller_id not in snapshot.brokers:
             raise NotControllerError("no broker is the controller now", request="Metadata")
         assert snapshot.controller_id is not None

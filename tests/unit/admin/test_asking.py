@@ -1,12 +1,12 @@
 """How the admin asks, with a client whose answers are written down beforehand and whose clock stands still."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
 
-from kafka_actors.admin.asking import Coordinators, persist, raise_first
+from kafka_actors.admin.asking import AskGroups, Coordinators, Deadline, persist, raise_first
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import (
@@ -71,15 +71,19 @@ def _failing(*errors: KafkaActorsError) -> Callable[[float], Any]:
     return attempt
 
 
+def _persist(client: Any, attempt: Callable[[float], Any], timeout_ms: float | None = None) -> Any:
+    return persist(client, attempt, Deadline(client, timeout_ms))
+
+
 def test_what_may_pass_is_tried_again() -> None:
     attempt = _failing(CoordinatorLoadInProgressError(), NotCoordinatorError())
-    assert asyncio.run(persist(Client(), attempt)) == 1000  # type: ignore[arg-type]
+    assert asyncio.run(_persist(Client(), attempt)) == 1000
 
 
 @pytest.mark.parametrize("error", [UnknownTopicOrPartitionError(topic="t"), GroupAuthorizationFailedError()])
 def test_what_does_not_pass_is_raised_at_once(error: KafkaActorsError) -> None:
     with pytest.raises(type(error)):
-        asyncio.run(persist(Client(), _failing(error)))  # type: ignore[arg-type]
+        asyncio.run(_persist(Client(), _failing(error)))
 
 
 def test_after_the_time_given_the_last_error_is_told() -> None:
@@ -90,10 +94,14 @@ def test_after_the_time_given_the_last_error_is_told() -> None:
         raise NotCoordinatorError(f"{limit_ms:.0f} ms were left")
 
     with pytest.raises(KafkaTimeoutError, match=r"no success within 0\.5 s: NOT_COORDINATOR .*: 200 ms were"):
-        asyncio.run(persist(client, attempt, timeout_ms=500))  # type: ignore[arg-type]
+        asyncio.run(_persist(client, attempt, 500))
 
 
 Answers = dict[str, str | KafkaActorsError]
+
+
+def _ask(client: Any, groups: list[str], ask: AskGroups[str]) -> Coroutine[Any, Any, Answers]:
+    return Coordinators(client).ask(groups, ask, Deadline(client))
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["KIP-699", "one at a time"])
@@ -105,7 +113,7 @@ def test_each_group_is_asked_about_at_its_own_coordinator(old: bool) -> None:
         asked.append((node.node_id, groups))
         return {group: f"{group} at {node.node_id}" for group in groups}
 
-    answers = asyncio.run(Coordinators(client).ask(["a", "b", "c", "forbidden"], ask))  # type: ignore[arg-type]
+    answers = asyncio.run(_ask(client, ["a", "b", "c", "forbidden"], ask))
     assert isinstance(answers.pop("forbidden"), GroupAuthorizationFailedError)
     assert answers == {"a": "a at 1", "b": "b at 2", "c": "c at 1"}
     assert sorted(asked) == [(1, ["a", "c"]), (2, ["b"])]
@@ -122,7 +130,7 @@ def test_a_group_whose_coordinator_moves_is_asked_about_again_and_only_that_one(
             return {"a": "here", "b": NotCoordinatorError()}
         return dict.fromkeys(groups, "there")
 
-    answers = asyncio.run(Coordinators(client).ask(["a", "b"], ask))  # type: ignore[arg-type]
+    answers = asyncio.run(_ask(client, ["a", "b"], ask))
     assert answers == {"a": "here", "b": "there"}
     assert asked == [(1, ["a", "b"]), (2, ["b"])]
 
@@ -135,7 +143,7 @@ def test_a_coordinator_that_fails_takes_no_answer_from_groups_of_others() -> Non
             raise GroupAuthorizationFailedError("not you")
         return {}  # and this one answers about nothing
 
-    answers = asyncio.run(Coordinators(client).ask(["a", "b"], ask))  # type: ignore[arg-type]
+    answers = asyncio.run(_ask(client, ["a", "b"], ask))
     assert isinstance(answers["a"], GroupAuthorizationFailedError)
     assert isinstance(answers["b"], ProtocolError)
 

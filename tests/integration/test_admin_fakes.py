@@ -1,0 +1,79 @@
+"""The admin against brokers that answer late or not at all, and what it refuses before it connects."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from fakes.broker import SILENCE, Call, FakeCluster
+from fakes.loop import in_loop
+
+from kafka_actors import AsyncAdmin, TopicPartition
+from kafka_actors.errors import KafkaTimeoutError, UsageError
+from kafka_actors.protocol import ApiKey, MetadataRequest, MetadataResponse
+
+
+@in_loop
+async def test_connecting_and_all_questions_of_a_call_share_its_time() -> None:
+    """ListOffsets tells the broker how long its asker waits."""
+
+    async def late(request: MetadataRequest, call: Call) -> MetadataResponse:
+        await asyncio.sleep(0.2)
+        return call.broker.cluster.metadata([t.name or "" for t in request.topics or ()])
+
+    async with FakeCluster(1, topics={"orders": 1}) as cluster:
+        broker = cluster.brokers[0]
+        broker.on(ApiKey.METADATA, late)
+        broker.on(ApiKey.LIST_OFFSETS, SILENCE)
+        async with asyncio.timeout(10):
+            admin = AsyncAdmin(bootstrap_servers=cluster.bootstrap)
+            with pytest.raises(KafkaTimeoutError):
+                await admin.list_offsets({TopicPartition("orders", 0): -1}, timeout_ms=1500)
+            await admin.close()
+        [asked, *_] = broker.requests(ApiKey.LIST_OFFSETS)
+        assert asked.timeout_ms <= 1500 - 2 * 200
+
+
+@in_loop
+async def test_metadata_that_does_not_come_costs_no_more_than_the_calls_time() -> None:
+    async with FakeCluster(1) as cluster, AsyncAdmin(bootstrap_servers=cluster.bootstrap) as admin:
+        cluster.brokers[0].on(ApiKey.METADATA, SILENCE)
+        async with asyncio.timeout(10):
+            with pytest.raises(KafkaTimeoutError, match="no broker described the cluster within"):
+                await admin.list_groups(timeout_ms=300)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "says"),
+    [
+        ("list_groups", {"states": "Stable"}, "states is a str: give a list of them"),
+        ("list_groups", {"types": "Classic"}, "types is a str: give a list of them"),
+        ("describe_consumer_groups", {"group_ids": "g"}, "group_ids is a str: give a list of them"),
+        ("delete_consumer_groups", {"group_ids": [7]}, "group_ids has 7, an int: names are str"),
+        ("list_consumer_group_offsets", {"group_id": 5}, "group_id has 5, an int: names are str"),
+        ("lag", {"group_id": None}, "group_id has None, None: names are str"),
+        ("create_topics", {"topics": ["orders"]}, "topics has 'orders', a str: give NewTopic"),
+        ("topic_configs", {"names": "orders"}, "names is a str: give a list of them"),
+    ],
+)
+@in_loop
+async def test_a_wrong_type_is_refused_before_anything_connects(
+    call: str, arguments: dict[str, Any], says: str
+) -> None:
+    admin = AsyncAdmin(bootstrap_servers="127.0.0.1:1", request_timeout_ms=100)
+    with pytest.raises(TypeError, match=says):
+        await getattr(admin, call)(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "says"),
+    [
+        ({TopicPartition("orders", 0): -3}, "can't commit orders-0 at -3: offsets start at 0"),
+        ({TopicPartition("orders", 0): "3"}, "can't commit orders-0 at '3', a str: offsets are ints"),
+        ({"orders": 3}, "'orders', a str, is no partition"),
+    ],
+)
+@in_loop
+async def test_an_offset_that_no_log_has_is_not_committed(offsets: Any, says: str) -> None:
+    admin = AsyncAdmin(bootstrap_servers="127.0.0.1:1", request_timeout_ms=100)
+    with pytest.raises(UsageError, match=says):
+        await admin.alter_consumer_group_offsets("g", offsets)

@@ -61,14 +61,15 @@ class ClientMetadata(ClientNodes):
         self._check_usable()
         if self.snapshot.brokers:
             return self.snapshot
-        end = self._clock() + (self._bootstrap_limit_ms() if timeout_ms is None else timeout_ms) / 1000
+        limit = (self._bootstrap_limit_ms() if timeout_ms is None else timeout_ms) / 1000
+        end = self._clock() + limit
         while not self.snapshot.brokers:
             try:
                 async with asyncio.timeout(max(end - self._clock(), 0.0)):
                     await asyncio.sleep(self.cluster.ttl() / 1000)
                     await self._refresher.refresh()
             except TimeoutError:
-                raise NoBrokersAvailable(self._bootstrap_failure()) from None
+                raise NoBrokersAvailable(self._bootstrap_failure(f" within {limit:g} s")) from None
             except KafkaActorsError:
                 self._raise_if_hopeless()
         self._start_refreshing()
@@ -89,13 +90,13 @@ class ClientMetadata(ClientNodes):
         if all(isinstance(e, KafkaActorsError) and not e.retriable for e in errors):
             raise NoBrokersAvailable(self._bootstrap_failure()) from None
 
-    def _bootstrap_failure(self) -> str:
+    def _bootstrap_failure(self, within: str = "") -> str:
         reasons = []
         for broker, name in zip(self.cluster.bootstrap_brokers(), self.config.bootstrap_servers, strict=True):
             error = self._pool.error(broker.node_id)
             text = "no answer in time" if error is None else str(error)
             reasons.append(text if text.startswith(name) else f"{name}: {text}")
-        return "none of the bootstrap_servers answered: " + "; ".join(reasons)
+        return f"none of the bootstrap_servers answered{within}: {'; '.join(reasons)}"
 
     async def update_metadata(self) -> ClusterSnapshot:
         """Asks for metadata newer than the present and returns it. Raises as the attempt did, `NoBrokersError`."""

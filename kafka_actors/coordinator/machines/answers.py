@@ -9,6 +9,7 @@ from kafka_actors.errors import (
     DecodeError,
     FencedInstanceIdError,
     InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
     KafkaActorsError,
     KafkaError,
     error_for_code,
@@ -121,7 +122,7 @@ class Answers(MemberCore):
     # ------------------------------------------------------------ join and sync
 
     def _on_join(self, request: Outgoing, outcome: object, now: float) -> None:
-        error = _error(request.api, outcome)
+        error = self._error(request.api, outcome)
         if error is not None:
             self._on_join_error(error, outcome, now)
             return
@@ -175,7 +176,7 @@ class Answers(MemberCore):
         self._send(now, Api.SYNC, request, timeout)
 
     def _on_sync(self, request: Outgoing, outcome: object, now: float) -> None:
-        error = _error(request.api, outcome)
+        error = self._error(request.api, outcome)
         if error is None:
             assert isinstance(outcome, SyncGroupResponse)
             if outcome.protocol_name not in (None, self.generation.protocol):
@@ -227,7 +228,7 @@ class Answers(MemberCore):
     # ------------------------------------------------------------ heartbeat and leave
 
     def _on_heartbeat(self, request: Outgoing, outcome: object, now: float) -> None:
-        error = _error(request.api, outcome)
+        error = self._error(request.api, outcome)
         verdict = None if error is None else judge(Api.HEARTBEAT, error)
         if error is None or verdict is Verdict.REJOIN:
             self.finder.proved()
@@ -248,7 +249,7 @@ class Answers(MemberCore):
         if self.state is not _S.LEAVING:
             return
         # An answer that can't be read is one all the same: what could be done has been.
-        error = None if isinstance(outcome, DecodeError) else _error(request.api, outcome)
+        error = None if isinstance(outcome, DecodeError) else self._error(request.api, outcome)
         verdict = None if error is None else judge(Api.LEAVE, error)
         if verdict is Verdict.REDISCOVER:
             self.coordinator_lost(str(error), now)
@@ -257,13 +258,26 @@ class Answers(MemberCore):
         else:
             self._end_left()
 
+    def _error(self, api: Api, outcome: object) -> Exception | None:
+        """The error in an outcome, if there is one."""
+        if isinstance(outcome, Exception):
+            return outcome
+        assert isinstance(
+            outcome, (JoinGroupResponse, SyncGroupResponse, HeartbeatResponse, LeaveGroupResponse)
+        )
+        return error_for_code(outcome.error_code, self._concerning(outcome.error_code), request=api.value)
 
-def _error(api: Api, outcome: object) -> Exception | None:
-    """The error in an outcome, if there is one."""
-    if isinstance(outcome, Exception):
-        return outcome
-    assert isinstance(outcome, (JoinGroupResponse, SyncGroupResponse, HeartbeatResponse, LeaveGroupResponse))
-    return error_for_code(outcome.error_code, request=api.value)
+    def _concerning(self, code: int) -> str:
+        """What an error is about, which brokers don't say: the option, else the group."""
+        config = self.config
+        if code == InvalidSessionTimeoutError.code:
+            return (
+                f"session_timeout_ms is {config.session_timeout * 1000:.0f}: the broker's "
+                "group.min.session.timeout.ms and group.max.session.timeout.ms are its bounds"
+            )
+        if code == FencedInstanceIdError.code:
+            return f"group_instance_id {config.group_instance_id!r} of group {config.group_id!r} is in use elsewhere"
+        return f"group {config.group_id!r}"
 
 
 def _short(error: Exception) -> str:

@@ -15,6 +15,7 @@ from kafka_actors.errors import (
     AuthenticationError,
     CorrelationIdError,
     DecodeError,
+    IllegalSaslStateError,
     SaslError,
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
@@ -72,6 +73,11 @@ def _exchange(
         enabled = ", ".join(offered.mechanisms) or "none"
         raise UnsupportedSaslMechanismError(
             f"{address} does not accept {mechanism}; enabled: {enabled}", request="SaslHandshake"
+        )
+    if offered.error_code == IllegalSaslStateError.code:
+        raise IllegalSaslStateError(
+            f"{address}: the port does not speak SASL, and security_protocol asks for it",
+            request="SaslHandshake",
         )
     _raise_for(offered.error_code, None, "SaslHandshake", address)
     # The message itself is in no variable: tools that show those of a traceback would show a password.

@@ -283,6 +283,22 @@ def test_inconsistent_protocol_names_the_option_and_what_the_group_uses(dialogue
     assert "uses 'range'" in str(d.member.fatal)
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (26, "session_timeout_ms is 5000: the broker's group.min.session.timeout.ms and group.max.session"),
+        (30, "group 'g'"),
+        (82, "group_instance_id 'i-1' of group 'g' is in use elsewhere"),
+    ],
+)
+def test_what_brokers_refuse_a_member_for_is_named(dialogue, code, says):
+    d = dialogue(session_timeout=5.0, group_instance_id="i-1")
+    d.connect()
+    d.answer(Api.DESCRIBE, RuntimeError("not asked"))
+    d.error(Api.JOIN, code)
+    assert says in str(d.member.fatal)
+
+
 def test_session_that_ends_without_an_acknowledged_heartbeat_loses_everything(dialogue, tp):
     d = dialogue(session_timeout=45.0)
     d.stable("t-0")

@@ -76,7 +76,8 @@ def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are():
 
 
 def test_a_listener_without_sasl():
-    with pytest.raises(IllegalSaslStateError, match="kafka:9092"):
+    says = "kafka:9092: the port does not speak SASL, and security_protocol asks for it"
+    with pytest.raises(IllegalSaslStateError, match=says):
         run(steps_of(), SaslHandshakeResponse(error_code=34))
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafka_actors.errors import UsageError
+
 from .connection import admin_command, note
 from .documents import plain, show
 from .errors import EXIT_DONE
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin, GroupDescription
 
 __all__ = ["groups"]
+
+STATES = (
+    "Stable",
+    "Empty",
+    "Dead",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+)
+TYPES = ("Classic", "Consumer")
+"""Of consumer groups, as Kafka's tool names them."""
 
 
 @click.group()
@@ -36,12 +50,20 @@ async def list_groups(
     output: Output, admin: AsyncAdmin, form: str, state: str | None, kind: str | None
 ) -> int:
     """List the consumer groups."""
-    listed = await admin.list_groups(
-        states=names([state], "--state") if state else (), types=names([kind], "--type") if kind else ()
-    )
+    states, types = _some(state, "--state", STATES), _some(kind, "--type", TYPES)
+    listed = await admin.list_groups(states=states, types=types)
     consumers = [group for group in listed if group.protocol_type in CONSUMERS]
     show(output, form, list_lines(consumers, state is not None, kind is not None), consumers)
     return EXIT_DONE
+
+
+def _some(given: str | None, option: str, known: tuple[str, ...]) -> list[str]:
+    """What an option of the list is narrowed to: a misspelled name would find no group, and look like an answer."""
+    chosen = names([given], option) if given else []
+    for name in chosen:
+        if name.lower() not in map(str.lower, known):
+            raise UsageError(f"{option}: {name!r} is none of {', '.join(known)}")
+    return chosen
 
 
 @groups.command()

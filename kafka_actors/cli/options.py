@@ -54,6 +54,9 @@ def command(function: Callable[..., int]) -> Callable[..., None]:
             except (KeyboardInterrupt, SystemExit):  # Ray makes a SystemExit of SIGTERM
                 output.error("interrupted")
                 code = EXIT_FAILED
+            except BrokenPipeError:  # who read the output has enough of it, as head does: nothing to be told
+                output.discard()
+                code = EXIT_FAILED
             except BaseException as error:
                 trace = "".join(traceback.format_exception(error)) if debug else None
                 output.error(describe(error), trace)

@@ -54,7 +54,7 @@ class Output:
         self._stdout, self._stderr = sys.stdout, sys.stderr
         # Off a terminal a line is as long as what it says.
         width = None if self._stdout.isatty() else WIDE
-        self.console = Console(file=self._stdout, highlight=False, width=width)
+        self.console = _Console(file=self._stdout, highlight=False, width=width)
         self._above: Console | None = None
         self._handler = _Handler(self)
 
@@ -81,6 +81,11 @@ class Output:
     def print(self, *what: Any) -> None:
         """A result, to stdout. Where the log is JSON there may be a reader of lines behind it, so no markup."""
         self.console.print(*what, markup=False, soft_wrap=all(isinstance(w, str) for w in what))
+
+    def discard(self) -> None:
+        """Nobody reads stdout any more: what is still to be flushed goes nowhere."""
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), self._stdout.fileno())
 
     def error(self, text: str, trace: str | None = None) -> None:
         """The one line of an error, and with `--debug` its traceback, to stderr."""
@@ -129,6 +134,12 @@ class Output:
 
     def _coloured(self, text: str, plain: str) -> str:
         return text if self._stderr.isatty() and not os.environ.get("NO_COLOR") else plain
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would raise `SystemExit`, which looks like a signal."""
+        raise BrokenPipeError
 
 
 class _Lines(io.TextIOBase):

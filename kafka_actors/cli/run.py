@@ -91,7 +91,7 @@ def parse_settings(settings: tuple[str, ...], **flags: str | None) -> dict[str, 
         name, equals, value = setting.partition("=")
         name = name.strip().replace(".", "_")
         if not equals or not name:
-            raise ConfigError("-X/--config", f"is {setting!r}: give NAME=VALUE")
+            raise ConfigError("-X", f"is {setting!r}: give NAME=VALUE")
         if name in options and options[name] != value:
             raise ConfigError(name, "is given twice with different values")
         options[name] = value

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +54,7 @@ def test_no_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
         (["none.py:job"], "there is no file none.py"),
         (["shop.py:job", "-X", "sesion_timeout_ms=1"], "sesion_timeout_ms: is not an option; did you mean"),
         (["shop.py:job", "-X", "retries=x"], "retries: is 'x': expected `int`, got `str`"),
-        (["shop.py:job", "-X", "retries"], "-X/--config: is 'retries': give NAME=VALUE"),
+        (["shop.py:job", "-X", "retries"], "-X: is 'retries': give NAME=VALUE"),
         (["shop.py:job", "-b", "broker:port"], "bootstrap_servers: "),
         (["shop.py:job", "-X", "ssl.cafile=x"], "ssl_cafile: is given, but security_protocol is 'PLAINTEXT'"),
     ],
@@ -127,6 +128,24 @@ def test_the_command_line_starts_without_ray_and_without_a_kafka_client() -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1] == "[]"
+
+
+def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
+    code = (
+        "import click; from kafka_actors.cli.options import command\n"
+        "@click.command()\n@command\ndef much(output):\n"
+        "    for _ in range(1000): output.print('x' * 1000)\n    return 0\n"
+        "much()"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_the_closing_line() -> None:

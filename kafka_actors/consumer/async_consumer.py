@@ -19,6 +19,7 @@ from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .arguments import partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
+from .face import ConsumerFace
 from .message import Message, messages_of
 from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener, awaited
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class AsyncConsumer:
+class AsyncConsumer(ConsumerFace):
     """`Consumer` with coroutines: the same options, the same calls, the same promises; see there.
 
         async with AsyncConsumer(topics=["orders"], group_id="g", bootstrap_servers="localhost:9092") as consumer:
@@ -63,10 +64,6 @@ class AsyncConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    def __repr__(self) -> str:
-        config = self._session.config
-        return f"<AsyncConsumer group={config.group_id!r} of {config.bootstrap_servers}>"
 
     # ------------------------------------------------------------ reading
 
@@ -178,14 +175,6 @@ class AsyncConsumer:
             session.reader.revoked(session.assignment())
             await self._call(session.core.unsubscribed(offsets))
         session.subscription.unsubscribe()
-
-    def subscription(self) -> set[str]:
-        """As `Consumer.subscription`."""
-        return set(self._session.subscription.topics)
-
-    def assignment(self) -> set[TopicPartition]:
-        """As `Consumer.assignment`."""
-        return set(self._session.assignment())
 
     async def pause(self, *partitions: TopicPartition) -> None:
         """As `Consumer.pause`."""

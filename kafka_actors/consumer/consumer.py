@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -17,6 +18,7 @@ from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .arguments import partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
+from .face import ConsumerFace
 from .message import Message, messages_of
 from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener
@@ -27,7 +29,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(ConsumerFace):
     """A member of a consumer group, or a reader of chosen partitions. For one thread at a time.
 
         with Consumer(topics=["orders"], group_id="g", bootstrap_servers="localhost:9092") as consumer:
@@ -65,10 +67,10 @@ class Consumer:
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return (
-            f"<Consumer group={self._session.config.group_id!r} of {self._session.config.bootstrap_servers}>"
-        )
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)  # none where an option was wrong
+        if session is not None and session.started and not session.closed:
+            warnings.warn(f"{self!r} was never closed: it stays in its group", ResourceWarning, stacklevel=2)
 
     # ------------------------------------------------------------ reading
 
@@ -171,14 +173,6 @@ class Consumer:
             session.reader.revoked(session.assignment())
             self._call(session.core.unsubscribed(offsets))
         session.subscription.unsubscribe()
-
-    def subscription(self) -> set[str]:
-        """The topics subscribed to by name."""
-        return set(self._session.subscription.topics)
-
-    def assignment(self) -> set[TopicPartition]:
-        """The partitions read now, from the group or by hand."""
-        return set(self._session.assignment())
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands out nothing of these partitions (default: all) until `resume`; the group keeps them."""

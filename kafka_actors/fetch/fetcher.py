@@ -236,12 +236,6 @@ class Fetcher:
         with self._lock:
             return self._machine.reason(tp, self._clock())
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of fetch responses still in memory."""
-        with self._lock:
-            return self._machine.buffer.total
-
     # ------------------------------------------------------------ handing out
 
     def take(self) -> FetchedBytes | None:

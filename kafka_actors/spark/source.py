@@ -6,11 +6,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kafka_actors.errors import KafkaActorsError
+from kafka_actors.errors import KafkaActorsError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +67,15 @@ class KafkaDataSource(DataSource):
         with _ClearErrors():
             options = self._parsed()
             return KafkaBatchReader(options, columns_of(schema, options.include_headers))
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        raise UsageError("kafka_actors reads batches: use spark.read; there is no readStream so far")
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise UsageError("kafka_actors reads: there is no write to Kafka from Spark so far")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        self.writer(schema, overwrite)
 
     def _parsed(self) -> BatchOptions:
         from .options import parse_batch

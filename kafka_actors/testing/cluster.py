@@ -146,15 +146,18 @@ class KafkaCluster(ClusterAdmin):
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of every broker, with commas between; the same over restarts."""
-        return ",".join(f"{_HOST}:{self._ports[broker]}" for broker in self.broker_ids)
+        return ",".join("{}:{}".format(*self.address(broker)) for broker in self.broker_ids)
 
     def bootstrap(self, listener: str) -> str:
         """`host:port` of every broker at one of the `listeners` that were added, with commas between."""
-        ports = self._more_ports[listener]
-        return ",".join(f"{_HOST}:{ports[broker]}" for broker in self.broker_ids)
+        return ",".join("{}:{}".format(*self.address(broker, listener)) for broker in self.broker_ids)
 
     def address(self, broker_id: int, listener: str | None = None) -> tuple[str, int]:
         """Host and port of one broker, at a listener that was added if one is named."""
+        if not self._ports:
+            raise RuntimeError(
+                "the cluster has no addresses yet: call start(), or use it in a with statement"
+            )
         return _HOST, (self._ports if listener is None else self._more_ports[listener])[broker_id]
 
     def kill(self, node_id: int) -> None:

@@ -3,7 +3,11 @@
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from fakes.loop import in_loop
 
+from kafka_actors.errors import KafkaActorsError
+from kafka_actors.net import KafkaClient
+from kafka_actors.protocol import ApiKey, FindCoordinatorRequest, HeartbeatRequest
 from kafka_actors.testing import MockCluster
 from kafka_actors.testing.produce import Produce
 
@@ -58,6 +62,33 @@ def test_leaders_move_when_told(mock_cluster: MockCluster) -> None:
         assert admin.list_topics("moves", timeout=10).topics["moves"].partitions[0].leader == broker
     with pytest.raises(RuntimeError, match="make 1 the leader of moves-9"):
         mock_cluster.set_leader("moves", 9, 1)
+
+
+@in_loop
+async def test_a_coordinator_is_who_was_made_it(mock_cluster: MockCluster) -> None:
+    async with KafkaClient(bootstrap_servers=mock_cluster.bootstrap_servers) as client:
+        for broker in (1, 2, 3):
+            mock_cluster.set_coordinator("g", broker)
+            found = await client.send(2, FindCoordinatorRequest(key="g"), max_version=3)
+            assert found.node_id == broker
+
+
+@in_loop
+async def test_errors_come_in_the_order_in_which_they_were_given(mock_cluster: MockCluster) -> None:
+    async with KafkaClient(bootstrap_servers=mock_cluster.bootstrap_servers) as client:
+        mock_cluster.push_errors(ApiKey.HEARTBEAT, 27, 15)
+        beats = [await client.send(2, HeartbeatRequest(group_id="g")) for _ in range(2)]
+        assert [beat.error_code for beat in beats] == [27, 15]
+
+
+@in_loop
+async def test_a_broker_that_is_down_takes_no_connection_until_it_is_up(mock_cluster: MockCluster) -> None:
+    async with KafkaClient(bootstrap_servers=mock_cluster.bootstrap_servers) as client:
+        mock_cluster.set_down(1)
+        with pytest.raises(KafkaActorsError):
+            await client.send(1, HeartbeatRequest(), timeout_ms=500)
+        mock_cluster.set_up(1)
+        assert (await client.send(1, HeartbeatRequest(group_id="g"), timeout_ms=10_000)).error_code
 
 
 def test_a_cluster_that_is_not_running_says_so() -> None:

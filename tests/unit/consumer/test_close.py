@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from kafka_actors import AsyncConsumer, Consumer
+from kafka_actors import Admin, AsyncConsumer, Consumer
 from kafka_actors.consumer import consumer as consumer_module
 from kafka_actors.consumer import session as session_module
 from kafka_actors.consumer.io_thread import IoThread
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import ConfigError, UsageError
 
 
 class HangingCore:
@@ -70,3 +71,28 @@ def test_close_of_the_async_twin_gives_up_after_its_timeout(hanging, caplog):
 def test_close_takes_a_timeout_only():
     with pytest.raises(UsageError, match="accepts milliseconds"):
         Consumer(group_id="g").close("soon")
+
+
+def test_a_consumer_that_nobody_closed_is_warned_of_as_files_are():
+    consumer = Consumer("t", group_id="g", bootstrap_servers="a:1")
+    consumer._session._core = HangingCore()
+    with pytest.warns(ResourceWarning, match="<Consumer group='g' of a:1> was never closed"):
+        del consumer
+
+
+def test_an_admin_that_nobody_closed_is_warned_of_as_files_are():
+    admin = Admin(bootstrap_servers="a:1")
+    io = admin._io
+    with pytest.warns(ResourceWarning, match="<Admin of a:1> was never closed"):
+        del admin
+    assert io.stop()
+
+
+def test_what_was_closed_or_never_began_is_not_warned_of(recwarn):
+    with Admin(bootstrap_servers="a:1"):
+        pass
+    Consumer("t", group_id="g")
+    with pytest.raises(ConfigError):
+        Consumer("t", grup="g")
+    gc.collect()
+    assert not [w for w in recwarn if w.category is ResourceWarning]

@@ -1,13 +1,16 @@
 """The columns: Spark's own, and what a user chooses of them."""
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from kafka_actors import records
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.spark.schema import COLUMNS, HEADERS, WITH_HEADERS, columns_of, schema
+from kafka_actors.spark.source import KafkaDataSource
 
 
 def test_spark_makes_of_the_schema_the_arrow_types_that_record_batches_have() -> None:
@@ -71,3 +74,18 @@ def test_not_null_is_honoured_where_it_is_true() -> None:
 def test_a_column_that_cannot_be_is_named(field: StructField, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         columns_of(StructType([field]), False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (lambda source: source.streamReader(StructType()), "use spark.read"),
+        (lambda source: source.writer(StructType(), overwrite=False), "no write to Kafka"),
+        (lambda source: source.streamWriter(StructType(), overwrite=False), "no write to Kafka"),
+    ],
+)
+def test_what_the_source_cannot_do_is_refused_by_name(
+    asked: Callable[[KafkaDataSource], object], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        asked(KafkaDataSource({}))

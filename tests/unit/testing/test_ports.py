@@ -1,8 +1,9 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kafka_actors.testing import ports
+from kafka_actors.testing import KafkaCluster, ports
 
 
 @pytest.fixture
@@ -46,3 +47,11 @@ def test_the_ephemeral_range_is_the_systems(tmp_path: Path, monkeypatch: pytest.
     assert ports._lowest_ephemeral() == 20_000
     monkeypatch.setattr(ports, "_EPHEMERAL_RANGE", tmp_path / "not-there")
     assert ports._lowest_ephemeral() == 32_768
+
+
+@pytest.mark.parametrize(
+    "asked", [lambda k: k.bootstrap_servers, lambda k: k.address(1), lambda k: k.bootstrap("TLS")]
+)
+def test_a_cluster_that_was_never_started_says_so(asked: Callable[[KafkaCluster], object]) -> None:
+    with pytest.raises(RuntimeError, match=r"no addresses yet: call start\(\)"):
+        asked(KafkaCluster(listeners={"TLS": "SSL"}))

@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 KAFKA  ?=
 BENCH  ?=
+FUZZ   ?=
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
@@ -17,7 +18,7 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-unit lint format bench clean
+.PHONY: help demo test test-slow test-unit lint format bench fuzz clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -49,8 +50,11 @@ format: $(VENV)/.installed-dev  ## put the sources into shape
 bench: $(VENV)/.installed-dev  ## benchmarks; BENCH=name for one of them
 	$(BIN)/python -m benchmarks $(BENCH)
 
+fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads foreign bytes; FUZZ=name SECONDS=60
+	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)
+
 clean:  ## remove the environment and all that was built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f kafka_actors/records/_*.so kafka_actors/records/_kernel.c
 
@@ -67,3 +71,7 @@ $(VENV)/.installed-dev: $(SOURCES_OF_INSTALL) | $(BIN)/python
 	@echo "installing kafka-actors and its development tools into $(VENV) …"
 	$(PIP) --editable '.[$(EXTRAS)]'
 	@touch $@ $(VENV)/.installed-demo
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev
+	$(PIP) --editable '.[fuzz]'
+	@touch $@

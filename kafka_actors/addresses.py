@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from typing import Any
 
 from .errors import ConfigError
 
 DEFAULT_PORT = 9092
+_PORT = re.compile(r"[0-9]{1,5}")
+_NOT_IN_A_NAME = re.compile(r"[\s/@;,'\"\\\[\]]")
+"""Signs of a URL, of quotes, and of a list with other separators: a resolver would look such a name up."""
 _ACCEPTS = "accepts 'host:port', '[ipv6]:port', a comma-separated text or a list of these"
 
 
@@ -28,22 +33,32 @@ def parse_address(text: str) -> tuple[str, int]:
     rest = text.split("://", 1)[-1].strip()
     if rest.startswith("["):
         host, bracket, tail = rest[1:].partition("]")
-        if not bracket or (tail and not tail.startswith(":")):
+        if not bracket or not _is_ipv6(host) or not (tail == "" or tail.startswith(":")):
             raise ConfigError(
                 "bootstrap_servers", f"has {text!r}: an IPv6 address needs the form [address]:port"
             )
-        port = tail[1:]
-    elif rest.count(":") > 1:
-        host, port = rest, ""
+        colon, port = tail[:1], tail[1:]
+    elif _is_ipv6(rest):
+        host, colon, port = rest, "", ""
     else:
-        host, _, port = rest.partition(":")
-    if not host or any(c.isspace() for c in host):
+        host, colon, port = rest.partition(":")
+    if not host:
         raise ConfigError("bootstrap_servers", f"has {text!r}: no host; {_ACCEPTS}")
-    if not port:
+    if not host.isprintable() or _NOT_IN_A_NAME.search(host):
+        raise ConfigError("bootstrap_servers", f"has {text!r}: {host!r} is no host's name; {_ACCEPTS}")
+    if not colon:
         return host, DEFAULT_PORT
-    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    if _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
         raise ConfigError("bootstrap_servers", f"has {text!r}: {port!r} is not a port (1 to 65535)")
     return host, int(port)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def format_address(host: str, port: int) -> str:

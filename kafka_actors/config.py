@@ -23,6 +23,9 @@ __all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "ProducerConfig", "bui
 
 KIB, MIB = 1024, 1024 * 1024
 
+MAX_TEXT_BYTES = 0x7FFF
+"""What a string of the wire protocol may have."""
+
 TCP_NODELAY = ((6, 1, 1),)
 """IPPROTO_TCP, TCP_NODELAY, on: numbers that are the same on every system, so that no option needs a socket."""
 
@@ -217,6 +220,8 @@ def _known_name(kind: type[ClientConfig], key: str) -> str:
 
 
 def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        _check_text(name, value)
     if name == "bootstrap_servers":
         return parse_bootstrap_servers(value)
     if name == "partition_assignment_strategy":
@@ -242,6 +247,16 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
         accepted = [repr(choice) for choice in get_args(wanted)] if get_origin(wanted) is Literal else []
         why = f"accepts {' or '.join(accepted)}" if accepted else f"{str(error)[0].lower()}{str(error)[1:]}"
         raise ConfigError(name, f"is {value!r}: {why}") from None
+
+
+def _check_text(name: str, value: str) -> None:
+    """What the wire can't carry is refused here, by its name; the text itself may be a secret."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:  # bytes of a file or variable that were no UTF-8
+        raise ConfigError(name, "holds a lone surrogate, which UTF-8 can't express") from None
+    if size > MAX_TEXT_BYTES and name not in ("bootstrap_servers", *SECRETS):
+        raise ConfigError(name, f"has {size:,} bytes: a text in Kafka has at most {MAX_TEXT_BYTES:,}")
 
 
 def _strategy(value: Any) -> list[Any]:
@@ -342,6 +357,8 @@ def _check_together(config: ClientConfig) -> None:
         return
     if config.group_id is not None and not config.group_id.strip():
         raise ConfigError("group_id", "is empty")
+    if config.group_instance_id is not None and not config.group_instance_id.strip():
+        raise ConfigError("group_instance_id", "is empty: None is for a member without one")
     if config.heartbeat_interval_ms >= config.session_timeout_ms:
         raise ConfigError(
             "heartbeat_interval_ms",

@@ -156,7 +156,8 @@ class KafkaError(KafkaActorsError):
         if self.broker is not None:
             parts.append(f"from broker {self.broker}")
         line = " ".join(parts)
-        return f"{line}: {self.message}" if self.message else line
+        # Brokers may say several lines.
+        return f"{line}: {' '.join(self.message.split())}" if self.message else line
 
     def __reduce__(self) -> tuple[Any, ...]:
         _, (_, state) = super().__reduce__()

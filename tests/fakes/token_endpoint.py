@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -13,7 +14,8 @@ import trustme
 
 
 class TokenEndpoint:
-    """Answers with what stands in `answers`, one each and the last for ever: (status, headers, body)."""
+    """Answers with what stands in `answers`, one each and the last for ever: (status, headers, body); with the status 0,
+    the body is all that is sent. `pause`: seconds between the characters of a body."""
 
     def __init__(self, directory: Path) -> None:
         ca = trustme.CA()
@@ -22,6 +24,7 @@ class TokenEndpoint:
         self.answers: list[tuple[int, dict[str, str], str]] = [
             (200, {}, json.dumps({"access_token": "tok", "expires_in": 100}))
         ]
+        self.pause = 0.0
         self.asked: list[tuple[str, str | None, dict[str, list[str]]]] = []
         endpoint = self
 
@@ -31,11 +34,16 @@ class TokenEndpoint:
                 endpoint.asked.append((self.path, self.headers["Authorization"], parse_qs(form)))
                 answers = endpoint.answers
                 status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
+                if not status:
+                    self.wfile.write(body.encode())
+                    return
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(body.encode())
+                for piece in [body] if endpoint.pause == 0 else body:
+                    self.wfile.write(piece.encode())
+                    time.sleep(endpoint.pause)
 
             def log_message(self, *_: object) -> None:
                 pass

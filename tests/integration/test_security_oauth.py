@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+import json
 
 import pytest
 import trustme
@@ -9,6 +10,7 @@ from fakes.token_endpoint import TokenEndpoint
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import SaslError
+from kafka_actors.net.security import oauth
 from kafka_actors.net.security.oauth import client_credentials
 
 _numbers = itertools.count()
@@ -87,6 +89,29 @@ def test_theme_23_an_endpoint_that_keeps_failing_is_a_typed_error(endpoint, conf
     endpoint.answers = [(503, {}, "")]
     refused(config, r"https://127.*/token answered 503")
     assert len(endpoint.asked) == 4
+
+
+@pytest.mark.parametrize("said", ["no HTTP at all", "HTTP/1.1 200 OK\r\nX: " + "x" * 100_000, ""])
+def test_theme_19_an_endpoint_that_speaks_no_http(endpoint, config, said):
+    endpoint.answers = [(0, {}, said)]
+    refused(config, "no token from https://127")
+    assert len(endpoint.asked) == 4
+
+
+def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(endpoint, config, monkeypatch):
+    monkeypatch.setattr(oauth, "_TIMEOUT_S", 0.3)
+    endpoint.pause = 0.05
+    endpoint.answers = [(200, {}, '{"access_token": "tok"}' + " " * 20)]
+    refused(config, "its answer was not whole after 0.3 s")
+
+
+def test_what_an_endpoint_says_of_an_error_is_one_line(endpoint, config):
+    endpoint.answers = [(400, {}, json.dumps({"error": "bad\nrequest", "error_description": "x" * 10_000}))]
+    with pytest.raises(SaslError) as caught:
+        get(config)
+    assert "answered 400: bad request: xxx" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_wrong_credentials_are_not_tried_again(endpoint, config):

@@ -17,6 +17,13 @@ from kafka_actors.errors import ConfigError
         ("[::1]:9093", ("::1", 9093)),
         ("[::1]", ("::1", 9092)),
         ("fe80::1", ("fe80::1", 9092)),
+        ("[fe80::1%eth0]:9093", ("fe80::1%eth0", 9093)),
+        ("::ffff:10.0.0.1", ("::ffff:10.0.0.1", 9092)),
+        ("SASL_SSL://[::1]:9093", ("::1", 9093)),
+        ("10.0.0.1:9093", ("10.0.0.1", 9093)),
+        ("kafka_1.my-net.:9093", ("kafka_1.my-net.", 9093)),
+        ("кафка.рф:9093", ("кафка.рф", 9093)),
+        ("kafka:00080", ("kafka", 80)),
     ],
 )
 def test_an_address(text, address):
@@ -24,12 +31,48 @@ def test_an_address(text, address):
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":9092", "a b:1", "kafka:0", "kafka:65536", "kafka:x", "[::1", "[::1]9092", "kafka:²"]
+    ("text", "said"),
+    [
+        ("", "no host"),
+        (":9092", "no host"),
+        ("PLAINTEXT://", "no host"),
+        ("a b:1", "'a b' is no host's name"),
+        ("kafka :9092", "'kafka ' is no host's name"),
+        ("kafka: 9092", "' 9092' is not a port"),
+        ("kafka:90 92", "'90 92' is not a port"),
+        ("kafka:", "'' is not a port"),
+        ("[::1]:", "'' is not a port"),
+        ("kafka:0", "'0' is not a port"),
+        ("kafka:65536", "'65536' is not a port"),
+        ("kafka:-1", "'-1' is not a port"),
+        ("kafka:x", "'x' is not a port"),
+        ("kafka:²", "'²' is not a port"),
+        ("kafka:" + "9" * 5_000, "is not a port"),
+        ("[::1", "needs the form [address]:port"),
+        ("[::1]9092", "needs the form [address]:port"),
+        ("[]:9092", "needs the form [address]:port"),
+        ("[kafka]:9092", "needs the form [address]:port"),
+        ("[10.0.0.1]:9092", "needs the form [address]:port"),
+        ("::1]", "no host"),
+        ("a:b:c", "'b:c' is not a port"),
+        ("k1:9092;k2:9092", "'9092;k2:9092' is not a port"),
+        ("k1;k2", "'k1;k2' is no host's name"),
+        ("http://kafka:9092/topics", "'9092/topics' is not a port"),
+        ("kafka/", "'kafka/' is no host's name"),
+        ("user@kafka:9092", "'user@kafka' is no host's name"),
+        ("'kafka'", "is no host's name"),
+        ("ka\0fka", "is no host's name"),
+        ("kafka\u200b:9092", "is no host's name"),
+        ("ka\ud800", "is no host's name"),
+    ],
 )
-def test_what_is_no_address_is_refused_by_name(text):
+def test_what_is_no_address_is_refused_by_name(text, said):
     with pytest.raises(ConfigError) as caught:
         parse_address(text)
     assert caught.value.option == "bootstrap_servers"
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()
 
 
 def test_a_list_or_a_text_and_a_trailing_comma():

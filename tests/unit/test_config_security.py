@@ -52,6 +52,8 @@ def refusal(options, kind=ClientConfig):
         ({**SASL, "sasl_mechanism": "DIGEST-MD5"}, "sasl_mechanism"),
         ({**SASL, "sasl_plain_username": None}, "sasl_plain_username"),
         ({**SASL, "sasl_plain_username": "a\0b"}, "sasl_plain_username"),
+        ({**SASL, "sasl_plain_username": "a\udcff"}, "sasl_plain_username"),
+        ({**SASL, "sasl_plain_password": "hush\udcff"}, "sasl_plain_password"),
         ({**SASL, "sasl_plain_password": ""}, "sasl_plain_password"),
         ({**SASL, "sasl_plain_password": b"hush"}, "sasl_plain_password"),
         ({**SASL, "sasl_oauth_token_provider": Provider()}, "sasl_oauth_token_provider"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
+import math
 import ssl
 import threading
 import time
@@ -21,6 +23,8 @@ _TIMEOUT_S = 10.0
 _ATTEMPTS = 4
 _PAUSE_S = 0.2
 _MAX_BYTES = 1 << 20
+_MAX_SHOWN = 300
+"""Characters of what others say that are shown in an error."""
 _FRESH = 0.8
 """A token is used for this part of its life, so that a session that begins with it is worth its while."""
 
@@ -66,16 +70,27 @@ def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[Secret
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with opener.open(_request(config, url), timeout=_TIMEOUT_S) as response:
-                return _parse(url, response.read(_MAX_BYTES))
+                return parse_answer(url, _read(response))
         except urllib.error.HTTPError as error:
             if attempt == _ATTEMPTS or (error.code < 500 and error.code != 429):
                 raise SaslError(f"OAUTHBEARER: {url} answered {error.code}{_reason(error)}") from None
-        except (OSError, ValueError) as error:  # URLError is an OSError
-            reason = getattr(error, "reason", error)
+        except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
+            reason = getattr(error, "reason", None) or _one_line(str(error)) or type(error).__name__
             if attempt == _ATTEMPTS or isinstance(reason, ssl.SSLCertVerificationError):
                 raise SaslError(f"OAUTHBEARER: no token from {url}: {reason}") from None
         sleep(_PAUSE_S * 2**attempt)
     raise AssertionError("unreachable")
+
+
+def _read(response: Any) -> bytes:
+    """The whole answer, up to a bound; `TimeoutError` where it comes, but drop by drop."""
+    end = time.monotonic() + _TIMEOUT_S
+    parts: list[bytes] = []
+    while sum(map(len, parts)) < _MAX_BYTES and (part := response.read1(_MAX_BYTES)):
+        parts.append(part)
+        if time.monotonic() > end:
+            raise TimeoutError(f"its answer was not whole after {_TIMEOUT_S:g} s")
+    return b"".join(parts)[:_MAX_BYTES]
 
 
 def _request(config: ClientConfig, url: str) -> urllib.request.Request:
@@ -101,22 +116,36 @@ def _context(config: ClientConfig) -> ssl.SSLContext:
     return context
 
 
-def _parse(url: str, body: bytes) -> tuple[Secret, float]:
+def parse_answer(url: str, body: bytes) -> tuple[Secret, float]:
+    """The token and its lifetime in seconds, 0 where the answer names none. Raises `SaslError`."""
     try:
         answer: Any = json.loads(body)
-        token, lifetime = answer["access_token"], float(answer.get("expires_in", 0))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        token, lifetime = None, 0.0
+        token, expires_in = answer["access_token"], answer.get("expires_in")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        token, expires_in = None, None
     if not isinstance(token, str) or not token:
         raise SaslError(f"OAUTHBEARER: the answer of {url} has no access_token")
-    return Secret(token), lifetime
+    return Secret(token), _seconds(expires_in)
+
+
+def _seconds(expires_in: Any) -> float:
+    """A lifetime, in whatever form it is given; 0 for what is none."""
+    try:
+        seconds = float(expires_in)
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
     """What the endpoint says of it, by RFC 6749's names; nothing else of its answer."""
     try:
-        said: Any = json.loads(error.read(_MAX_BYTES))
+        said: Any = json.loads(_read(error))
         found = [str(said[name]) for name in ("error", "error_description") if said.get(name)]
-    except (ValueError, OSError, AttributeError, TypeError):
+    except (ValueError, OSError, http.client.HTTPException, AttributeError, TypeError, RecursionError):
         found = []
-    return f": {': '.join(found)}" if found else f" {error.reason}"
+    return f": {_one_line(': '.join(found))}" if found else f" {_one_line(str(error.reason))}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_MAX_SHOWN]

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import sys
 
-NAMES = ("consumer", "job", "bench_assignors", "bench_metadata")
+NAMES = ("consumer", "producer", "job", "bench_assignors", "bench_metadata")
 
 
 def main() -> None:

@@ -148,10 +148,9 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     enable_idempotence: bool = True
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     linger_ms: NonNegative = 5
-    batch_size: Positive = 1_000_000
+    batch_size: Positive = 262_144
     """Bytes of a record batch, uncompressed. Kafka's default is 16,384, for records that come one by one: Arrow
-    batches bring many at a time, and brokers and readers are faster with large ones. It is librdkafka's default,
-    which fits into the brokers' default `message.max.bytes`."""
+    batches bring many at a time, and brokers and readers are faster with large ones."""
     max_request_size: Positive = MIB
     """Bytes of a request, and of a record with the batch around it."""
     buffer_memory: Positive = 32 * MIB

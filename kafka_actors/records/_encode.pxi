@@ -299,9 +299,9 @@ def group(const int32_t[::1] partitions, int32_t[::1] order, int64_t[::1] bounds
         bounds[0] = 0
 
 
-def murmur2(const uint8_t[::1] key):
+def murmur2(bytes key not None):
     """Java's hash of a key, without its sign bit."""
-    return ka_murmur2(&key[0] if key.shape[0] else NULL, key.shape[0])
+    return ka_murmur2(<const uint8_t *><const char *>key, len(key))
 
 
 cdef class Writer:

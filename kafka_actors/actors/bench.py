@@ -228,7 +228,7 @@ class Bench:
             if failure.first > piece.batch["offset"][0].as_py():
                 piece, attempt = self._done_until(partition, epoch, piece, failure.first), 0
             attempt += 1
-            if attempt <= self._spec.retries:
+            if attempt <= self._spec.retries and not failure.final:
                 self._log_retry(partition, failure, attempt)
                 with self._lock:
                     self._holdings.given_up(partition, epoch)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
+import inspect
 import logging
 import signal
 import threading
@@ -79,7 +81,9 @@ class Job:
         detached: bool = False,
         resources_per_worker: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
+        **unknown: Any,
     ) -> None:
+        _check_names(unknown, config)
         self.config = build(
             JobConfig,
             config,
@@ -278,6 +282,8 @@ class LoopThread:
         if self.loop.is_running():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(5)
+        if not self.loop.is_running():
+            self.loop.close()
 
 
 def _starting() -> ModuleType:
@@ -291,6 +297,21 @@ def _starting() -> ModuleType:
             "a job runs on Ray, which is not installed: pip install 'kafka-actors[ray]'"
         ) from None
     return start
+
+
+def _check_names(unknown: Mapping[str, Any], config: Any) -> None:
+    """What is an argument, and what belongs into `config`."""
+    kinds = inspect.Parameter.KEYWORD_ONLY
+    arguments = [n for n, p in inspect.signature(Job.__init__).parameters.items() if p.kind is kinds]
+    options = JobConfig.__struct_fields__
+    for name in unknown:
+        if name in options:
+            raise ConfigError(name, f"is no argument of Job; give it as config={{{name!r}: …}}")
+        close = difflib.get_close_matches(name, [*arguments, *options], n=1)
+        raise ConfigError(name, "is not an option" + (f"; did you mean {close[0]!r}?" if close else ""))
+    for name in config if isinstance(config, Mapping) else ():
+        if name in arguments and name not in options:
+            raise ConfigError(name, "is an argument of Job; give it there, not in config={…}")
 
 
 def _topics(topics: str | Iterable[str] | None, pattern: Any) -> list[str] | None:

@@ -82,13 +82,14 @@ FAILURES = (Exception, SystemExit, asyncio.CancelledError)
 
 
 class CallFailed(Exception):
-    """One call of the user's code raised; `offset` is the first offset not done, `done` those before it."""
+    """One call of the user's code failed, for the offsets `first` to `last`. `final`: no retry can mend it."""
 
-    def __init__(self, cause: BaseException, first: int, last: int) -> None:
+    def __init__(self, cause: BaseException, first: int, last: int, *, final: bool = False) -> None:
         super().__init__(str(cause))
         self.cause = cause
         self.first = first
         self.last = last
+        self.final = final
 
 
 class Processor:
@@ -115,30 +116,34 @@ class Processor:
         assert self._made is not None
         if self.spec.unit == "batch":
             try:
-                _refuse_result(self._made(batch))
+                result = self._made(batch)
             except FAILURES as error:
                 raise CallFailed(error, *_span(batch)) from error
+            _refuse(result, *_span(batch))
             return
         for message in messages_of(batch):
             try:
-                _refuse_result(self._made(message))
+                result = self._made(message)
             except FAILURES as error:
                 raise CallFailed(error, message.offset, message.offset) from error
+            _refuse(result, message.offset, message.offset)
 
     async def call_async(self, batch: pa.RecordBatch) -> None:
         """The same for an async function."""
         assert self._made is not None
         if self.spec.unit == "batch":
             try:
-                _refuse_result(await self._made(batch))
+                result = await self._made(batch)
             except FAILURES as error:
                 raise CallFailed(error, *_span(batch)) from error
+            _refuse(result, *_span(batch))
             return
         for message in messages_of(batch):
             try:
-                _refuse_result(await self._made(message))
+                result = await self._made(message)
             except FAILURES as error:
                 raise CallFailed(error, message.offset, message.offset) from error
+            _refuse(result, message.offset, message.offset)
 
 
 async def _wait(result: Any) -> None:
@@ -150,9 +155,11 @@ def _span(batch: pa.RecordBatch) -> tuple[int, int]:
     return offsets[0].as_py(), offsets[-1].as_py()
 
 
-def _refuse_result(result: Any) -> None:
-    if result is not None:
-        raise TypeError(
-            f"process returned a {type(result).__name__}; there are no sinks yet, so it must return None: "
-            "write results out inside the function"
-        )
+def _refuse(result: Any, first: int, last: int) -> None:
+    if result is None:
+        return
+    error = TypeError(
+        f"process returned a {type(result).__name__}; there are no sinks yet, so it must return None: "
+        "write results out inside the function"
+    )
+    raise CallFailed(error, first, last, final=True)

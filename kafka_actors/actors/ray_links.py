@@ -49,8 +49,10 @@ async def call(handle: ActorHandle | None, method: str, *args: Any) -> Any:
     try:
         return await getattr(handle, method).remote(*args)
     except RayTaskError as error:
-        cause = error.cause if isinstance(error.cause, KafkaActorsError) else None
-        raise cause or error from None
+        # The error as it was raised there; Ray's own holds the traceback of the actor.
+        if isinstance(error.cause, KafkaActorsError):
+            raise error.cause from None
+        raise error.cause from error
     except RayError as error:
         raise DisconnectedError(f"{method}: {type(error).__name__}") from None
 

@@ -105,12 +105,13 @@ def test_theme_21_on_error_skip_goes_on_behind_what_failed(filled):
 
 
 def test_a_result_that_is_not_none_is_a_type_error(filled):
-    running = filled.start(workers=1, process=lambda batch: batch.num_rows, retries=0)
+    running = filled.start(workers=1, process=lambda batch: batch.num_rows, retries=3)
     with pytest.raises(ka.JobFailed) as failed:
         running.wait(60)
     assert isinstance(failed.value.cause, ProcessError)
     assert isinstance(failed.value.cause.__cause__, TypeError)
     assert "no sinks yet" in str(failed.value.cause.__cause__)
+    assert failed.value.cause.attempts == 1, "no retry can mend it"
 
 
 def test_sys_exit_in_a_worker_is_an_error_of_the_call(filled):
@@ -167,8 +168,9 @@ def test_what_the_constructor_raises_is_raised_by_start(scene):
         def __call__(self, batch):
             pass
 
-    with pytest.raises(FileNotFoundError, match="no such model"):
+    with pytest.raises(FileNotFoundError, match="^no such model$") as raised:
         scene.start(workers=2, process=Broken)
+    assert type(raised.value) is FileNotFoundError
     assert scene.cluster.describe_group(scene.group).members == []
 
 

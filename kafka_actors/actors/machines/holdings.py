@@ -114,11 +114,6 @@ class Holdings:
             del self.held[partition]
         return dropped
 
-    def drop_all(self) -> list[TopicPartition]:
-        """Gives everything up at once, without a commit."""
-        dropped, self.held = list(self.held), {}
-        return dropped
-
     # ------------------------------------------------------------ the user's function
 
     def _under(self, partition: TopicPartition, epoch: Epoch) -> Held | None:

@@ -30,10 +30,6 @@ class Lease:
         """An answer to what was asked at `asked_at`. An answer that comes late can't shorten a newer one."""
         self.until = max(self.until, asked_at + seconds) if seconds > 0 else self.until
 
-    def surrender(self) -> None:
-        """Nothing is held any more: the next lease must be asked for anew."""
-        self.until = float("-inf")
-
     def valid(self, now: float) -> bool:
         return now < self.until
 

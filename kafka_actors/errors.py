@@ -166,6 +166,8 @@ class KafkaError(KafkaActorsError):
 
 
 _BY_CODE: dict[int, type[KafkaError]] = {}
+_FIRST_IMPLAUSIBLE = 1_000
+"""Kafka numbers its errors from 1 on, and has come to 134."""
 _UNRECOGNIZED: set[type[KafkaError]] = set()
 
 
@@ -187,11 +189,14 @@ def _restore_broker_error(which: int | type[KafkaError], state: tuple[Any, ...])
 def for_code(code: int) -> type[KafkaError] | None:
     """The class of a Kafka error code; None for 0 (no error).
 
-    A code newer than Kafka 4.1 gets a subclass of :class:`UnknownServerError` that carries it.
+    A code newer than Kafka 4.1 gets a subclass of :class:`UnknownServerError` that carries it; a number that no
+    Kafka will soon have, that class itself, so that hostile answers don't fill the memory with classes.
     """
     if code == 0:
         return None
     known = _BY_CODE.get(code)
+    if known is None and not 0 < code < _FIRST_IMPLAUSIBLE:
+        return UnknownServerError
     if known is None:
         attributes = {"code": code, "name": "UNRECOGNIZED", "__module__": __name__}
         known = type(f"UnrecognizedError{code}", (UnknownServerError,), attributes)
@@ -213,6 +218,8 @@ def error_for_code(
     cls = for_code(code)
     if cls is None:
         return None
+    if cls.code != code:
+        message = f"an error code that Kafka does not have, {code}" + (f": {message}" if message else "")
     return cls(message, request=request, topic=topic, partition=partition, broker=broker)
 
 

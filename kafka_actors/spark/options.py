@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
 
+from kafka_actors.cluster.subscription import check_topics
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import ConfigError
 from kafka_actors.protocol.types import TopicPartition
@@ -184,11 +185,14 @@ def _selection(given: _Given) -> Selection:
     name = chosen[0]
     text = given.text(name) or ""
     if name == "assign":
-        return Assign(parse_partitions(name, text))
+        partitions = parse_partitions(name, text)
+        _check_names(name, (tp.topic for tp in partitions))
+        return Assign(partitions)
     if name == "subscribe":
         topics = dict.fromkeys(topic for part in text.split(",") if (topic := part.strip()))
         if not topics:
             raise ConfigError(name, f"is {text!r}: accepts topic names, separated by commas")
+        _check_names(name, topics)
         return Subscribe(tuple(topics))
     if not text:
         raise ConfigError(name, "is empty: accepts a regular expression for whole topic names")
@@ -197,6 +201,13 @@ def _selection(given: _Given) -> Selection:
     except re.error as error:
         raise ConfigError(name, f"is {text!r}: no regular expression of Python's: {error}") from None
     return Pattern(text)
+
+
+def _check_names(option: str, topics: Iterable[str]) -> None:
+    try:
+        check_topics(topics)
+    except ConfigError as error:
+        raise ConfigError(option, error.message) from None
 
 
 def _start(given: _Given) -> Bound:

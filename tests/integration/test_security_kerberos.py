@@ -1,18 +1,20 @@
 """GSSAPI (Kerberos) against a real broker and a real KDC, in a realm of the test's own."""
 
 import asyncio
+import random
 import time
-from threading import Timer
+from threading import Thread, Timer
 
 import pytest
 from fakes.asking import over_connection, over_socket
+from fakes.broker import FakeBroker
 from fakes.kdc import NAME, Realm, required
 
 import kafka_actors as ka
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import AuthenticationError, SaslAuthenticationFailedError, SaslError
 from kafka_actors.net import Connection
-from kafka_actors.protocol import MetadataRequest
+from kafka_actors.protocol import ApiKey, MetadataRequest, SaslAuthenticateResponse, SaslHandshakeResponse
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.cluster import TEST_JVM
 
@@ -72,14 +74,15 @@ def alice(realm, tickets):
     realm.login("alice", tickets)
 
 
+OPTIONS = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "GSSAPI",
+    "sasl_kerberos_domain_name": "localhost",
+}
+
+
 def options(kafka, listener="KERBEROS", **other):
-    return {
-        "bootstrap_servers": kafka.bootstrap(listener),
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "GSSAPI",
-        "sasl_kerberos_domain_name": "localhost",
-        **other,
-    }
+    return {"bootstrap_servers": kafka.bootstrap(listener), **OPTIONS, **other}
 
 
 @pytest.fixture(params=[over_connection, over_socket], ids=["asyncio", "blocking"])
@@ -194,6 +197,45 @@ def test_a_keytab_whose_key_was_changed(kafka, realm, tickets, ask, monkeypatch)
     monkeypatch.setenv("KRB5_CLIENT_KTNAME", realm.keytab("bob"))
     realm.new_key("bob")
     assert "the keytab has another key than the KDC" in refused(ask, kafka)
+
+
+TOKENS = [b"", b"\0", b"\x60\x81", bytes(200), *(random.Random(n).randbytes(4**n) for n in range(1, 6))]
+
+
+@pytest.mark.parametrize("token", TOKENS, ids=len)
+def test_theme_19_tokens_that_no_kdc_made_are_refused(alice, ask, token):
+    with Speaker(token) as port:
+        config = build(ClientConfig, OPTIONS)
+        with pytest.raises(SaslError, match=rf"127\.0\.0\.1:{port}: GSSAPI: kafka@localhost: .+"):
+            ask("127.0.0.1", port, config)
+
+
+class Speaker:
+    """A broker that answers each step of SASL with the same token. Entering it gives its port."""
+
+    def __init__(self, token):
+        self._token = token
+
+    def __enter__(self):
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever)
+        self._thread.start()
+        return self._run(self._start())
+
+    async def _start(self):
+        self._broker = FakeBroker()
+        self._broker.on(ApiKey.SASL_HANDSHAKE, SaslHandshakeResponse(mechanisms=["GSSAPI"]))
+        self._broker.on(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateResponse(auth_bytes=self._token))
+        return (await self._broker.__aenter__()).port
+
+    def __exit__(self, *_):
+        self._run(self._broker.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 
 
 def test_no_kdc(kafka, realm, alice, ask):

@@ -237,6 +237,23 @@ def test_a_kafka_option_that_cannot_be_is_named_as_it_was_given(options: dict[st
     assert "secret" not in str(error)
 
 
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("subscribe", "a b"),
+        ("subscribe", "a, ключ"),
+        ("subscribe", "x" * 250),
+        ("subscribe", ".."),
+        ("assign", '{"a/b": [0]}'),
+        ("assign", '{"": [0]}'),
+    ],
+)
+def test_a_name_that_no_topic_has_is_refused_before_a_broker_is_asked(option: str, text: str) -> None:
+    error = refusal({**BASE, option: text})
+    assert error.option == option
+    assert "a topic's name has 1 to 249 of the characters" in error.message
+
+
 def test_what_sparks_catalog_adds_to_a_tables_options_is_passed_over() -> None:
     # As seen from CREATE TABLE … USING kafka_actors OPTIONS (…).
     given = {"provider": "kafka_actors", "owner": "me", "subscribe": "orders", "option.subscribe": "orders"}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pyarrow as pa
 
 from kafka_actors import protocol
 from kafka_actors.config import JobConfig
+from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.fetch import BrokerFetcher
 from kafka_actors.fetch.messages import Pull
-from kafka_actors.net import Connection, FetchSocket
+from kafka_actors.net import Broker, ConnectionOpener, FetchSocket
 
 from .messages import pack, unpack
 from .shell import ActorShell, set_up_logging
@@ -20,7 +20,7 @@ __all__ = ["ConnectionActor"]
 
 
 class ConnectionActor(ActorShell):
-    """One socket and one fetch session for each worker, and one control connection for offset look-ups.
+    """One socket and one fetch session for each worker, and a `Broker` for their offset look-ups.
 
     Until `begin` it belongs to no broker: so a spare one can take the place of one that died.
     """
@@ -28,23 +28,26 @@ class ConnectionActor(ActorShell):
     def __init__(self, config: JobConfig, log_level: int) -> None:
         set_up_logging(log_level)
         self._config = config
-        self._broker = -1
-        self._address = ("", 0)
+        self._broker: Broker | None = None
         self._fetchers: dict[str, BrokerFetcher] = {}
-        self._control: Connection | None = None
-        self._opening = asyncio.Lock()
 
     async def begin(self, broker: int, host: str, port: int) -> None:
         """Learns its broker. Sockets are opened when first needed, and again after each failure."""
-        self._broker = broker
-        self._address = (host, port)
+        timeout_ms = self._config.request_timeout_ms
+        self._broker = Broker(broker, host, port, ConnectionOpener(self._config), timeout_ms, timeout_ms)
+
+    def _begun(self) -> Broker:
+        if self._broker is None:
+            raise NodeNotReadyError("this connection actor has no broker yet")
+        return self._broker
 
     async def pull(self, worker: str, pull: bytes) -> tuple[bytes, pa.Buffer]:
         """One credit of a worker: returns the next fetch response and its bytes."""
         fetcher = self._fetchers.get(worker)
         if fetcher is None:
+            broker = self._begun()
             fetcher = self._fetchers[worker] = BrokerFetcher(
-                self._broker, *self._address, self._config, connect=FetchSocket
+                broker.id, broker.host, broker.port, self._config, connect=FetchSocket
             )
         reply, data = await fetcher.pull(unpack(pull, Pull))
         return pack(reply), pa.py_buffer(data)
@@ -61,12 +64,7 @@ class ConnectionActor(ActorShell):
         """Sends a worker's request and returns the answer, both encoded in the latest version of the API."""
         kind = protocol.message_class(api_key, "request")
         request: Any = protocol.decode_message(kind, kind.latest, body)
-        connection = await self._control_connection()
-        response: Any = await connection.send(request, timeout_ms=timeout_ms, min_version=min_version)
+        broker = self._begun()
+        await broker.connect()
+        response: Any = await broker.request(request, timeout_ms=timeout_ms, min_version=min_version)
         return protocol.encode(response, kind.latest)
-
-    async def _control_connection(self) -> Connection:
-        async with self._opening:
-            if self._control is None or self._control.closed:
-                self._control = await Connection.open(*self._address, self._config)
-            return self._control

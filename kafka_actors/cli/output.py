@@ -51,6 +51,7 @@ class Output:
     def __init__(self, log_format: Literal["text", "json"] = "text", log_level: str = "warning") -> None:
         self.log_format = log_format
         self._level = logging.getLevelNamesMapping()[log_level.upper()]
+        self._level_before = logging.NOTSET
         self._stdout, self._stderr = sys.stdout, sys.stderr
         # Off a terminal a line is as long as what it says.
         width = None if self._stdout.isatty() else WIDE
@@ -69,7 +70,9 @@ class Output:
         self._handler.setFormatter(_Json() if self.log_format == "json" else logging.Formatter(LOG_FORMAT))
         logging.getLogger().addHandler(self._handler)
         # Its level is also that of the job's actors.
-        logging.getLogger("kafka_actors").setLevel(self._level)
+        ours = logging.getLogger("kafka_actors")
+        self._level_before = ours.level
+        ours.setLevel(self._level)
         return self
 
     def __exit__(
@@ -77,6 +80,7 @@ class Output:
     ) -> None:
         sys.stdout, sys.stderr = self._stdout, self._stderr
         logging.getLogger().removeHandler(self._handler)
+        logging.getLogger("kafka_actors").setLevel(self._level_before)
 
     def print(self, *what: Any) -> None:
         """A result, to stdout. Where the log is JSON there may be a reader of lines behind it, so no markup."""

@@ -215,7 +215,7 @@ def consume(**options):
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
 def test_no_log_and_no_traceback_shows_a_secret(kafka, ask, caplog, mechanism):
     """Not even one with the variables in it, as error reporters send them."""
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="kafka_actors")
     options = sasl_options(mechanism, sasl_plain_password="wrong-hush")
     secrets = ["hush"]
     if mechanism == "OAUTHBEARER":
@@ -256,7 +256,7 @@ def reported(error):
 
 
 def test_a_consumers_log_shows_no_secret(kafka, group_id, caplog):
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="kafka_actors")
     topic = kafka.create_topic(f"l-{group_id}")
     options = sasl_options("PLAIN", security_protocol="SASL_PLAINTEXT")
     with ka.Consumer(

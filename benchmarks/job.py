@@ -19,12 +19,11 @@ import sys
 import tempfile
 import time
 import uuid
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.consumer import RESULTS, machine_facts, measure, parser_of, produce
-from kafka_actors.testing import BENCHMARK_JVM, KafkaCluster
+from benchmarks.common import RESULTS, Run, filled_topics, parser_of, report, say
+from benchmarks.consumer import measure
 
 PEERS = ("ours", "confluent-kafka", "aiokafka")
 
@@ -32,45 +31,32 @@ PEERS = ("ours", "confluent-kafka", "aiokafka")
 def main() -> None:
     options = parsed()
     RESULTS.mkdir(exist_ok=True)
-    runs: list[dict[str, Any]] = []
-    with KafkaCluster(brokers=1, jvm_options=BENCHMARK_JVM).start() as cluster:
-        for codec in options.codecs.split(","):
-            topic = cluster.create_topic(f"bench-{codec}", options.partitions)
-            print(f"{codec}: producing {options.records:,} records of {options.size} bytes", file=sys.stderr)
-            expected = produce(cluster.bootstrap_servers, topic, codec, options)
-            task = {
-                "bootstrap": cluster.bootstrap_servers,
-                "topic": topic,
-                "expected": expected,
-                "seconds": options.seconds,
-            }
-            for number in range(options.runs):
-                for client in PEERS:
-                    runs.append(
-                        {
-                            "codec": codec,
-                            "client": client,
-                            **measure(client, task, options, f"{codec}-{number}"),
-                        }
-                    )
-                    say(codec, number, runs[-1])
-                for workers in options.workers.split(","):
-                    runs.append(
-                        {"codec": codec, "client": f"Job, {workers} workers", **job_run(task, int(workers))}
-                    )
-                    say(codec, number, runs[-1])
-    write(options, runs)
+    runs: list[Run] = []
+    for _, codec, task in filled_topics(options):
+        for number in range(options.runs):
+            about = {"codec": codec, "run": number}
+            for client in PEERS:
+                run = measure(client, task, options, f"{codec}-{number}")
+                runs.append({**about, "client": client, **run})
+                say(runs[-1])
+            for workers in options.workers.split(","):
+                runs.append({**about, "client": f"Job, {workers} workers", **job_run(task, int(workers))})
+                say(runs[-1])
+    report(
+        "job",
+        options,
+        runs,
+        title=f"{options.records:,} records of {options.size} bytes and an 8-byte key in {options.partitions} "
+        f"partitions; medians of {options.runs} alternating runs, range in brackets",
+        columns=["start-up s", "private MB at 25 % / 90 %, largest growth"],
+        row=row,
+    )
 
 
 def parsed() -> argparse.Namespace:
     parser = parser_of("job", records=10_000_000)
     parser.add_argument("--workers", default="1,2,4")
     return parser.parse_args()
-
-
-def say(codec: str, number: int, run: dict[str, Any]) -> None:
-    rate = run["records"] / run["seconds"] / 1e6
-    print(f"{codec:5} run {number + 1} {run['client']:16} {rate:7.2f} M records/s", file=sys.stderr)
 
 
 def job_run(task: dict[str, Any], workers: int) -> dict[str, Any]:
@@ -187,8 +173,8 @@ def watch_memory(running: Any, total: int) -> list[dict[str, float]]:
 
 def verify(task: dict[str, Any], reports: list[dict[str, Any]]) -> None:
     found: dict[str, list[int]] = {}
-    for report in reports:
-        for partition, sums in report["sums"].items():
+    for told in reports:
+        for partition, sums in told["sums"].items():
             if partition in found:
                 raise SystemExit(
                     f"partition {partition} was worked on by two workers in a run without a fault"
@@ -202,51 +188,8 @@ def verify(task: dict[str, Any], reports: list[dict[str, Any]]) -> None:
 # ---------------------------------------------------------------- the report
 
 
-def write(options: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
-    report = {
-        "at": datetime.now(UTC).isoformat(),
-        "machine": machine_facts(),
-        "options": vars(options),
-        "runs": runs,
-    }
-    (RESULTS / "job.json").write_text(json.dumps(report, indent=1))
-    text = table(options, runs)
-    (RESULTS / "job.md").write_text(text)
-    print(text)
-
-
-def table(options: argparse.Namespace, runs: list[dict[str, Any]]) -> str:
-    lines = [
-        f"{options.records:,} records of {options.size} bytes and an 8-byte key in {options.partitions} partitions; "
-        f"medians of {options.runs} alternating runs, range in brackets",
-        ", ".join(f"{name} {value}" for name, value in machine_facts().items()),
-        "",
-        "| codec | client | million records/s | MB/s | against confluent-kafka | start-up s | "
-        "private MB at 25 % / 90 %, largest growth |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for codec in dict.fromkeys(run["codec"] for run in runs):
-        chosen = [run for run in runs if run["codec"] == codec]
-        base = statistics.median(rate(r) for r in chosen if r["client"] == "confluent-kafka")
-        for client in dict.fromkeys(run["client"] for run in chosen):
-            lines.append(
-                row(codec, client, [r for r in chosen if r["client"] == client], base, options.size + 8)
-            )
-    return "\n".join(lines) + "\n"
-
-
-def rate(run: dict[str, Any]) -> float:
-    return float(run["records"] / run["seconds"] / 1e6)
-
-
-def row(codec: str, client: str, runs: list[dict[str, Any]], base: float, size: int) -> str:
-    rates = sorted(map(rate, runs))
-    middle = statistics.median(rates)
-    start_up = statistics.median(run["start_up"] for run in runs)
-    return (
-        f"| {codec} | {client} | {middle:.2f} ({rates[0]:.2f}-{rates[-1]:.2f}) | {middle * size:.0f} "
-        f"| {middle / base:.1f} x | {start_up:.2f} | {growth(runs[-1])} |"
-    )
+def row(runs: list[Run]) -> list[str]:
+    return [f"{statistics.median(run['start_up'] for run in runs):.2f}", growth(runs[-1])]
 
 
 def growth(run: dict[str, Any]) -> str:

@@ -19,23 +19,17 @@ import json
 import os
 import re
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.consumer import machine_facts
+from benchmarks.common import BASE, RESULTS, Run, fresh_process, report, say
 from kafka_actors.testing import BENCHMARK_JVM, KafkaCluster
 
-RESULTS = Path(__file__).parent / "results"
 ROWS = 65_536
 JAVA = "java"
-BASE = "confluent-kafka"
 
 
 def rows_of(size: int) -> pa.RecordBatch:
@@ -151,7 +145,7 @@ def main() -> None:
         client_main(options.client, json.loads(options.task))
         return
     RESULTS.mkdir(exist_ok=True)
-    runs: list[dict[str, Any]] = []
+    runs: list[Run] = []
     with KafkaCluster(brokers=1, jvm_options=BENCHMARK_JVM).start() as cluster:
         measure(
             cluster, "ours", "none", options, "warm"
@@ -161,9 +155,16 @@ def main() -> None:
                 for client in options.clients.split(";"):
                     run = measure(cluster, client, codec, options, f"{codec}-{number}")
                     runs.append({"codec": codec, "client": client, "run": number, **run})
-                    rate = run["records"] / run["seconds"] / 1e6
-                    print(f"{codec:5} run {number + 1} {client:24} {rate:7.2f} M records/s", file=sys.stderr)
-    write(options, runs)
+                    say(runs[-1])
+    report(
+        "producer",
+        options,
+        runs,
+        title=f"Values of {options.size} bytes under 8-byte keys to {options.partitions} partitions, acks=all and "
+        f"idempotent; medians of {options.runs} alternating runs of {options.seconds:g} s, range in brackets",
+        columns=["CPU cores"],
+        row=row,
+    )
 
 
 def parsed() -> argparse.Namespace:
@@ -195,42 +196,14 @@ def measure(
             "seconds": options.seconds,
             "size": options.size,
         }
-        run = in_process(client, task, options, label)
+        arguments = ["benchmarks.producer", "--client", client, "--task", json.dumps(task)]
+        run = fresh_process(arguments, client, f"producer-{label}", options)
     written = sum(cluster.end_offsets(topic).values())
     if written != run["records"]:
         raise SystemExit(f"{client} says that it sent {run['records']} records, the topic has {written}")
     cluster.delete_topic(topic)
     time.sleep(1)
     return run
-
-
-def in_process(client: str, task: dict[str, Any], options: argparse.Namespace, label: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.producer", "--client", client, "--task", json.dumps(task)]
-    if options.profile and client.startswith("ours"):
-        target = RESULTS / f"profile-producer-{re.sub('[^a-z]+', '-', client)}-{label}.txt"
-        spy = Path(sys.executable).with_name("py-spy")
-        command = [
-            str(spy),
-            "record",
-            "-f",
-            "raw",
-            "-t",
-            "-n",
-            "-r",
-            "200",
-            "-o",
-            str(target),
-            "--",
-            *command,
-        ]
-    limit = options.seconds * 10 + 120
-    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
-    if done.returncode:
-        raise SystemExit(f"{client} failed: {done.stderr[-2000:]}")
-    result: dict[str, Any] = json.loads(
-        next(line for line in done.stdout.splitlines() if line.startswith("{"))  # py-spy talks as well
-    )
-    return result
 
 
 def java(cluster: KafkaCluster, topic: str, codec: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -250,42 +223,8 @@ def java(cluster: KafkaCluster, topic: str, codec: str, options: argparse.Namesp
     return {"records": records, "seconds": seconds, "cpu": float("nan")}
 
 
-def write(options: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
-    machine = machine_facts()
-    report = {"at": datetime.now(UTC).isoformat(), "machine": machine, "options": vars(options), "runs": runs}
-    (RESULTS / "producer.json").write_text(json.dumps(report, indent=1))
-    text = table(options, runs, machine)
-    (RESULTS / "producer.md").write_text(text)
-    print(text)
-
-
-def table(options: argparse.Namespace, runs: list[dict[str, Any]], machine: dict[str, Any]) -> str:
-    lines = [
-        f"Values of {options.size} bytes under 8-byte keys to {options.partitions} partitions, acks=all and idempotent; "
-        f"medians of {options.runs} alternating runs of {options.seconds:g} s, range in brackets",
-        ", ".join(f"{name} {value}" for name, value in machine.items()),
-        "",
-        f"| codec | client | million records/s | MB/s | against {BASE} | CPU cores |",
-        "|---|---|---|---|---|---|",
-    ]
-    for codec in dict.fromkeys(run["codec"] for run in runs):
-        chosen = [run for run in runs if run["codec"] == codec]
-        base = median_rate([run for run in chosen if run["client"] == BASE])
-        for client in dict.fromkeys(run["client"] for run in chosen):
-            its = [run for run in chosen if run["client"] == client]
-            rates = sorted(run["records"] / run["seconds"] / 1e6 for run in its)
-            rate = statistics.median(rates)
-            ratio = "" if base is None else f"{rate * 1e6 / base:.1f} x"
-            cores = statistics.median(run["cpu"] / run["seconds"] for run in its)
-            lines.append(
-                f"| {codec} | {client} | {rate:.2f} ({rates[0]:.2f}-{rates[-1]:.2f}) | "
-                f"{rate * (options.size + 8):.0f} | {ratio} | {cores:.2f} |"
-            )
-    return "\n".join(lines) + "\n"
-
-
-def median_rate(runs: list[dict[str, Any]]) -> float | None:
-    return statistics.median(run["records"] / run["seconds"] for run in runs) if runs else None
+def row(runs: list[Run]) -> list[str]:
+    return [f"{statistics.median(run['cpu'] / run['seconds'] for run in runs):.2f}"]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -19,8 +19,6 @@ from msgspec import Struct
 from kafka_actors.addresses import format_address
 from kafka_actors.config import TCP_NODELAY, ClientConfig
 from kafka_actors.errors import ConfigError, ConnectionFailedError
-
-Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 _KEEPALIVE = (
     # A NAT or load balancer that forgets a quiet connection sends no reset: ask after a minute of silence.
@@ -97,16 +95,10 @@ async def connect(host: str, port: int, options: SocketOptions, within: float) -
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError, UnicodeError) as error:
         raise _unresolved(host, port, error) from error
-    addresses = _distinct(found)
-    for tried, (family, address) in enumerate(addresses):
-        try:
-            sock = options.make(family)
-        except OSError as error:
-            failures.append(_why(address, error))
-            continue
+    for sock, address, left in _sockets(found, options, failures):
         try:
             sock.setblocking(False)
-            async with asyncio.timeout(max(end - loop.time(), 0) / (len(addresses) - tried)):
+            async with asyncio.timeout(max(end - loop.time(), 0) / left):
                 await loop.sock_connect(sock, address)
             return sock
         except (OSError, TimeoutError) as error:
@@ -129,17 +121,12 @@ def connect_blocking(
     end = clock() + within
     failures: list[str] = []
     try:
-        addresses = _distinct(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise _unresolved(host, port, error) from error
-    for tried, (family, address) in enumerate(addresses):
+    for sock, address, left in _sockets(found, options, failures):
         try:
-            sock = options.make(family)
-        except OSError as error:
-            failures.append(_why(address, error))
-            continue
-        try:
-            sock.settimeout(max((end - clock()) / (len(addresses) - tried), 0.001))
+            sock.settimeout(max((end - clock()) / left, 0.001))
             sock.connect(address)
             sock.settimeout(None)
             return sock
@@ -149,8 +136,19 @@ def connect_blocking(
     raise _failed(host, port, failures)
 
 
-def _distinct(found: list[Any]) -> list[Address]:
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+def _sockets(
+    found: list[Any], options: SocketOptions, failures: list[str]
+) -> Iterator[tuple[socket.socket, tuple[Any, ...], int]]:
+    """For each address, which is tried once, a socket that is not connected yet, and how many addresses are left with it.
+    Where there can be no socket, `failures` says why."""
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    for tried, (family, address) in enumerate(addresses):
+        try:
+            sock = options.make(family)
+        except OSError as error:
+            failures.append(_why(address, error))
+        else:
+            yield sock, address, len(addresses) - tried
 
 
 def _why(address: tuple[Any, ...], error: BaseException) -> str:

@@ -8,8 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
-from kafka_actors.coordinator.machines.offsets import offsets_of_groups_request, read_offset_fetch
-from kafka_actors.coordinator.wire import send_in_some_shape
+from kafka_actors.coordinator import fetch_offsets_of_groups
 from kafka_actors.errors import (
     GroupIdNotFoundError,
     KafkaActorsError,
@@ -113,8 +112,7 @@ class Groups:
             async def send(request: OffsetFetchRequest) -> OffsetFetchResponse:
                 return await ask_node(self._client, node.node_id, request, limit_ms)
 
-            request = offsets_of_groups_request({group_id: None}, require_stable=False)
-            read = read_offset_fetch(await send_in_some_shape(send, request))
+            read = (await fetch_offsets_of_groups(send, {group_id: None}))[group_id]
             if read.error is not None:
                 # From version 9 of the request on; before, such a group has committed nothing.
                 return {group_id: {} if isinstance(read.error, GroupIdNotFoundError) else read.error}

@@ -85,7 +85,8 @@ class AsyncProducer(ProcessBound):
                 wait = next(steps)
                 await self._wait(wait)
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            value: T = done.value
+            return value
         finally:
             steps.close()
 

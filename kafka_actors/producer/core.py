@@ -230,7 +230,7 @@ class Core:
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in order.batches:
             topic, partition = batch.partition
-            records = batch.content.seal(batch.producer_id, batch.producer_epoch, batch.sequence)  # type: ignore[attr-defined]
+            records = batch.content.seal(batch.producer_id, batch.producer_epoch, batch.sequence)
             topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
         return ProduceRequest(
             acks=-1 if self.config.acks == "all" else 1,

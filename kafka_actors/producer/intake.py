@@ -128,8 +128,7 @@ class Intake:
             )
             if len(self._accumulator) == 1:
                 self._nudge()  # the time of the first one has to be watched
-        writer: Writer = batch.content  # type: ignore[assignment]
-        return batch, writer
+        return batch, batch.content
 
     # ------------------------------------------------------------ closing
 
@@ -175,8 +174,8 @@ class Intake:
     def _pack(self, closed: list[Batch]) -> None:
         for batch in closed:
             if self._codec != "none":
-                writer: Writer = batch.content  # type: ignore[assignment]
-                writer.pack(compress(self._codec, writer.body()), CODECS[self._codec])
+                packed = compress(self._codec, batch.content.body())
+                batch.content.pack(packed, CODECS[self._codec])
                 batch.ready = True
         if closed:
             self._nudge()

@@ -113,10 +113,12 @@ class Producer(ProcessBound):
 
     def _walk(self, steps: Steps[T]) -> T:
         self._started()
+        value: T
         try:
             wait = next(steps)
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            value = done.value
+            return value
         deadline = time.monotonic() + self.config.max_block_ms / 1000
         try:
             while True:
@@ -127,7 +129,8 @@ class Producer(ProcessBound):
                 ):  # each wait for room has its own time: what is sent meanwhile is progress
                     deadline = time.monotonic() + self.config.max_block_ms / 1000
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            value = done.value
+            return value
         finally:
             steps.close()
 

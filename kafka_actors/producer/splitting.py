@@ -20,7 +20,7 @@ _NAMES: dict[int, Codec] = {CODECS[name]: name for name in get_args(Codec)}
 
 def split(batch: Batch) -> Sequence[Batch]:
     """The records of a batch in two halves, compressed as they were; the halves' ticket is the batch's."""
-    sealed = batch.content.seal(-1, -1, -1)  # type: ignore[attr-defined]
+    sealed = batch.content.seal(-1, -1, -1)
     codec = _NAMES[sealed[ATTRIBUTES_AT + 1] & CODEC_MASK]
     rows = decode(sealed, topic=batch.partition.topic, partition=batch.partition.partition)
     middle = rows.num_rows // 2

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.records.batch import Writer
 
 NO_SEQUENCE = -1
 NO_PRODUCER = -1
-
-
-class Content(Protocol):
-    """The records themselves, as a kernel's writer holds them."""
-
-    @property
-    def used(self) -> int: ...
-
-    @property
-    def count(self) -> int: ...
 
 
 class Batch:
@@ -49,7 +40,7 @@ class Batch:
     def __init__(
         self,
         partition: TopicPartition,
-        content: Content,
+        content: Writer,
         created: float,
         ticket: Any = None,
         first: int = 0,

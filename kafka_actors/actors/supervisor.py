@@ -140,9 +140,8 @@ class Supervisor:
                 self._final = await self._bounded(self.status(), left(ANSWER_S))
             workers = [r for r in self._running.of_kind("worker").values() if r.begun]
             await asyncio.gather(*(self._bounded(w.ref.call("close"), left(CLOSE_S)) for w in workers))
-            await self._see_all_off()
         finally:
-            self._take_down()
+            await self._see_all_off()
             self._state = "failed" if failure else "stopped"
         if not self._ended.done():
             if failure is None:
@@ -152,6 +151,7 @@ class Supervisor:
                 self._ended.exception()  # whoever waits gets it; nobody has to
 
     async def _see_all_off(self) -> None:
+        """Ends all actors, each within `QUIT_S`; for good."""
         self._machine.want(())
         self._loops.cancel()  # from here on nobody is pinged or replaced
         await asyncio.gather(*(self._see_off(self._running.pop(key)) for key in list(self._running)))
@@ -171,13 +171,6 @@ class Supervisor:
         except Exception as error:
             logger.warning("while stopping: %s: %s", type(error).__name__, error)
         return None
-
-    def _take_down(self) -> None:
-        self._machine.want(())
-        self._loops.cancel()
-        for running in self._running.values():
-            self._runtime.kill(running.ref, running.info)
-        self._running.clear()
 
     def _fail(self, error: BaseException) -> None:
         """Before the job has started, `start` raises the error as it is; afterwards the job ends with it."""

@@ -7,9 +7,8 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kafka_actors.consumer.io_thread import IoThread
 from kafka_actors.errors import UsageError
-from kafka_actors.net import ListedOffset
+from kafka_actors.net import IoThread, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 

@@ -16,11 +16,11 @@ from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import ConfigError, UsageError, kind_of
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
+from kafka_actors.net import IoThread
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .arguments import offset_of, offsets_of, partitions_of
 from .core import Core
-from .io_thread import IoThread
 from .reader import Reader
 from .rebalance import ConsumerRebalanceListener, Notice, Offsets, Partitions, What, callback_of
 

@@ -5,6 +5,7 @@ from .channels import OFFSETS_CHANNEL, ConnectionOpener
 from .client import KafkaClient
 from .connection import Connection
 from .fetch_socket import FetchSocket
+from .io_thread import IoThread
 from .machines.versions import ApiVersionTable
 from .offsets import EARLIEST, LATEST, EpochEnd, ListedOffset, OffsetLookups
 from .partition_requests import (
@@ -25,6 +26,7 @@ __all__ = [
     "ConnectionOpener",
     "EpochEnd",
     "FetchSocket",
+    "IoThread",
     "KafkaClient",
     "ListedOffset",
     "MemberAssignment",

@@ -14,8 +14,8 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from kafka_actors.config import ProducerConfig, build
-from kafka_actors.consumer.io_thread import IoThread
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
+from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
 
 from .core import Core

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class IoThread:
-    """Runs coroutines for other threads. A daemon: a consumer that nobody closed doesn't keep its program alive."""
+    """Runs coroutines for other threads. A daemon: a client that nobody closed does not keep its program alive."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()

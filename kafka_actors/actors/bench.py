@@ -43,6 +43,7 @@ class Reader(Protocol):
     """What the bench needs of the fetcher, from any thread."""
 
     def decode(self, fetched: FetchedBytes) -> Iterator[Chunk]: ...
+    def take(self) -> FetchedBytes | None: ...
     def take_newcomer(self) -> FetchedBytes | None: ...
     def consumed(self, fetched: FetchedBytes) -> object: ...
 
@@ -111,15 +112,26 @@ class Bench:
         self._regroupers: dict[tuple[TopicPartition, Epoch], Regrouper] = {}
         self.progress = Progress()
         self.paused = False
+        self._left = False
 
     # ------------------------------------------------------------ carrying out
 
     def work(self, fetched: FetchedBytes | None) -> None:
-        """Decodes and processes one partition's bytes (None: what a linger held back long enough).
+        """Decodes and processes one partition's bytes (None: what a linger held back long enough), then whatever
+        else has come, until there is nothing more: to ask the loop for each would cost as much as to decode it.
 
         Raises `ProcessError`, or the named error of bytes that can't be read.
         """
-        self._carry_out(self._in_turn(fetched))
+        while True:
+            self._carry_out(self._in_turn(fetched))
+            if fetched is not None:
+                self._consumed(fetched)
+            if self._left or (fetched := self._reader.take()) is None:
+                return
+
+    def leave(self) -> None:
+        """From any thread: `work` ends after the bytes that it is at."""
+        self._left = True
 
     def _carry_out(self, steps: Steps) -> None:
         answer: CallFailed | None = None
@@ -151,18 +163,21 @@ class Bench:
                 await self._processor.call_async(step.batch)
             except CallFailed as failure:
                 answer = failure
+        if isinstance(fetched, FetchedBytes):
+            self._consumed(fetched)
 
     def _serve_newcomers(self) -> None:
         while (fetched := self._reader.take_newcomer()) is not None:
             self._carry_out(self._steps(fetched))
-            if self.worked_off(fetched):
-                self._reader.consumed(fetched)
+            self._consumed(fetched)
 
-    def worked_off(self, fetched: FetchedBytes) -> bool:
-        """After the work on these bytes: whether all of it was done. A partition that drains, or halted, is left
-        half way, and its position stays where its function got to."""
+    def _consumed(self, fetched: FetchedBytes) -> None:
+        """The work on these bytes is over. A partition that drains, or halted, is left half way, and its position
+        stays where its function got to."""
         with self._lock:
-            return self._holdings.active(fetched.partition, fetched.epoch)
+            whole = self._holdings.active(fetched.partition, fetched.epoch)
+        if whole:
+            self._reader.consumed(fetched)
 
     @property
     def next_due(self) -> float | None:

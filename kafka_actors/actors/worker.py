@@ -117,6 +117,7 @@ class Worker:
 
     async def close(self) -> None:
         """Ends the loops and closes the user's object; nothing is committed here."""
+        self._bench.leave()
         await self._loops.ended()
         await self._fetcher.close()
         if self._loop is not None and self._ready:
@@ -279,21 +280,13 @@ class Worker:
             self._fail(error)
 
     async def _work_in_turn(self) -> None:
-        """One partition at a time; the next bytes are picked while the bench still works on the last."""
+        """One partition at a time. The bench's thread goes on by itself while there is something to work on."""
         assert self._loop is not None
-        under_way: asyncio.Future[None] | None = None
-        picked: FetchedBytes | None = None
         while True:
             fetched = await self._fetcher.next(self._patience())
-            if under_way is not None:
-                await under_way
-                self._consumed(picked)
-            picked = fetched
             due = self._bench.next_due
             if fetched is not None or (due is not None and due <= self._clock()):
-                under_way = self._loop.run_in_executor(self._thread, self._bench.work, fetched)
-            else:
-                under_way = None
+                await self._loop.run_in_executor(self._thread, self._bench.work, fetched)
 
     async def _work_overlapping(self) -> None:
         """Partitions overlap, in an event loop on the bench's thread; within a partition one batch at a time."""
@@ -314,8 +307,6 @@ class Worker:
             except Exception as error:
                 if not failure.done():
                     failure.set_exception(error)
-            else:
-                self._consumed(fetched)
 
         def put(partition: TopicPartition, fetched: FetchedBytes | TopicPartition) -> None:
             last[partition] = asyncio.ensure_future(in_order(last.get(partition), fetched))
@@ -337,10 +328,6 @@ class Worker:
     def _patience(self, busy: Container[TopicPartition] = ()) -> float:
         due = min((at for p, at in self._bench.lingering().items() if p not in busy), default=None)
         return IDLE_S if due is None else max(0.0, min(IDLE_S, due - self._clock()))
-
-    def _consumed(self, fetched: FetchedBytes | TopicPartition | None) -> None:
-        if isinstance(fetched, FetchedBytes) and self._bench.worked_off(fetched):
-            self._fetcher.consumed(fetched)
 
     # ------------------------------------------------------------ events
 

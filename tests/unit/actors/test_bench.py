@@ -38,15 +38,19 @@ def fetched(tp, first, last, epoch=EPOCH):
 
 
 class Source:
-    """One chunk for each fetch; `newcomers` are handed out between two calls."""
+    """One chunk for each fetch; `waiting` comes after what is at hand, `newcomers` between two calls."""
 
     def __init__(self):
+        self.waiting = []
         self.newcomers = []
         self.consumed_items = []
 
     def decode(self, item):
         at = item.fetched
         yield Chunk(batch(at.partition, at.fetch_offset, at.next_offset), at.next_offset, 3)
+
+    def take(self):
+        return self.waiting.pop(0) if self.waiting else None
 
     def take_newcomer(self):
         return self.newcomers.pop(0) if self.newcomers else None
@@ -90,11 +94,28 @@ class Stage:
 
 
 def test_a_call_that_returned_moves_the_offset_to_commit():
-    stage = Stage()
-    stage.bench.work(fetched(P0, 5, 9))
+    stage, item = Stage(), fetched(P0, 5, 9)
+    stage.bench.work(item)
     assert stage.calls == [(0, 5, 9)]
     assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 9, 3)]
-    assert stage.bench.worked_off(fetched(P0, 5, 9))
+    assert stage.source.consumed_items == [item]
+
+
+def test_what_waits_is_worked_off_at_once_until_the_bench_is_left():
+    stage = Stage()
+    items = [fetched(P1, 0, 3), fetched(P0, 9, 12), fetched(P1, 3, 6)]
+    stage.source.waiting = list(items)
+
+    def note_three(rows):
+        stage.note(rows)
+        if len(stage.calls) == 3:
+            stage.bench.leave()
+
+    stage.bench._processor._made = note_three
+    stage.bench.work(fetched(P0, 5, 9))
+    assert stage.calls == [(0, 5, 9), (1, 0, 3), (0, 9, 12)]
+    assert stage.source.consumed_items[1:] == [items[0], items[1]]
+    assert stage.source.waiting == [items[-1]]
 
 
 def test_theme_04_what_a_linger_holds_back_does_not_pass_for_where_the_partition_starts():
@@ -105,14 +126,14 @@ def test_theme_04_what_a_linger_holds_back_does_not_pass_for_where_the_partition
     assert stage.processed(P0) == 5
 
 
-def test_theme_04_what_is_left_half_way_when_a_partition_drains_is_not_worked_off():
+def test_theme_04_what_is_left_half_way_when_a_partition_drains_is_not_consumed():
     stage = Stage()
     drained = [Drain(P0, EPOCH)]
     stage.bench._processor._made = lambda rows: stage.orders([Grant(P1, EPOCH)], drained)
     stage.bench._batch_rows = 2
     stage.bench.work(fetched(P0, 0, 6))
     assert stage.processed(P0) == 2, "the call in hand was finished, the rest was not begun"
-    assert not stage.bench.worked_off(fetched(P0, 0, 6))
+    assert stage.source.consumed_items == []
 
 
 def test_trap_8_bytes_of_a_former_epoch_move_nothing():
@@ -125,11 +146,11 @@ def test_trap_8_bytes_of_a_former_epoch_move_nothing():
 
 def test_a_newcomer_has_its_turn_between_two_calls_and_is_consumed():
     stage = Stage(rows=2)
-    item = fetched(P1, 40, 42)
+    item, first = fetched(P1, 40, 42), fetched(P0, 0, 4)
     stage.source.newcomers = [item]
-    stage.bench.work(fetched(P0, 0, 4))
+    stage.bench.work(first)
     assert stage.calls == [(1, 40, 42), (0, 0, 2), (0, 2, 4)]
-    assert stage.source.consumed_items == [item]
+    assert stage.source.consumed_items == [item, first]
 
 
 def test_the_order_within_a_partition_holds_when_a_newcomer_comes_while_more_is_held_back():
@@ -188,7 +209,7 @@ def test_theme_21_the_first_offset_of_what_failed_is_what_is_committed():
     assert (failed.value.first_offset, failed.value.last_offset, failed.value.attempts) == (4, 5, 1)
     assert str(failed.value).endswith(f"{type(failed.value.__cause__).__name__}: {failed.value.__cause__}")
     assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 4, 3)]
-    assert not stage.bench.worked_off(fetched(P0, 0, 8))
+    assert stage.source.consumed_items == []
 
 
 @pytest.mark.parametrize("failure", [SystemExit(3), asyncio.CancelledError()])

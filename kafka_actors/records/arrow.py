@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_actors.records.batch import BinaryBuffers, ColumnBuffers, HeaderBuffers
@@ -32,8 +33,13 @@ SCHEMA: pa.Schema = pa.schema(_FIELDS)
 `timestampType` is 0 for CreateTime, 1 for LogAppendTime, -1 where the format (v0) has none; `timestamp` is then
 -1 ms, as in Java and Spark. `headers` is null for a record without headers."""
 
-# Not by pa.array: its first call imports pandas where that is installed, which takes longer than all else here.
 EMPTY: pa.RecordBatch = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in SCHEMA], schema=SCHEMA)
+
+
+def fixed_width(values: npt.NDArray[Any], kind: pa.DataType) -> Array:
+    """The array over a numpy array's memory. `pa.array` would do, but its first call imports pandas where that is
+    installed: the first batch would come half a second later."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.data)], 0)
 
 
 def record_batch(topic: str, partition: int, columns: ColumnBuffers) -> pa.RecordBatch:
@@ -73,14 +79,13 @@ def _constant_string(value: str, rows: int) -> Array:
 
 @lru_cache(maxsize=32)
 def _constant_int32(value: int, rows: int) -> Array:
-    return pa.array(np.full(rows, value, dtype=np.int32))
+    return fixed_width(np.full(rows, value, dtype=np.int32), pa.int32())
 
 
 @lru_cache(maxsize=8)
 def _no_headers(rows: int) -> Array:
     zeros = pa.py_buffer(bytes(4 * (rows + 1)))  # no bit is set and no list has elements
-    nothing = pa.array([], HEADER_TYPE)
-    return pa.Array.from_buffers(HEADERS_TYPE, rows, [zeros, zeros], rows, 0, [nothing])
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [zeros, zeros], rows, 0, [pa.nulls(0, HEADER_TYPE)])
 
 
 def _headers(rows: int, bucket: int, headers: HeaderBuffers | None) -> Array:
@@ -98,4 +103,8 @@ def _header_keys(headers: HeaderBuffers) -> Array:
     raw: Array = _binary(headers.count, headers.key)
     if headers.ascii:
         return raw.view(pa.string())
-    return pa.array([key.decode("utf-8", "replace") for key in raw.to_pylist()], pa.string())
+    keys = [key.decode("utf-8", "replace").encode() for key in raw.to_pylist()]
+    offsets = np.zeros(len(keys) + 1, dtype=np.int32)
+    np.cumsum([len(key) for key in keys], out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets.data), pa.py_buffer(b"".join(keys))]
+    return pa.Array.from_buffers(pa.string(), len(keys), buffers, 0)

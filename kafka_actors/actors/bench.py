@@ -301,8 +301,7 @@ class Bench:
 
     def _count(self, batch: pa.RecordBatch) -> None:
         self.progress.records += batch.num_rows
-        if batch.num_rows:
-            self.progress.value_bytes += pc.sum(pc.binary_length(batch["value"])).as_py() or 0
+        self.progress.value_bytes += batch["value"].total_values_length
 
     def _log_retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
         logger.warning(

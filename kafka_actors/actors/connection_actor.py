@@ -41,16 +41,16 @@ class ConnectionActor(ActorShell):
             raise NodeNotReadyError("this connection actor has no broker yet")
         return self._broker
 
-    async def pull(self, worker: str, pull: bytes) -> tuple[bytes, pa.Buffer]:
-        """One credit of a worker: returns the next fetch response and its bytes."""
+    async def pull(self, worker: str, pull: bytes) -> list[tuple[bytes, pa.Buffer]]:
+        """One credit of a worker: returns the next fetch responses with their bytes."""
         fetcher = self._fetchers.get(worker)
         if fetcher is None:
             broker = self._begun()
             fetcher = self._fetchers[worker] = BrokerFetcher(
                 broker.id, broker.host, broker.port, self._config, connect=FetchSocket
             )
-        reply, data = await fetcher.pull(unpack(pull, Pull))
-        return pack(reply), pa.py_buffer(data)
+        answers = await fetcher.pull(unpack(pull, Pull))
+        return [(pack(reply), pa.py_buffer(data)) for reply, data in answers]
 
     async def forget(self, workers: list[str]) -> None:
         """These workers are gone: their sockets are closed."""

@@ -101,9 +101,9 @@ class BrokerLink:
         self._worker = worker
         self._handle = handle
 
-    async def pull(self, pull: Pull) -> tuple[FetchReply, pa.Buffer]:
-        reply, data = await call(self._handle, "pull", self._worker, pack(pull))
-        return unpack(reply, FetchReply), data
+    async def pull(self, pull: Pull) -> list[tuple[FetchReply, pa.Buffer]]:
+        answers = await call(self._handle, "pull", self._worker, pack(pull))
+        return [(unpack(reply, FetchReply), data) for reply, data in answers]
 
 
 class RelayClient:

@@ -1,7 +1,7 @@
 """The connection side of fetching: one socket, one fetch session and one thread for one worker and one broker.
 
-The thread blocks in the kernel while it receives, and a response is received straight into Arrow memory; so
-it costs the event loops and the user's code next to nothing.
+The thread blocks in the kernel while it receives, and a response is received straight into the memory that it is
+decoded from; so it costs the event loops and the user's code next to nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 JOIN_S = 1.0
 
+MORE_BYTES = 512 * 1024  # a response that brought less had all there was
+
 Answer = tuple[FetchReply, memoryview]
 
 
@@ -53,11 +55,11 @@ Connect = Callable[[str, int, ConsumerConfig], Channel]
 class _Job(NamedTuple):
     pull: Pull
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Answer]
+    future: asyncio.Future[list[Answer]]
 
 
 class BrokerFetcher:
-    """Carries out the pulls of one worker at one broker, one Fetch per pull, in order.
+    """Carries out the pulls of one worker at one broker, in order.
 
     `connect` makes the connection: `net.FetchSocket`. While no pull waits, no Fetch is sent: the pulls outstanding are the credit. After a failure every pull is
     refused with `DisconnectedError` until one with sequence 0 begins anew; it opens the connection again.
@@ -86,10 +88,11 @@ class BrokerFetcher:
         self._used = 0.0
         self._closed = False
 
-    def pull(self, pull: Pull) -> asyncio.Future[Answer]:
-        """A future of the reply and of the whole response that it slices; made and resolved in the running loop."""
+    def pull(self, pull: Pull) -> asyncio.Future[list[Answer]]:
+        """A future of the replies, at least one, each with the whole response that it slices; made and resolved in
+        the running loop."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[list[Answer]] = loop.create_future()
         if self._closed:
             future.set_exception(DisconnectedError(f"the connection to broker {self.broker} is closed"))
             return future
@@ -117,7 +120,7 @@ class BrokerFetcher:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
-                answer = self._exchange(job.pull)
+                answers = self._answers(job.pull)
             except AuthenticationError as error:
                 self._break()
                 _resolve(job, None, error)
@@ -129,17 +132,24 @@ class BrokerFetcher:
                 self._break()
                 _resolve(job, None, error)
             else:
-                _resolve(job, answer, None)
+                _resolve(job, answers, None)
             del job
         self._break()
 
-    def _exchange(self, pull: Pull) -> Answer:
+    def _answers(self, pull: Pull) -> list[Answer]:
         channel = self._ready(pull)
         self._session.apply(pull)
-        request, version = self._session.request(channel.versions.pick(FetchRequest))
+        answers = [self._exchange(channel, pull.max_wait_ms)]
+        while len(answers) < pull.fetches and len(answers[-1][1]) >= MORE_BYTES:
+            answers.append(self._exchange(channel, 0))
+        return answers
+
+    def _exchange(self, channel: Channel, wait_ms: int) -> Answer:
+        best = channel.versions.pick(FetchRequest)
+        request, version = self._session.request(best, wait=wait_ms > 0)
         self._correlation_id += 1
         out = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
-        data = channel.exchange(out, timeout_ms=self._config.request_timeout_ms + pull.max_wait_ms)
+        data = channel.exchange(out, timeout_ms=self._config.request_timeout_ms + wait_ms)
         self._used = self._clock()
         view = data if data.format == "B" else data.cast("B")
         header, body = decode_header(ApiKey.FETCH, version, "response", view)
@@ -196,14 +206,14 @@ class BrokerFetcher:
         return f"{self.address[0]}:{self.address[1]}"
 
 
-def _resolve(job: _Job, answer: Answer | None, error: Exception | None) -> None:
+def _resolve(job: _Job, answers: list[Answer] | None, error: Exception | None) -> None:
     def settle() -> None:
         if job.future.done():
             return
         if error is not None:
             job.future.set_exception(error)
-        elif answer is not None:
-            job.future.set_result(answer)
+        elif answers is not None:
+            job.future.set_result(answers)
 
     try:
         job.loop.call_soon_threadsafe(settle)

@@ -42,9 +42,9 @@ Validation = tuple[TopicPartition, int, int, int]
 
 class RecordSource(Protocol):
     """The connection side for one broker. A source that died raises `DisconnectedError`; its next pull has
-    sequence 0. Pulls are answered in order."""
+    sequence 0. Pulls are answered in order, each by one response or, as it allows, by several."""
 
-    def pull(self, pull: Pull) -> Awaitable[Answer]: ...
+    def pull(self, pull: Pull) -> Awaitable[list[Answer]]: ...
 
 
 class Fetcher:
@@ -52,7 +52,8 @@ class Fetcher:
 
     `sources(broker_id)` gives the way to a broker, None while there is none. `request_metadata()` asks for newer
     metadata, which comes through `update_metadata`. `events` is called in the loop's thread. `on_ready` is
-    called there when there may be something to take. `credit`: pulls outstanding per broker under load.
+    called there when there may be something to take. `credit`: pulls outstanding per broker under load;
+    `bulk_bytes`: what one of them should bring then, where the way to the source is worth fewer and larger ones.
 
     Everything but `start`, `close` and `next` may be called from any thread.
     """
@@ -67,6 +68,7 @@ class Fetcher:
         events: EventSink = log_event,
         on_ready: Callable[[], None] = lambda: None,
         credit: int = 2,
+        bulk_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
         wall_clock: Callable[[], float] = time.time,  # wall clock: auto_offset_reset=by_duration
@@ -82,13 +84,13 @@ class Fetcher:
         self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
         if config.batch_rows is not None:
             self._limits = Limits(config.max_decompressed_batch_bytes, config.batch_rows)
-        self._machine = FetchMachine(config, rand=rand, credit=credit)
+        self._machine = FetchMachine(config, rand=rand, credit=credit, bulk_bytes=bulk_bytes)
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._lanes: dict[int, deque[tuple[Issue, asyncio.Future[Answer]]]] = {}
+        self._lanes: dict[int, deque[tuple[Issue, asyncio.Future[list[Answer]]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
         self._closed = False
@@ -392,7 +394,7 @@ class Fetcher:
         if not lane:
             self._lanes.pop(token, None)
 
-    def _answered(self, issue: Issue, pull: asyncio.Future[Answer]) -> None:
+    def _answered(self, issue: Issue, pull: asyncio.Future[list[Answer]]) -> None:
         if self._closed:
             return
         if pull.cancelled():
@@ -404,12 +406,9 @@ class Fetcher:
                 logger.error("a pull from broker %d failed unexpectedly", issue.broker, exc_info=error)
             self._failed(issue, error)
             return
-        reply, data = pull.result()
-        view = memoryview(data)
         with self._lock:
-            self._machine.on_reply(
-                issue, reply, view if view.format == "B" else view.cast("B"), self._clock()
-            )
+            for reply, data in pull.result():
+                self._machine.on_reply(issue, reply, memoryview(data).cast("B"), self._clock())
         self._pump()
 
     def _failed(self, issue: Issue, error: BaseException) -> None:

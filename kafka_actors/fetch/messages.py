@@ -30,10 +30,11 @@ class Want(Struct, frozen=True, tag=True, gc=False):
 
 
 class Pull(Struct, frozen=True, tag=True):
-    """Credit for one Fetch, and what changed since the pull before it.
+    """Credit for up to so many `fetches`, and what changed since the pull before it.
 
     `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` are then all there is.
-    `max_bytes` bounds the response, `max_wait_ms` how long the broker may wait for data.
+    `max_bytes` bounds each response, `max_wait_ms` how long the broker may wait for data before the first; a
+    further one is fetched only while more is ready.
     """
 
     sequence: int
@@ -41,6 +42,7 @@ class Pull(Struct, frozen=True, tag=True):
     forget: list[tuple[str, int]] = []
     max_bytes: int = 0
     max_wait_ms: int = 0
+    fetches: int = 1
 
 
 class Fetched(Struct, frozen=True, tag=True, gc=False):
@@ -71,7 +73,7 @@ class Fetched(Struct, frozen=True, tag=True, gc=False):
 
 
 class FetchReply(Struct, frozen=True, tag=True):
-    """The answer to one `Pull`. `size` is the length of the response in bytes, all of which stays in memory
+    """One response to a `Pull`. `size` is the length of the response in bytes, all of which stays in memory
     until the last slice is dropped. `error_code` is that of the response as a whole.
     """
 

@@ -1,4 +1,4 @@
-"""`FetchSocket`: a blocking socket for the data path, whose responses arrive in Arrow's memory."""
+"""`FetchSocket`: a blocking socket for the data path, whose responses arrive in memory that is used again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from typing import TypeVar, cast
-
-import pyarrow as pa
 
 from kafka_actors.addresses import format_address
 from kafka_actors.config import ClientConfig
@@ -30,6 +28,7 @@ from .machines.sasl import renew_at
 from .machines.versions import ApiVersionTable
 from .opening import SocketOptions, connect_blocking
 from .process_bound import ProcessBound
+from .ring import Ring
 from .security.exchange import authenticate
 from .security.tls import context_of, refusal
 
@@ -41,9 +40,8 @@ _TIMEVAL = struct.Struct("@ll")
 class FetchSocket(ProcessBound):
     """One socket to one broker, used by one thread; only `close` may be called from another.
 
-    A response is received into memory allocated for it by Arrow. The caller slices it as it likes; the memory
-    goes back to Arrow's pool when the last slice is dropped, and is soon used again. Any failure closes the
-    socket. `max_response_bytes` bounds the length that a response may claim.
+    A response is received into memory of a ring. The caller slices it as it likes; when the last slice is
+    dropped, another response is received there. Any failure closes the socket. `max_response_bytes` bounds the length that a response may claim.
     """
 
     def __init__(
@@ -72,6 +70,7 @@ class FetchSocket(ProcessBound):
         self._established = False
         self._outstanding = 0
         self._renew_at = float("inf")
+        self._ring = Ring()
 
     @property
     def address(self) -> str:
@@ -175,7 +174,7 @@ class FetchSocket(ProcessBound):
         self._run(lambda sock: sock.sendall(frame), timeout_ms)
 
     def receive(self, timeout_ms: float | None = None) -> memoryview:
-        """The next response as a whole, without its length; the view is of Arrow's memory.
+        """The next response as a whole, without its length; the view is of the ring's memory.
 
         `timeout_ms` (default `request_timeout_ms`) bounds the wait for its start, and again for its rest.
         Raises `KafkaTimeoutError`, `DisconnectedError` (also when another thread closes the socket),
@@ -191,7 +190,7 @@ class FetchSocket(ProcessBound):
             self._fill(sock, memoryview(head))
             size = check_length(int.from_bytes(head, "big", signed=True), maximum)
             try:
-                view = memoryview(pa.allocate_buffer(size)).cast("B")
+                view = self._ring.lend(size, self._clock())
             except MemoryError as error:
                 raise ProtocolError(f"{self.address}: no memory for a response of {size} bytes") from error
             self._fill(sock, view)

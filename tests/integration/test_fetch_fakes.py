@@ -229,7 +229,7 @@ def test_a_cut_stream_refuses_pulls_until_it_begins_anew():
             config = build(ConsumerConfig, bootstrap_servers=cluster.bootstrap)
             fetcher = BrokerFetcher(0, "127.0.0.1", broker.port, config, connect=FetchSocket)
             want = Want("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
-            reply, answer = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
+            ((reply, answer),) = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
             (part,) = reply.partitions
             assert (part.fetch_offset, part.next_offset, reply.size) == (0, 10, len(answer))
             assert records.next_offset(answer[part.begin : part.end]) == 10
@@ -240,7 +240,7 @@ def test_a_cut_stream_refuses_pulls_until_it_begins_anew():
                     await pull
             with pytest.raises(DisconnectedError):
                 await fetcher.pull(Pull(3, max_bytes=1000, max_wait_ms=10))
-            reply, _ = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
+            ((reply, _),) = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
             assert reply.partitions[0].next_offset == 10
             await fetcher.close()
             with pytest.raises(DisconnectedError):

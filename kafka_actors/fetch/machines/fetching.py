@@ -47,12 +47,16 @@ class Plan(Struct, frozen=True):
 
 
 class FetchMachine:
-    """See the module. `credit`: pulls outstanding per broker while records flow."""
+    """See the module. `credit`: pulls outstanding per broker while records flow; `bulk_bytes`: what each should
+    bring then, by as many fetches as that takes (0: by one)."""
 
-    def __init__(self, config: ConsumerConfig, *, rand: Callable[[], float], credit: int = 2) -> None:
+    def __init__(
+        self, config: ConsumerConfig, *, rand: Callable[[], float], credit: int = 2, bulk_bytes: int = 0
+    ) -> None:
         self._config = config
         self._rand = rand
         self._credit = credit
+        self._bulk_bytes = bulk_bytes
         self._on_bad_batch = config.on_bad_batch
         retry = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._reconnect = Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000)
@@ -162,7 +166,7 @@ class FetchMachine:
     def _pulls(self, stream: Stream, now: float) -> list[Issue]:
         issues = []
         while stream.may_pull(self._credit, now):
-            size, need = self._pull_size(), self._need(stream)
+            size, fetches, need = self._pull_size(), self._fetches(stream), self._need(stream)
             stream.starved = not self._make_room(stream, need)
             if stream.starved:
                 break
@@ -171,9 +175,8 @@ class FetchMachine:
                 partition = self.positions.get(tp)
                 if partition is not None:
                     wants.append(want_of(partition, self._config.max_partition_fetch_bytes))
-            issues.append(
-                Issue(stream.broker, stream.token, stream.pull(wants, size, self._wait(stream), need))
-            )
+            pull = stream.pull(wants, size, self._wait(stream), fetches, need)
+            issues.append(Issue(stream.broker, stream.token, pull))
         return issues
 
     def _doubt(self, stream: Stream, now: float) -> None:
@@ -192,9 +195,16 @@ class FetchMachine:
         share = self.buffer.share(len(self._streams))
         return max(1, min(self._config.fetch_max_bytes, share // (self._credit + 1)))
 
+    def _response(self, stream: Stream) -> int:
+        """The bytes that one response has at most, as a rule."""
+        return min(self._pull_size(), max(1, stream.partitions) * self._config.max_partition_fetch_bytes)
+
+    def _fetches(self, stream: Stream) -> int:
+        return max(1, min(self._bulk_bytes, self._pull_size()) // self._response(stream))
+
     def _need(self, stream: Stream) -> int:
         """The bytes that one pull brings at most, as a rule."""
-        return min(self._pull_size(), stream.partitions * self._config.max_partition_fetch_bytes)
+        return self._fetches(stream) * self._response(stream)
 
     def _wait(self, stream: Stream) -> int:
         """While a partition is left out because of its backlog, a long poll would keep it waiting."""

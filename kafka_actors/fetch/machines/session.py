@@ -101,8 +101,9 @@ class FetchSession:
         self._session_id = NO_SESSION
         self._epoch = FULL
 
-    def request(self, max_version: int) -> tuple[FetchRequest, int]:
-        """The next request and the version to send it in. `max_version`: the highest both sides know."""
+    def request(self, max_version: int, *, wait: bool = True) -> tuple[FetchRequest, int]:
+        """The next request and the version to send it in. `max_version`: the highest both sides know. Without
+        `wait` it is answered at once, with what there is."""
         with_ids = self._without_id == 0 and max_version >= FIRST_WITH_TOPIC_IDS
         if with_ids != self._with_ids:
             # A session can't mix names and ids (KIP-516): keeping the id closes the old one on the broker.
@@ -118,7 +119,7 @@ class FetchSession:
             named = [key for key in self._changed if key in self._wanted]
             self._requested = None
         request = FetchRequest(
-            max_wait_ms=self._pull.max_wait_ms,
+            max_wait_ms=self._pull.max_wait_ms if wait else 0,
             min_bytes=self._min_bytes,
             max_bytes=self._pull.max_bytes,
             isolation_level=self._isolation_level,

@@ -195,7 +195,7 @@ def floor(task: Task) -> Result:
                     pulls.append(
                         fetcher.pull(Pull(sequence, max_bytes=config.fetch_max_bytes, max_wait_ms=500))
                     )
-                reply, _ = await pulls.pop(0)
+                ((reply, _),) = await pulls.pop(0)
                 for fetched in reply.partitions:
                     reached[fetched.partition] = fetched.next_offset
             more = clock.passed(task.total)

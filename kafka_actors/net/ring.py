@@ -6,46 +6,51 @@ into it; and allocators give back what lay idle for some milliseconds.
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 SMALL = 256 * 1024  # below, an allocator's own reuse is as good
 KEPT_BYTES = 64 * 1024 * 1024
 IDLE_S = 10.0
 
+Bytes = npt.NDArray[np.uint8]
+
 
 class Ring:
-    """Lends buffers; one is free again when nothing refers to its memory any more. Used by one thread."""
+    """Lends memory; it is free again when no view of it is left. Used by one thread."""
 
     def __init__(self) -> None:
-        self._buffers: list[bytearray] = []  # the one lent last is last
+        # The memory, and the array that was lent of it: each view keeps that alive. The one lent last is last.
+        self._kept: list[tuple[Bytes, weakref.ref[Any]]] = []
         self._used = 0.0
 
     def lend(self, size: int, now: float) -> memoryview:
-        """Memory for `size` bytes. Raises `MemoryError`."""
+        """Memory for `size` bytes, whatever is in it. Raises `MemoryError`."""
         if size < SMALL:
             if now - self._used > IDLE_S:
-                self._buffers.clear()
-            return memoryview(bytearray(size))
+                self._kept.clear()
+            return np.empty(size, np.uint8).data
         self._used = now
-        return memoryview(self._take(size))[:size]
-
-    def _take(self, size: int) -> bytearray:
-        fitting = (at for at, b in enumerate(self._buffers) if size <= len(b) <= 4 * size and _is_free(b))
-        at = next(fitting, None)
-        buffer = self._buffers.pop(at) if at is not None else bytearray(size + size // 8)
-        self._buffers.append(buffer)
+        memory = self._free(size)
+        if memory is None:
+            memory = np.empty(size + size // 8, np.uint8)
+        lent = memory[:size]
+        self._kept.append((memory, weakref.ref(lent)))
         self._trim()
-        return buffer
+        return lent.data
+
+    def _free(self, size: int) -> Bytes | None:
+        for at, (memory, lent) in enumerate(self._kept):
+            if lent() is None and size <= len(memory) <= 4 * size:
+                del self._kept[at]
+                return memory
+        return None
 
     def _trim(self) -> None:
-        """Lets go of those that were lent longest ago. One that is in use still lives on until its user is done."""
-        kept = sum(map(len, self._buffers))
-        while kept > KEPT_BYTES and len(self._buffers) > 1:
-            kept -= len(self._buffers.pop(0))
-
-
-def _is_free(buffer: bytearray) -> bool:
-    """A bytearray changes its length only while no view of it exists."""
-    try:
-        buffer.append(buffer.pop())
-    except BufferError:
-        return False
-    return True
+        """Lets go of what was lent longest ago. What is in use still lives on until its user is done."""
+        kept = sum(len(memory) for memory, _ in self._kept)
+        while kept > KEPT_BYTES and len(self._kept) > 1:
+            kept -= len(self._kept.pop(0)[0])

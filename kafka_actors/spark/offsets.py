@@ -51,7 +51,19 @@ class Timestamps(Struct, frozen=True):
         return self.by_partition[tp] if self.everywhere is None else self.everywhere
 
 
-Bound = End | Offsets | Timestamps
+Fixed = End | Offsets | Timestamps
+
+
+class Committed(Struct, frozen=True):
+    """What a group has committed; the earliest offset of a partition for which it has nothing."""
+
+
+Bound = Fixed | Committed
+
+
+def at(tp: TopicPartition) -> str:
+    """A partition as errors name it."""
+    return f"{tp.topic}-{tp.partition}"
 
 
 def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:

@@ -1,45 +1,35 @@
-"""The options of the batch source: names, defaults and refusals of Spark's own Kafka source.
+"""The options of the sources: names, defaults and refusals of Spark's own Kafka source.
 
-`parse_batch` checks all that can be checked without a broker. Names are case-insensitive; Spark hands them over in
-lower case, errors give them as they are documented.
+`parse_batch` and `parse_stream` check all that can be checked without a broker. Names are case-insensitive; Spark
+hands them over in lower case, errors give them as they are documented.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from kafka_actors.cluster.subscription import check_topics
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import ConfigError
-from kafka_actors.protocol.types import TopicPartition
 
-from .kafka_options import PREFIX, consumer_config
-from .offsets import EARLIEST, LATEST, Bound, End, Offsets, Timestamps, parse_offsets, parse_partitions
+from .bounds import end_of, start_of
+from .given import INT_MAX, LONG_MAX, Given
+from .kafka_options import ClientOptions
+from .offsets import LATEST, Bound, Committed, End, Fixed, Offsets, at
+from .selection import SELECTIONS, Selection, selection_of
 
-_STREAMING_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_WITHOUT_EFFECT = ("groupIdPrefix",)  # nothing here joins or names a group
-# What Spark's catalog adds by itself to the options of a table (CREATE TABLE … USING kafka_actors); it gives the
-# table's own options as well, once more under a prefix.
-_OF_TABLE_OPTIONS = "option."
-_OF_TABLES = frozenset(
-    {"collation", "comment", "external", "is_managed_location", "location", "owner", "provider"}
-)
+_LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_WITHOUT_EFFECT = ("groupIdPrefix",)  # nothing here joins a group
 _NAMES = (
-    "subscribe",
-    "subscribePattern",
-    "assign",
+    *SELECTIONS,
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
+    *_ENDS,
     "failOnDataLoss",
     "minPartitions",
     "maxRecordsPerPartition",
@@ -47,43 +37,20 @@ _NAMES = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
-    *_STREAMING_ONLY,
+    "commitOffsets",
+    *_LIMITS,
     *_WITHOUT_EFFECT,
 )
-_DOCUMENTED = {name.lower(): name for name in _NAMES}
-_SELECTIONS = ("subscribe", "subscribePattern", "assign")
-_INT_MAX = 2**31 - 1
-_LONG_MAX = 2**63 - 1
+_GROUP_ID = "kafka.group.id"
+_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 
 
-class Subscribe(Struct, frozen=True):
-    """All partitions of these topics."""
+class ReadOptions(Struct, frozen=True, kw_only=True):
+    """The options that a batch read and a stream share, checked. `notes` are for the log: what has no effect."""
 
-    topics: tuple[str, ...]
-
-
-class Pattern(Struct, frozen=True):
-    """All partitions of the topics whose whole name matches; Kafka's internal topics are left out."""
-
-    pattern: str
-
-
-class Assign(Struct, frozen=True):
-    """These partitions."""
-
-    partitions: tuple[TopicPartition, ...]
-
-
-Selection = Subscribe | Pattern | Assign
-
-
-class BatchOptions(Struct, frozen=True, kw_only=True):
-    """The options of one batch read, checked. `notes` are for the log: options that have no effect."""
-
-    consumer: ConsumerConfig
+    client: ClientOptions
     selection: Selection
-    start: Bound = End.EARLIEST
-    end: Bound = End.LATEST
+    start: Bound
     no_match: Literal["error", "latest"] = "error"
     fail_on_data_loss: bool = True
     min_partitions: int | None = None
@@ -95,168 +62,102 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     @property
-    def selected_by(self) -> str:
-        """The name of the option that selects."""
-        kinds = {Subscribe: "subscribe", Pattern: "subscribePattern", Assign: "assign"}
-        return kinds[type(self.selection)]
+    def consumer(self) -> ConsumerConfig:
+        """The client's config, made here and now. Raises `ConfigError`."""
+        return self.client.consumer()
+
+
+class BatchOptions(ReadOptions, frozen=True, kw_only=True):
+    """The options of one batch read, checked."""
+
+    end: Fixed = End.LATEST
+
+
+class StreamOptions(ReadOptions, frozen=True, kw_only=True):
+    """The options of one stream, checked. Limits count offsets."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
+    group_id: str | None = None
+    commit_offsets: bool = False
 
 
 def parse_batch(options: Mapping[str, str]) -> BatchOptions:
     """Checks the options of a batch read. Raises `ConfigError` with the option's name and what it accepts."""
-    given = _Given(options)
-    consumer, ignored = consumer_config(given.kafka)
-    notes = [f"{name} has no effect: no group is joined" for name in given.present(_WITHOUT_EFFECT)]
-    notes += [f"{name} has no effect in a batch read" for name in given.present(_STREAMING_ONLY)]
-    notes += [f"{name} has no effect here" for name in ignored]
-    no_match = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    given = Given(options, _NAMES)
+    client = ClientOptions(given.kafka)
+    if given.boolean("commitOffsets", False):
+        raise ConfigError(
+            "commitOffsets", "is a stream's: Spark tells no source when a batch read was finished"
+        )
+    notes = [f"{name} has no effect in a batch read" for name in given.present(_LIMITS)]
     parsed = BatchOptions(
-        consumer=consumer,
-        selection=_selection(given),
-        start=_start(given),
-        end=_end(given),
-        no_match="latest" if no_match == "latest" else "error",
-        fail_on_data_loss=given.boolean("failOnDataLoss", True),
-        min_partitions=given.number("minPartitions", None, 1, _INT_MAX),
-        max_records_per_partition=given.number("maxRecordsPerPartition", None, 1, _LONG_MAX),
-        include_headers=given.boolean("includeHeaders", False),
-        poll_timeout_ms=given.number("kafkaConsumer.pollTimeoutMs", 120_000, 1, _LONG_MAX) or 0,
-        lookup_retries=given.number("fetchOffset.numRetries", 3, 0, _INT_MAX) or 0,
-        lookup_retry_interval_ms=given.number("fetchOffset.retryIntervalMs", 10, 0, _LONG_MAX) or 0,
-        notes=tuple(notes),
+        client=client,
+        selection=selection_of(given),
+        start=start_of(given, streaming=False),
+        end=end_of(given),
+        notes=_notes(given, notes, client.without_effect()),
+        **_shared(given),
     )
     _check_order(parsed)
+    parsed.consumer  # noqa: B018  # what is wrong with it is said at once
     return parsed
 
 
-class _Given:
-    """The options as given, by documented name."""
+def parse_stream(options: Mapping[str, str], *, limits: bool) -> StreamOptions:
+    """Checks the options of a stream. `limits`: whether this Spark lets a source limit a batch (from 4.2 on).
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.kafka: dict[str, str] = {}
-        self._own: dict[str, str] = {}
-        for name, value in options.items():
-            lower = name.lower().removeprefix(_OF_TABLE_OPTIONS)
-            if lower.startswith(PREFIX):
-                self.kafka[lower] = value
-            elif lower in _DOCUMENTED:
-                self._own[_DOCUMENTED[lower]] = value
-            elif lower not in _OF_TABLES:
-                raise ConfigError(name, "is not an option" + _suggestion(lower))
-
-    def present(self, names: tuple[str, ...]) -> list[str]:
-        return [name for name in names if name in self._own]
-
-    def text(self, name: str) -> str | None:
-        value = self._own.get(name)
-        return None if value is None else value.strip()
-
-    def boolean(self, name: str, default: bool) -> bool:
-        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
-
-    def choice(self, name: str, accepted: tuple[str, ...], default: str) -> str:
-        text = self.text(name)
-        value = default if text is None else text.lower()
-        if value not in accepted:
-            listed = " or ".join(repr(choice) for choice in accepted)
-            raise ConfigError(name, f"is {self._own[name]!r}: accepts {listed}")
-        return value
-
-    def number(self, name: str, default: int | None, lowest: int, highest: int) -> int | None:
-        text = self.text(name)
-        if text is None:
-            return default
-        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not lowest <= int(text) <= highest:
-            raise ConfigError(name, f"is {text!r}: accepts a whole number from {lowest} to {highest}")
-        return int(text)
+    Raises `ConfigError` with the option's name and what it accepts.
+    """
+    given = Given(options, _NAMES)
+    for name in given.present(_ENDS):
+        raise ConfigError(name, "is not for a stream, which has no end: use spark.read")
+    for name in given.present(_LIMITS):
+        if not limits:
+            raise ConfigError(name, "needs Spark 4.2 or newer: before, a Python source can't limit a batch")
+    client = ClientOptions(given.kafka)
+    group_id = given.kafka.get(_GROUP_ID, "").strip() or None
+    parsed = StreamOptions(
+        client=client,
+        selection=selection_of(given),
+        start=start_of(given, streaming=True),
+        max_offsets=given.number("maxOffsetsPerTrigger", None, 1, LONG_MAX),
+        min_offsets=given.number("minOffsetsPerTrigger", None, 1, LONG_MAX),
+        max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", _MAX_TRIGGER_DELAY_MS),
+        group_id=group_id,
+        commit_offsets=given.boolean("commitOffsets", False),
+        notes=_notes(given, [], client.without_effect(_used(given))),
+        **_shared(given),
+    )
+    _check_stream(parsed)
+    parsed.consumer  # noqa: B018
+    return parsed
 
 
-def _suggestion(name: str) -> str:
-    if (guess := difflib.get_close_matches(name, _DOCUMENTED, n=1)) and guess[0] != name:
-        return f"; did you mean {_DOCUMENTED[guess[0]]!r}?"
-    return f"; options of the Kafka client start with {PREFIX!r}" if "." in name else ""
+def _shared(given: Given) -> dict[str, Any]:
+    no_match = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    return {
+        "no_match": no_match,
+        "fail_on_data_loss": given.boolean("failOnDataLoss", True),
+        "min_partitions": given.number("minPartitions", None, 1, INT_MAX),
+        "max_records_per_partition": given.number("maxRecordsPerPartition", None, 1, LONG_MAX),
+        "include_headers": given.boolean("includeHeaders", False),
+        "poll_timeout_ms": given.number("kafkaConsumer.pollTimeoutMs", 120_000, 1, LONG_MAX),
+        "lookup_retries": given.number("fetchOffset.numRetries", 3, 0, INT_MAX),
+        "lookup_retry_interval_ms": given.number("fetchOffset.retryIntervalMs", 10, 0, LONG_MAX),
+    }
 
 
-def _selection(given: _Given) -> Selection:
-    chosen = given.present(_SELECTIONS)
-    if len(chosen) != 1:
-        what = "are given together" if chosen else "are all missing"
-        names = ", ".join(chosen or _SELECTIONS)
-        raise ConfigError(names, f"{what}: exactly one of {', '.join(_SELECTIONS)} is needed")
-    name = chosen[0]
-    text = given.text(name) or ""
-    if name == "assign":
-        partitions = parse_partitions(name, text)
-        _check_names(name, (tp.topic for tp in partitions))
-        return Assign(partitions)
-    if name == "subscribe":
-        topics = dict.fromkeys(topic for part in text.split(",") if (topic := part.strip()))
-        if not topics:
-            raise ConfigError(name, f"is {text!r}: accepts topic names, separated by commas")
-        _check_names(name, topics)
-        return Subscribe(tuple(topics))
-    if not text:
-        raise ConfigError(name, "is empty: accepts a regular expression for whole topic names")
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ConfigError(name, f"is {text!r}: no regular expression of Python's: {error}") from None
-    return Pattern(text)
+def _notes(given: Given, notes: list[str], ignored: list[str]) -> tuple[str, ...]:
+    without = [f"{name} has no effect: no group is joined" for name in given.present(_WITHOUT_EFFECT)]
+    return (*without, *notes, *(f"{name} has no effect here" for name in ignored))
 
 
-def _check_names(option: str, topics: Iterable[str]) -> None:
-    try:
-        check_topics(topics)
-    except ConfigError as error:
-        raise ConfigError(option, error.message) from None
-
-
-def _start(given: _Given) -> Bound:
-    timestamps = _timestamps(given, "startingTimestamp", "startingOffsetsByTimestamp")
-    if timestamps is not None:
-        return timestamps
-    name = "startingOffsets"
-    text = given.text(name)
-    if text is None or text.lower() == "earliest":
-        return End.EARLIEST
-    if text.lower() == "latest":
-        raise ConfigError(name, "can't be 'latest' in a batch read: accepts 'earliest' or offsets as JSON")
-    return _offsets(name, text, LATEST, "latest", EARLIEST)
-
-
-def _end(given: _Given) -> Bound:
-    timestamps = _timestamps(given, "endingTimestamp", "endingOffsetsByTimestamp")
-    if timestamps is not None:
-        return timestamps
-    name = "endingOffsets"
-    text = given.text(name)
-    if text is None or text.lower() == "latest":
-        return End.LATEST
-    if text.lower() == "earliest":
-        raise ConfigError(name, "can't be 'earliest' in a batch read: accepts 'latest' or offsets as JSON")
-    return _offsets(name, text, EARLIEST, "earliest", LATEST)
-
-
-def _offsets(name: str, text: str, refused: int, meaning: str, special: int) -> Offsets:
-    offsets = parse_offsets(name, text)
-    for tp, offset in offsets.items():
-        if offset == refused:
-            raise ConfigError(name, f"has {offset} ({meaning}) for {_at(tp)}: not possible in a batch read")
-        if offset < 0 and offset != special:
-            raise ConfigError(name, f"has {offset} for {_at(tp)}: accepts offsets from 0 on, or {special}")
-    return Offsets(name, offsets)
-
-
-def _timestamps(given: _Given, everywhere: str, by_partition: str) -> Timestamps | None:
-    """Spark's order: the one timestamp for all wins over those by partition, and these over offsets."""
-    if (timestamp := given.number(everywhere, None, 0, _LONG_MAX)) is not None:
-        return Timestamps(everywhere, timestamp)
-    if (text := given.text(by_partition)) is None:
-        return None
-    timestamps = parse_offsets(by_partition, text)
-    for tp, timestamp in timestamps.items():
-        if timestamp < 0:
-            raise ConfigError(by_partition, f"has {timestamp} for {_at(tp)}: accepts milliseconds since 1970")
-    return Timestamps(by_partition, None, timestamps)
+def _used(given: Given) -> frozenset[str]:
+    """The client's options that have a meaning in this stream, though they have none in others."""
+    from_group = (given.text("startingOffsets") or "").lower() == "committed"
+    return frozenset({_GROUP_ID} if from_group or given.boolean("commitOffsets", False) else ())
 
 
 def _check_order(options: BatchOptions) -> None:
@@ -266,8 +167,16 @@ def _check_order(options: BatchOptions) -> None:
     for tp, first in start.by_partition.items():
         last = end.by_partition.get(tp, LATEST)
         if 0 <= last < first:
-            raise ConfigError(end.option, f"has {last} for {_at(tp)}, below its {start.option}, {first}")
+            raise ConfigError(end.option, f"has {last} for {at(tp)}, below its {start.option}, {first}")
 
 
-def _at(tp: TopicPartition) -> str:
-    return f"{tp.topic}-{tp.partition}"
+def _check_stream(options: StreamOptions) -> None:
+    least, most = options.min_offsets, options.max_offsets
+    if least is not None and most is not None and least > most:
+        raise ConfigError("minOffsetsPerTrigger", f"is {least}: more than maxOffsetsPerTrigger, {most}")
+    if options.group_id is not None:
+        return
+    if options.commit_offsets:
+        raise ConfigError("commitOffsets", f"is true: {_GROUP_ID} has to say for which group")
+    if isinstance(options.start, Committed):
+        raise ConfigError("startingOffsets", f"is 'committed': {_GROUP_ID} has to say by which group")

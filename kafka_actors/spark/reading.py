@@ -14,14 +14,14 @@ from kafka_actors.protocol.types import TopicPartition
 
 from .machines.loss import go_on_at
 from .machines.ranges import OffsetRange
-from .options import BatchOptions
+from .options import ReadOptions
 from .session import ReadSession
 
 logger = logging.getLogger(__name__)
 
 
 def read_ranges(
-    options: BatchOptions, ranges: tuple[OffsetRange, ...], clock: Callable[[], float] = time.monotonic
+    options: ReadOptions, ranges: tuple[OffsetRange, ...], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[pa.RecordBatch]:
     """Yields all records of the ranges, each partition in order, in batches of one partition with all columns.
 
@@ -39,7 +39,7 @@ class _Reading:
     def __init__(
         self,
         session: ReadSession,
-        options: BatchOptions,
+        options: ReadOptions,
         ranges: tuple[OffsetRange, ...],
         clock: Callable[[], float],
     ) -> None:

@@ -1,10 +1,8 @@
 """The Spark source over SASL_SSL, from planning to its tasks; and what it says where it is refused."""
 
-import sys
-
 import pytest
 from fakes.secure import PASSWORD, USER
-from pyspark.sql import SparkSession
+from fakes.spark import spark_session
 from pyspark.sql.utils import AnalysisException
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -12,19 +10,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.memory", "1g")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
+    with spark_session(tmp_path_factory.mktemp("warehouse")) as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture

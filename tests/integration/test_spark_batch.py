@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from fakes.spark import errors_line, spark_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import AnalysisException
 
@@ -37,22 +38,8 @@ SPARKS_COLUMNS = [
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("kafka-actors tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.memory", "1g")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
+    with spark_session(tmp_path_factory.mktemp("warehouse")) as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture
@@ -78,13 +65,6 @@ def rows(df: DataFrame) -> list[dict[str, Any]]:
             if row.get(column) is not None:
                 row[column] = bytes(row[column])
     return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
-
-
-def errors_line(caught: pytest.ExceptionInfo[BaseException]) -> str:
-    """The line with which our error comes out of Spark's report."""
-    lines = [line for line in str(caught.value).splitlines() if line.startswith("kafka_actors.errors.")]
-    assert len(lines) == 1, str(caught.value)
-    return lines[0]
 
 
 # ---------------------------------------------------------------- columns
@@ -266,7 +246,10 @@ def test_a_view_in_sql(
             "ConfigError: startingoffset: is not an option; did you mean",
         ),
         ({"subscribe": "t", "assign": '{"t":[0]}'}, "ConfigError: subscribe, assign: are given together"),
-        ({"subscribe": "t", "startingOffsets": "latest"}, "ConfigError: startingOffsets: can't be 'latest'"),
+        (
+            {"subscribe": "t", "startingOffsets": "last"},
+            "ConfigError: startingOffsets: is 'last': accepts JSON",
+        ),
         (
             {"subscribe": "t", "kafka.auto.offset.reset": "latest"},
             "ConfigError: kafka.auto.offset.reset: is not supp",
@@ -281,6 +264,13 @@ def test_a_wrong_option_is_one_line_at_load(load: Load, options: dict[str, str],
     with pytest.raises(AnalysisException) as caught:
         load(**options)
     assert errors_line(caught).startswith(f"kafka_actors.errors.{says}")
+
+
+def test_what_only_a_stream_may_have_is_one_line_at_the_first_action(load: Load) -> None:
+    df = load(subscribe="t", startingOffsets="latest")
+    with pytest.raises(AnalysisException) as caught:
+        df.count()
+    assert "startingOffsets: can't be 'latest' in a batch read" in errors_line(caught)
 
 
 def test_an_unknown_topic_is_one_line_at_the_first_action(load: Load) -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kafka_actors.errors import ConfigError, DataLossError
 from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.spark.offsets import EARLIEST, LATEST, Bound, End, Offsets, Timestamps
+from kafka_actors.spark.offsets import EARLIEST, LATEST, End, Fixed, Offsets, Timestamps, at
 
 
 class OffsetRange(Struct, frozen=True, array_like=True):
@@ -47,7 +47,7 @@ class Resolved(Struct, frozen=True):
     losses: list[DataLossError]
 
 
-def check_named(bound: Bound, partitions: Iterable[TopicPartition]) -> None:
+def check_named(bound: Fixed, partitions: Iterable[TopicPartition]) -> None:
     """Offsets or timestamps by partition have to name all partitions that are read, and no others, as in Spark.
 
     Raises `ConfigError` with the partitions that are missing or too many.
@@ -67,8 +67,8 @@ def check_named(bound: Bound, partitions: Iterable[TopicPartition]) -> None:
 
 def resolve(
     logs: Mapping[TopicPartition, Log],
-    start: Bound,
-    end: Bound,
+    start: Fixed,
+    end: Fixed,
     *,
     no_match: str = "error",
     topic_ids: Mapping[str, bytes | None] | None = None,
@@ -93,10 +93,10 @@ def resolve(
     return Resolved(ranges, losses)
 
 
-def _start(tp: TopicPartition, log: Log, bound: Bound, no_match: str) -> int:
+def _start(tp: TopicPartition, log: Log, bound: Fixed, no_match: str) -> int:
     if isinstance(bound, Offsets):
         offset = bound.by_partition[tp]
-        return log.start if offset == EARLIEST else offset
+        return {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
     if isinstance(bound, End):
         return log.start if bound is End.EARLIEST else log.end
     if log.start_match >= 0:
@@ -105,12 +105,12 @@ def _start(tp: TopicPartition, log: Log, bound: Bound, no_match: str) -> int:
         return log.end
     raise ConfigError(
         bound.option,
-        f"no record of {tp.topic}-{tp.partition} is at or after {bound.of(tp)}; "
+        f"no record of {at(tp)} is at or after {bound.of(tp)}; "
         "startingOffsetsByTimestampStrategy=latest starts such partitions at their end",
     )
 
 
-def _end(tp: TopicPartition, log: Log, bound: Bound) -> int:
+def _end(tp: TopicPartition, log: Log, bound: Fixed) -> int:
     if isinstance(bound, Offsets):
         offset = bound.by_partition[tp]
         return log.end if offset == LATEST else offset
@@ -121,5 +121,5 @@ def _end(tp: TopicPartition, log: Log, bound: Bound) -> int:
 
 
 def _list(partitions: list[TopicPartition]) -> str:
-    shown = ", ".join(f"{tp.topic}-{tp.partition}" for tp in partitions[:5])
+    shown = ", ".join(map(at, partitions[:5]))
     return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")

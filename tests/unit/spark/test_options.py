@@ -8,8 +8,9 @@ import pytest
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.spark.offsets import End, Offsets, Timestamps
-from kafka_actors.spark.options import Assign, BatchOptions, Pattern, Subscribe, parse_batch
+from kafka_actors.spark.offsets import Committed, End, Offsets, Timestamps
+from kafka_actors.spark.options import BatchOptions, StreamOptions, parse_batch, parse_stream
+from kafka_actors.spark.selection import Assign, Pattern, Subscribe
 
 ORDERS = TopicPartition("orders", 0)
 BASE = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -268,3 +269,99 @@ def test_every_error_is_one_line_that_begins_with_the_option() -> None:
         r"^minPartitions: is 'many': accepts ",
         str(refusal({**BASE, "subscribe": "a", "minPartitions": "many"})),
     )
+
+
+# ---------------------------------------------------------------- streams
+
+
+def stream(**options: str) -> StreamOptions:
+    given = {**BASE, "subscribe": "orders", **{key.replace("__", "."): v for key, v in options.items()}}
+    return parse_stream(given, limits=True)
+
+
+def stream_refusal(*, limits: bool = True, **options: str) -> ConfigError:
+    given = {key.replace("__", "."): value for key, value in options.items()}
+    with pytest.raises(ConfigError) as caught:
+        parse_stream({**BASE, "subscribe": "orders", **given}, limits=limits)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_the_defaults_are_those_of_spark_in_a_stream() -> None:
+    parsed = stream()
+    assert parsed.start is End.LATEST
+    assert (parsed.max_offsets, parsed.min_offsets, parsed.max_trigger_delay_ms) == (None, None, 900_000)
+    assert (parsed.fail_on_data_loss, parsed.commit_offsets, parsed.group_id) == (True, False, None)
+
+
+def test_a_stream_may_start_anywhere() -> None:
+    assert stream(startingOffsets="earliest").start is End.EARLIEST
+    both_ends = stream(startingOffsets='{"orders":{"0":-1,"1":-2,"2":7}}').start
+    assert isinstance(both_ends, Offsets)
+    assert sorted(both_ends.by_partition.values()) == [-2, -1, 7]
+    assert stream(startingTimestamp="9", startingOffsets="latest").start == Timestamps("startingTimestamp", 9)
+    assert stream(startingOffsets="Committed", kafka__group__id="g").start == Committed()
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    error = stream_refusal(**{name: "latest"})
+    assert error.option == name
+    assert "not for a stream" in error.message
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
+def test_limits_are_refused_where_spark_is_too_old_for_them(name: str) -> None:
+    error = stream_refusal(limits=False, **{name: "10"})
+    assert error.option == name
+    assert "needs Spark 4.2" in error.message
+
+
+def test_more_at_least_than_at_most_is_refused() -> None:
+    error = stream_refusal(minOffsetsPerTrigger="11", maxOffsetsPerTrigger="10")
+    assert str(error) == "minOffsetsPerTrigger: is 11: more than maxOffsetsPerTrigger, 10"
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("90", 90), ("250ms", 250), ("30s", 30_000), ("15m", 900_000), ("2min", 120_000), ("1 H", 3_600_000)],
+)
+def test_a_delay_is_written_as_sparks_durations(text: str, milliseconds: int) -> None:
+    assert stream(maxTriggerDelay=text).max_trigger_delay_ms == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "15 minutes", "-1s", "1.5s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    assert "accepts a duration such as" in stream_refusal(maxTriggerDelay=text).message
+
+
+@pytest.mark.parametrize("options", [{"commitOffsets": "true"}, {"startingOffsets": "committed"}])
+def test_offsets_of_a_group_need_its_name(options: dict[str, str]) -> None:
+    error = stream_refusal(**options)
+    assert error.option == next(iter(options))
+    assert "kafka.group.id" in error.message
+
+
+def test_the_group_means_something_where_its_offsets_do() -> None:
+    assert stream(kafka__group__id="g").notes == ("kafka.group.id has no effect here",)
+    assert stream(kafka__group__id="g", commitOffsets="true").notes == ()
+    assert stream(kafka__group__id="g", startingOffsets="committed").notes == ()
+
+
+def test_a_batch_commits_nothing_and_starts_where_it_says() -> None:
+    error = refusal({**BASE, "subscribe": "a", "commitOffsets": "true", "kafka.group.id": "g"})
+    assert error.option == "commitOffsets"
+    error = refusal({**BASE, "subscribe": "a", "startingOffsets": "committed", "kafka.group.id": "g"})
+    assert error.option == "startingOffsets"
+
+
+def test_a_streams_options_travel_and_show_no_password() -> None:
+    parsed = stream(
+        kafka__security__protocol="SASL_PLAINTEXT",
+        kafka__sasl__mechanism="PLAIN",
+        kafka__sasl__plain__username="alice",
+        kafka__sasl__plain__password="hush",
+    )
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+    assert "hush" not in repr(parsed)
+    assert "kafka.sasl.plain.password" in repr(parsed)

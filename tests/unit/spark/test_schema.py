@@ -79,7 +79,6 @@ def test_a_column_that_cannot_be_is_named(field: StructField, says: str) -> None
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (lambda source: source.streamReader(StructType()), "use spark.read"),
         (lambda source: source.writer(StructType(), overwrite=False), "no write to Kafka"),
         (lambda source: source.streamWriter(StructType(), overwrite=False), "no write to Kafka"),
     ],

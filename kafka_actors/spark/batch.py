@@ -1,0 +1,66 @@
+"""The batch reader: what Spark calls of a `spark.read`, at planning and in tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from .clear import ClearErrors
+from .machines.tasks import Task, tasks_of
+from .options import BatchOptions, ReadOptions
+from .schema import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaInputPartition(InputPartition):
+    """The offset ranges that one task reads."""
+
+    def __init__(self, ranges: Task) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+def read_task(options: ReadOptions, columns: Columns, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The records of one task as Arrow record batches. Raises as `reading.read_ranges`."""
+    from .reading import read_ranges
+
+    assert isinstance(partition, KafkaInputPartition)
+    if partition.ranges:
+        with ClearErrors():
+            for batch in read_ranges(options, partition.ranges):
+                yield columns.of(batch)
+
+
+class KafkaBatchReader(DataSourceReader):
+    """Plans the offset ranges once; reads them in the tasks. `columns` are what Spark asked for."""
+
+    def __init__(self, options: BatchOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """One `KafkaInputPartition` for each task. Raises as `planner.plan`."""
+        from .planner import plan
+
+        for note in self._options.notes:
+            logger.warning("%s", note)
+        with ClearErrors():
+            ranges = plan(self._options)
+        tasks = tasks_of(
+            ranges,
+            min_partitions=self._options.min_partitions,
+            max_records_per_partition=self._options.max_records_per_partition,
+        )
+        # Spark makes a partition of its own, without a value we know, of an empty list.
+        return [KafkaInputPartition(task) for task in tasks or [()]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """As `read_task`."""
+        return read_task(self._options, self._columns, partition)

@@ -1,0 +1,46 @@
+"""The stream reader for Spark from 4.2 on: batches have limits, and Trigger.AvailableNow ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from .clear import ClearErrors
+from .stream import KafkaStreamReader
+
+
+class LimitedKafkaStreamReader(SupportsTriggerAvailableNow, KafkaStreamReader):
+    """`KafkaStreamReader` with the calls that Spark makes since 4.2."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options ask for. A Python source can't combine limits: `latestOffset` knows of both."""
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
+        """The end of the next batch, within the options' limits unless Spark wants all. Raises as
+        `StreamDriver.latest`."""
+        with ClearErrors():
+            return self._driver.latest(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is what the query reads."""
+        with ClearErrors():
+            self._driver.prepare_available_now()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of the logs, for the query's progress."""
+        return self._driver.reported()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: this comes a batch late, and `latestOffset` was told before."""

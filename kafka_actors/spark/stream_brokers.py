@@ -1,0 +1,155 @@
+"""What a stream asks of the brokers at its triggers, for a caller that has no event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from kafka_actors.admin.asking import Deadline
+from kafka_actors.admin.groups import Groups
+from kafka_actors.consumer.io_thread import IoThread
+from kafka_actors.errors import ConfigError, KafkaActorsError, NonEmptyGroupError
+from kafka_actors.net import EARLIEST, LATEST
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+from .brokers import Brokers
+from .machines.ranges import Resolved, check_named, resolve
+from .machines.stream import Seen, StreamOffsets, newcomers, truncated
+from .offsets import EARLIEST as FROM_START
+from .offsets import Committed, End, Fixed, Offsets
+from .options import StreamOptions
+from .planner import logs_of
+from .selection import Pattern
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_METADATA_AGE_S = 1.0
+"""An idle query looks for new records a hundred times a second: new partitions may be a second late."""
+
+
+class StreamBrokers:
+    """Connections of a stream's planning, kept open between triggers, in a thread of their own."""
+
+    def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._brokers = Brokers(options, clock)
+        self._groups = Groups(self._brokers.client)
+        self._io = IoThread("kafka-stream")
+
+    def close(self) -> None:
+        """Closes the connections and ends the thread."""
+        try:
+            self._run(self._brokers.close())
+        finally:
+            self._io.stop()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._io.submit(work).result()
+
+    # ------------------------------------------------------------ offsets
+
+    def start(self) -> tuple[Resolved, dict[str, bytes]]:
+        """Where the stream starts, as the start of each range, and the topics' ids.
+
+        Raises as `planner.plan`, but that a pattern may match nothing so far.
+        """
+        return self._run(self._start())
+
+    async def _start(self) -> tuple[Resolved, dict[str, bytes]]:
+        brokers, options = self._brokers, self._options
+        await brokers.connect()
+        try:
+            partitions = await brokers.partitions()
+        except ConfigError as error:
+            if not isinstance(options.selection, Pattern):
+                raise
+            logger.warning("%s; the stream waits for one", error)
+            return Resolved([], []), {}
+        bound = await self._bound(partitions)
+        check_named(bound, partitions)
+        logs = await logs_of(brokers, partitions, bound, End.LATEST)
+        found = resolve(logs, bound, End.LATEST, no_match=options.no_match)
+        return found, brokers.topic_ids(partitions)
+
+    async def _bound(self, partitions: list[TopicPartition]) -> Fixed:
+        """`committed` as offsets. A partition without a commit is read from its start: nothing is lost."""
+        if not isinstance(self._options.start, Committed):
+            return self._options.start
+        committed = await self._groups.committed(self._group_id, Deadline(self._brokers.client))
+        offsets = {tp: committed[tp].offset if tp in committed else FROM_START for tp in partitions}
+        without = sum(offset == FROM_START for offset in offsets.values())
+        if without:
+            logger.warning(
+                "group %s has committed nothing for %d of %d partitions: these start at their earliest offset",
+                self._group_id,
+                without,
+                len(partitions),
+            )
+        return Offsets("startingOffsets", offsets)
+
+    def seen(self, base: StreamOffsets, *, fresh: bool = False) -> Seen:
+        """What there is now, of the topics that are there. `fresh`: new partitions are looked for at once.
+
+        Raises `NoBrokersAvailable`, a `KafkaError` of a partition.
+        """
+        return self._run(self._seen(base, fresh))
+
+    async def _seen(self, base: StreamOffsets, fresh: bool) -> Seen:
+        brokers = self._brokers
+        await brokers.connect()
+        await brokers.refresh(0.0 if fresh else _METADATA_AGE_S)
+        if not base.by_partition.keys() <= set(brokers.present()):
+            await self._look_again(base)
+        seen = await self._ends()
+        for _ in range(self._options.lookup_retries):
+            if not truncated(base, seen):
+                break
+            await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
+            await brokers.refresh(0.0)
+            seen = await self._ends()
+        starts = await brokers.offsets(dict.fromkeys(newcomers(base, seen), EARLIEST))
+        return Seen(seen.ends, seen.topic_ids, starts)
+
+    async def _look_again(self, base: StreamOffsets) -> None:
+        """What seems to be gone may only be unknown to the broker that was asked."""
+        for _ in range(self._options.lookup_retries):
+            await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
+            await self._brokers.refresh(0.0)
+            if base.by_partition.keys() <= set(self._brokers.present()):
+                return
+
+    async def _ends(self) -> Seen:
+        partitions = self._brokers.present()
+        ends = await self._brokers.offsets(dict.fromkeys(partitions, LATEST))
+        return Seen(ends, self._brokers.topic_ids(partitions))
+
+    # ------------------------------------------------------------ the group
+
+    @property
+    def _group_id(self) -> str:
+        assert self._options.group_id is not None  # the options are checked together
+        return self._options.group_id
+
+    def check_group(self) -> None:
+        """Raises `NonEmptyGroupError` for a group that has members: its offsets are theirs."""
+        self._run(self._check_group())
+
+    async def _check_group(self) -> None:
+        await self._brokers.connect()
+        described = await self._groups.describe([self._group_id], Deadline(self._brokers.client))
+        [group] = described.values()
+        if not isinstance(group, KafkaActorsError) and group.members:
+            raise NonEmptyGroupError(
+                f"commitOffsets: group {self._group_id!r} has members ({len(group.members)}), who commit its offsets: "
+                "stop them, or name another group in kafka.group.id"
+            )
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commits for the group, as no member of it. Raises `NonEmptyGroupError` and what else keeps it from that."""
+        made = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+        self._run(self._groups.commit(self._group_id, made, Deadline(self._brokers.client)))

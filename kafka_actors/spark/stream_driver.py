@@ -1,0 +1,167 @@
+"""`StreamDriver`: what a stream answers Spark where the query is planned, from trigger to trigger."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kafka_actors.errors import DataLossError, KafkaActorsError
+from kafka_actors.protocol.types import TopicPartition
+
+from .machines.behind import offsets_behind
+from .machines.stream import (
+    Hold,
+    Seen,
+    StreamOffsets,
+    advance,
+    capped,
+    losses,
+    nested,
+    newcomers,
+    pending,
+    ranges_between,
+    started_late,
+)
+from .machines.tasks import Task, tasks_of
+from .options import StreamOptions
+from .stream_brokers import StreamBrokers
+
+logger = logging.getLogger(__name__)
+
+
+class StreamDriver:
+    """Offsets go in and out in Spark's form, as `StreamOffsets.to_json` has it. For one thread.
+
+    Every call may raise `NoBrokersAvailable`, a `KafkaError`, and with `failOnDataLoss` a `DataLossError`.
+    """
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        clock: Callable[[], float] = time.monotonic,
+        brokers: StreamBrokers | None = None,
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._brokers = brokers or StreamBrokers(options, clock)
+        self._hold = Hold(options.min_offsets, options.max_trigger_delay_ms / 1000)
+        self._first: StreamOffsets | None = None
+        self._known: StreamOffsets | None = None  # the newest end that Spark showed or was told
+        self._target: dict[TopicPartition, int] | None = None
+        self._newest: dict[TopicPartition, int] | None = None
+        self._committed: dict[TopicPartition, int] = {}
+        self._told: set[str] = set()
+        self._group_checked = False
+        for note in options.notes:
+            logger.warning("%s", note)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._brokers.close()
+
+    # ------------------------------------------------------------ offsets
+
+    def initial(self) -> dict[str, Any]:
+        """Where a new query starts: the same at each call."""
+        return self._initial().to_json()
+
+    def _initial(self) -> StreamOffsets:
+        if self._first is None:
+            self._check_group()
+            found, ids = self._brokers.start()
+            self._tell(found.losses)
+            self._first = StreamOffsets({r.tp: r.start for r in found.ranges}, ids, initial=True)
+        return self._first
+
+    def latest(self, start: dict[str, Any] | None = None, *, limited: bool = True) -> dict[str, Any]:
+        """The end of the next batch: what Spark gave as `start` where there is nothing to read.
+
+        Without `start` (before Spark 4.2) the newest end that is known is the start; if there is none, the query is
+        new. `limited`: whether the options' limits hold, which some triggers pass over.
+        """
+        self._check_group()
+        base = StreamOffsets.from_json(start) if start is not None else self._known or self._initial()
+        seen = self._brokers.seen(base)
+        if start is not None:
+            self._commit(base, seen)  # Spark plans a batch when it has finished the one before
+        self._newest, self._known = seen.ends, base
+        end = self._end(base, seen, limited)
+        self._known = end
+        return start if start is not None and end is base else end.to_json()
+
+    def _end(self, base: StreamOffsets, seen: Seen, limited: bool) -> StreamOffsets:
+        self._tell(started_late(base, seen))
+        if self._target is not None:
+            seen = capped(seen, self._target)
+        elif limited and self._hold.holds(pending(base, seen), self._clock()):
+            return base
+        limit = self._options.max_offsets if limited else None
+        end = advance(base, seen, max_offsets=limit, selects=self._options.selection.selects)
+        topics = {tp.topic for tp in seen.ends}
+        self._tell(losses(base, end, [tp for tp in base.by_partition if tp.topic not in topics]))
+        return end
+
+    def prepare_available_now(self) -> None:
+        """Everything that is there now is what the query reads (Trigger.AvailableNow)."""
+        self._check_group()
+        self._target = self._brokers.seen(StreamOffsets({}), fresh=True).ends
+
+    def reported(self) -> dict[str, Any] | None:
+        """For the query's progress: the ends of the logs at the last trigger, and how far the planned end is behind
+        them, by the names of the metrics of Spark's own source."""
+        if self._newest is None or self._known is None:
+            return None
+        behind = offsets_behind(self._newest, self._known.by_partition)
+        return {**nested(self._newest), **({"@metrics": behind} if behind else {})}
+
+    # ------------------------------------------------------------ batches
+
+    def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:
+        """The ranges of each task of the batch between two offsets."""
+        first, last = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
+        self._known = last
+        self._tell(losses(first, last))
+        return tasks_of(
+            ranges_between(first, last),
+            min_partitions=self._options.min_partitions,
+            max_records_per_partition=self._options.max_records_per_partition,
+        )
+
+    def finished(self, end: dict[str, Any]) -> None:
+        """Spark has finished all up to `end`. It says so a batch late: from 4.2 on the next `latest` knew before."""
+        if self._options.commit_offsets:
+            done = StreamOffsets.from_json(end)
+            self._commit(done, self._brokers.seen(done))
+
+    def _tell(self, found: Iterable[DataLossError]) -> None:
+        for loss in found:
+            if self._options.fail_on_data_loss:
+                raise loss
+            if str(loss) not in self._told:
+                self._told.add(str(loss))
+                logger.warning("%s; going on, because failOnDataLoss is false", loss)
+
+    # ------------------------------------------------------------ the group
+
+    def _check_group(self) -> None:
+        if self._options.commit_offsets and not self._group_checked:
+            self._brokers.check_group()
+            self._group_checked = True
+
+    def _commit(self, done: StreamOffsets, seen: Seen) -> None:
+        """Commits what is new, of topics that are the same still. Spark's checkpoint is what counts, so a failure is
+        only told."""
+        if not self._options.commit_offsets or done.initial:
+            return
+        here = seen.ends.keys() - newcomers(done, seen)
+        new = {tp: o for tp, o in done.by_partition.items() if tp in here and self._committed.get(tp) != o}
+        if not new:
+            return
+        try:
+            self._brokers.commit(new)
+        except KafkaActorsError as error:
+            logger.warning("group %s: offsets are not committed: %s", self._options.group_id, error)
+        else:
+            self._committed.update(new)

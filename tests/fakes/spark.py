@@ -1,0 +1,42 @@
+"""A Spark session for tests: two cores, small, quiet, with the Python that runs the tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+
+@contextmanager
+def spark_session(directory: Path, **settings: str) -> Iterator[SparkSession]:
+    """A session whose warehouse is in `directory`. `settings` are Spark's, with `__` for dots."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = (
+            SparkSession.builder.master("local[2]")
+            .appName("kafka-actors tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.memory", "1g")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.warehouse.dir", str(directory))
+        )
+        for name, value in settings.items():
+            builder = builder.config(name.replace("__", "."), value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+def errors_line(caught: pytest.ExceptionInfo[BaseException]) -> str:
+    """The line with which our error comes out of Spark's report."""
+    lines = [line for line in str(caught.value).splitlines() if line.startswith("kafka_actors.errors.")]
+    assert lines, str(caught.value)
+    assert len(set(lines)) == 1, str(caught.value)
+    return lines[0]

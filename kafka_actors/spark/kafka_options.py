@@ -1,27 +1,44 @@
-"""`kafka.*` options, as they stand in people's jobs, to a `ConsumerConfig`."""
+"""`kafka.*` options, as they stand in people's jobs, to the config of a consumer or a producer."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from kafka_actors.config import MIB, ConsumerConfig, build
+from kafka_actors.config import MIB, ClientConfig, ConsumerConfig, ProducerConfig, build
 from kafka_actors.errors import ConfigError
+from kafka_actors.java_options import from_java
+from kafka_actors.references import resolve
 
 from .given import KAFKA
+
+C = TypeVar("C", bound=ClientConfig)
 
 # A task reads few partitions, mostly one: with Java's 1 MiB a response would be too small to be worth its round trip.
 _MAX_PARTITION_FETCH_BYTES = 4 * MIB
 
-_FORBIDDEN = {
-    "auto.offset.reset": "is not supported: where to start is said by startingOffsets, and what happens to offsets "
-    "that are gone by failOnDataLoss",
-    "key.deserializer": "is not supported: keys are binary; cast or decode the column",
-    "value.deserializer": "is not supported: values are binary; cast or decode the column",
-    "enable.auto.commit": "is not supported: offsets are committed by commitOffsets, once Spark has finished a batch",
-    "interceptor.classes": "is not supported: there is no JVM to run them in",
-    "on.data.loss": "is not an option of Spark's source: failOnDataLoss is",
+Kind = Literal["consumer", "producer"]
+_CONFIGS: dict[Kind, type[ClientConfig]] = {"consumer": ConsumerConfig, "producer": ProducerConfig}
+_NO_JVM = "is not supported: there is no JVM to run it in"
+_FORBIDDEN: dict[Kind, dict[str, str]] = {
+    "consumer": {
+        "auto.offset.reset": "is not supported: where to start is said by startingOffsets, and what happens to offsets "
+        "that are gone by failOnDataLoss",
+        "key.deserializer": "is not supported: keys are binary; cast or decode the column",
+        "value.deserializer": "is not supported: values are binary; cast or decode the column",
+        "enable.auto.commit": "is not supported: offsets are committed by commitOffsets, once Spark has finished a batch",
+        "interceptor.classes": _NO_JVM,
+        "on.data.loss": "is not an option of Spark's source: failOnDataLoss is",
+    },
+    "producer": {
+        "key.serializer": "is not supported: keys are strings or binary; encode the column",
+        "value.serializer": "is not supported: values are strings or binary; encode the column",
+        "interceptor.classes": _NO_JVM,
+        "partitioner.class": _NO_JVM + "; the column partition says where a row goes",
+        "transactional.id": "is not supported so far: rows are written at least once, each try of a task exactly once",
+    },
 }
 
 # Java's keys that ask for nothing here; a job that has them means no harm.
@@ -36,6 +53,7 @@ _WITHOUT_EFFECT = frozenset(
         "group.id",
         "internal.leave.group.on.close",
         "max.poll.records",
+        "metadata.max.idle.ms",
         "metadata.recovery.rebootstrap.trigger.ms",
         "metadata.recovery.strategy",
         "metric.reporters",
@@ -43,42 +61,88 @@ _WITHOUT_EFFECT = frozenset(
         "metrics.recording.level",
         "metrics.sample.window.ms",
         "partition.assignment.strategy",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "retries",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "transaction.timeout.ms",
     }
+)
+_ALSO_WITHOUT = (
+    "config.providers.",
+    "sasl.login.refresh.",
+    "sasl.login.retry.",
+    "sasl.kerberos.ticket.renew.",
 )
 _SYSTEM_DEFAULT = frozenset({"receive.buffer.bytes", "send.buffer.bytes"})  # -1 in Java
 
 
 class ClientOptions(Struct, frozen=True):
-    """The `kafka.*` options as given, with their prefix; never shown, because there are passwords among them."""
+    """The `kafka.*` options as given, with their prefix; never shown, because there are passwords among them.
+
+    `${env:…}` and `${file:…}` stay as they are until a process makes a client: what they stand for never travels.
+    """
 
     given: dict[str, str]
+    kind: Kind = "consumer"
 
     def __repr__(self) -> str:
-        return f"<ClientOptions {', '.join(sorted(self.given))}>"
+        return f"<ClientOptions of a {self.kind}: {', '.join(sorted(self.given))}>"
+
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """What options that are the same have in common."""
+        return tuple(sorted(self.given.items()))
 
     def consumer(self) -> ConsumerConfig:
         """The config of a consumer. Raises `ConfigError`, which names the option as it was given."""
-        taken: dict[str, str] = {}
-        for name, value in self.given.items():
-            key = name.removeprefix(KAFKA)
-            if key in _FORBIDDEN:
-                raise ConfigError(name, _FORBIDDEN[key])
-            if key not in _WITHOUT_EFFECT and not (key in _SYSTEM_DEFAULT and value.strip() == "-1"):
-                taken[key] = value
-        if not taken.get("bootstrap.servers", "").strip():
-            raise ConfigError(KAFKA + "bootstrap.servers", "must be set, to host:port of one broker or more")
-        taken.setdefault("max.partition.fetch.bytes", str(_MAX_PARTITION_FETCH_BYTES))
-        try:
-            # Positions that are lost are this source's to handle, so the fetch code only has to report them.
-            return build(ConsumerConfig, taken, auto_offset_reset="earliest", on_data_loss="fail")
-        except ConfigError as error:
-            raise ConfigError(_as_given(error.option, self.given), error.message) from None
+        taken = self._taken()
+        taken.setdefault("max_partition_fetch_bytes", str(_MAX_PARTITION_FETCH_BYTES))
+        # Positions that are lost are this source's to handle, so the fetch code only has to report them.
+        return self._build(ConsumerConfig, taken, auto_offset_reset="earliest", on_data_loss="fail")
+
+    def producer(self) -> ProducerConfig:
+        """The config of a producer. Raises `ConfigError`, which names the option as it was given."""
+        taken = self._taken()
+        if taken.get("acks", "all").strip().lower() not in ("all", "-1"):
+            taken.setdefault("enable_idempotence", "false")  # as Java does
+        return self._build(ProducerConfig, taken)
 
     def without_effect(self, used: Container[str] = ()) -> list[str]:
         """The names of those that mean nothing here, but in what `used` names."""
-        return [
-            name for name in self.given if name.removeprefix(KAFKA) in _WITHOUT_EFFECT and name not in used
-        ]
+        return [name for name in self.given if self._ignores(name) and name not in used]
+
+    def _ignores(self, name: str) -> bool:
+        """Java's clients pass over what is another client's as well: one set of options serves both."""
+        key = name.removeprefix(KAFKA)
+        field = key.replace(".", "_")
+        others = {f for config in _CONFIGS.values() for f in config.__struct_fields__}
+        foreign = field in others and field not in _CONFIGS[self.kind].__struct_fields__
+        return foreign or key in _WITHOUT_EFFECT or key.startswith(_ALSO_WITHOUT)
+
+    def _taken(self) -> dict[str, str]:
+        taken: dict[str, str] = {}
+        for name, value in self.given.items():
+            key = name.removeprefix(KAFKA)
+            if key in _FORBIDDEN[self.kind]:
+                raise ConfigError(name, _FORBIDDEN[self.kind][key])
+            if not self._ignores(name) and not (key in _SYSTEM_DEFAULT and value.strip() == "-1"):
+                taken[key.replace(".", "_")] = resolve(name, value)
+        if not taken.get("bootstrap_servers", "").strip():
+            raise ConfigError(KAFKA + "bootstrap.servers", "must be set, to host:port of one broker or more")
+        return taken
+
+    def _build(self, kind: type[C], taken: Mapping[str, str], **explicit: Any) -> C:
+        origins: dict[str, str] = {}
+        try:
+            options, origins = from_java(taken)
+            return build(kind, options, **explicit)
+        except ConfigError as error:
+            name = origins.get(error.option, error.option)
+            raise ConfigError(_as_given(name, self.given), error.message) from None
 
 
 def _as_given(name: str, options: Mapping[str, str]) -> str:

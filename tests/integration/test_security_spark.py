@@ -54,3 +54,57 @@ def test_options_that_do_not_go_together_fail_before_anything_connects(load):
     with pytest.raises(AnalysisException, match=r"kafka\.sasl\.mechanism: is given") as caught:
         load("t", **{"kafka.security.protocol": "SSL"})
     assert PASSWORD not in str(caught.value)
+
+
+@pytest.fixture
+def javas(secure, secret_file):
+    """The options as a job for Spark's own source has them; the password is in a file."""
+    kafka, files = secure
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    return {
+        "kafka.bootstrap.servers": kafka.bootstrap("SECURE"),
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.location": files.ca,
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{login} username="{USER}" password="${{file:{secret_file}:password}}";',
+    }
+
+
+@pytest.fixture
+def secret_file(tmp_path):
+    """A file that has the password: unlike a variable it can change while Spark runs."""
+    made = tmp_path / "secret.properties"
+    made.write_text("password=" + PASSWORD.encode("unicode_escape").decode().replace("\\xe4", "\\u00e4"))
+    return made
+
+
+def test_javas_options_read_stream_and_write_as_they_stand(
+    secure, spark, javas, produce, group_id, tmp_path, capsys
+):
+    kafka, _ = secure
+    source, target = (kafka.create_topic(f"{name}-{group_id}", partitions=2) for name in ("source", "target"))
+    produce(source, [b"%d" % n for n in range(100)], bootstrap_servers=kafka.bootstrap_servers)
+    stream = spark.readStream.format("kafka_actors").options(**javas, subscribe=source)
+    writer = stream.option("startingOffsets", "earliest").load().select("value").writeStream
+    writer = writer.format("kafka_actors").options(**javas, topic=target)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(90)
+    query.explain(extended=True)
+    frame = spark.read.format("kafka_actors").options(**javas, subscribe=target).load()
+    frame.explain(extended=True)
+    assert sorted(int(row.value) for row in frame.collect()) == list(range(100))
+    said = capsys.readouterr().out + str([progress.json for progress in query.recentProgress])
+    assert "secret.properties" not in said
+    assert PASSWORD not in said
+    for written in (tmp_path / "checkpoint").rglob("*"):
+        assert written.is_dir() or PASSWORD.encode() not in written.read_bytes()
+
+
+def test_a_reference_to_nothing_is_one_clear_error(spark, javas):
+    options = {**javas, "kafka.sasl.jaas.config": "${env:NOT_THERE_AT_ALL}", "subscribe": "t"}
+    with pytest.raises(
+        AnalysisException, match=r"kafka\.sasl\.jaas\.config: refers to \$\{env:NOT_THERE_AT_ALL\}"
+    ):
+        spark.read.format("kafka_actors").options(**options).load()

@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_actors.cli.properties import parse_properties, read_client_properties
+from kafka_actors.cli.properties import read_client_properties
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.properties import parse_properties
 
 
 @pytest.mark.parametrize(
@@ -62,10 +63,10 @@ def test_a_pem_keystore_is_certificate_and_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("ssl.truststore.location=/ca.jks", "ssl_truststore_location: is Java's; PEM files are read"),
+        ("ssl.truststore.location=/ca.jks", "ssl_truststore_location: is '/ca.jks': No such file"),
         (
             "sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;",
-            "sasl_jaas_config: names Krb5LoginModule: user and password of a PlainLoginModule",
+            "sasl_jaas_config: names Krb5LoginModule: the login of a PlainLoginModule",
         ),
         ("ssl.endpoint.identification.algorithm=md5", "accepts https or nothing"),
     ],

@@ -1,0 +1,131 @@
+"""Options of TLS and SASL by the names that Java's clients have for them, under ours."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .errors import ConfigError
+from .jaas import login_of
+from .stores import add_keys, add_trust, is_pem
+
+__all__ = ["FromJava", "from_java"]
+
+_JAAS = "sasl_jaas_config"
+_ALGORITHM = "ssl_endpoint_identification_algorithm"
+_TRUST, _TRUST_PASSWORD = "ssl_truststore_location", "ssl_truststore_password"
+_KEYS, _KEYS_PASSWORD = "ssl_keystore_location", "ssl_keystore_password"
+_KEY_PASSWORD = "ssl_key_password"
+_PROTOCOLS = "ssl_enabled_protocols"
+_HANDLERS = ("sasl_login_callback_handler_class", "sasl_client_callback_handler_class")
+_IMPLEMENTATIONS = (
+    "ssl_protocol",
+    "ssl_provider",
+    "ssl_keymanager_algorithm",
+    "ssl_trustmanager_algorithm",
+    "ssl_secure_random_implementation",
+    "ssl_engine_factory_class",
+    "security_providers",
+)
+
+
+class FromJava(NamedTuple):
+    """Options as `ClientConfig` names them; and for those that had another name, which: errors should say that."""
+
+    options: dict[str, Any]
+    origins: dict[str, str]
+
+
+def from_java(given: Mapping[str, str]) -> FromJava:
+    """Translates what has a counterpart; the rest stays, for `config.build` to know or refuse. Names have underscores.
+
+    PEM and PKCS12 stores are read; unless a type says PEM, what is in a file tells. A PKCS12 store becomes an
+    `ssl_context`. Raises `ConfigError` with the option's name as it was given.
+    """
+    taken: dict[str, Any] = dict(given)
+    origins: dict[str, str] = {}
+    if _JAAS in taken:
+        for ours, value in login_of(_JAAS, taken.pop(_JAAS)).items():
+            _put(taken, origins, ours, _JAAS, value)
+    _handlers(taken)
+    _protocols(taken)
+    for name in _IMPLEMENTATIONS:
+        taken.pop(name, None)  # which code does it, not what is done
+    algorithm = taken.pop(_ALGORITHM, "https")
+    if algorithm.strip().lower() not in ("https", ""):
+        raise ConfigError(_ALGORITHM, f"is {algorithm!r}: accepts https or nothing")
+    if not algorithm.strip():
+        taken["ssl_check_hostname"] = "false"
+        origins["ssl_check_hostname"] = _ALGORITHM
+    _stores(taken, origins)
+    return FromJava(taken, origins)
+
+
+def _put(taken: dict[str, Any], origins: dict[str, str], ours: str, theirs: str, value: Any) -> None:
+    if ours in taken:
+        raise ConfigError(theirs, f"is given beside {ours}, which means the same")
+    taken[ours] = value
+    origins[ours] = theirs
+
+
+def _handlers(taken: dict[str, Any]) -> None:
+    """Java's own fetches a token as it is done here anyway; others are code that can't run here."""
+    for name in _HANDLERS:
+        handler = taken.get(name, "").strip()
+        if handler.rpartition(".")[2] == "OAuthBearerLoginCallbackHandler":
+            del taken[name]
+        elif handler:
+            raise ConfigError(name, f"is {handler!r}: there is no JVM to run it in")
+
+
+def _protocols(taken: dict[str, Any]) -> None:
+    listed = taken.pop(_PROTOCOLS, None)
+    if listed is not None and "TLSV1.2" not in {part.strip().upper() for part in listed.split(",")}:
+        raise ConfigError(_PROTOCOLS, f"is {listed!r}: TLS 1.2 and 1.3 are spoken, and can't be narrowed")
+
+
+def _stores(taken: dict[str, Any], origins: dict[str, str]) -> None:
+    trust, keys = taken.get(_TRUST), taken.get(_KEYS)
+    said = {_TRUST: taken.pop("ssl_truststore_type", ""), _KEYS: taken.pop("ssl_keystore_type", "")}
+    given = [(name, path) for name, path in ((_TRUST, trust), (_KEYS, keys)) if path]
+    pkcs12 = [name for name, path in given if said[name].strip().upper() != "PEM" and not is_pem(name, path)]
+    if not pkcs12:
+        _files(taken, origins)
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = str(taken.pop("ssl_check_hostname", "true")).lower() != "false"
+    if trust is None:
+        context.load_default_certs()
+    elif _TRUST in pkcs12:
+        add_trust(context, _TRUST, trust, taken.get(_TRUST_PASSWORD))
+    else:
+        _pem(_TRUST, lambda: context.load_verify_locations(trust))
+    if keys is not None and _KEYS in pkcs12:
+        add_keys(context, _KEYS, keys, taken.get(_KEYS_PASSWORD))
+    elif keys is not None:
+        _pem(_KEYS, lambda: context.load_cert_chain(keys, password=taken.get(_KEY_PASSWORD) or ""))
+    for name in (_TRUST, _TRUST_PASSWORD, _KEYS, _KEYS_PASSWORD, _KEY_PASSWORD):
+        taken.pop(name, None)
+    taken["ssl_context"] = context
+    origins["ssl_context"] = pkcs12[0]
+
+
+def _files(taken: dict[str, Any], origins: dict[str, str]) -> None:
+    """PEM files; a key is in the same file as its certificate."""
+    for location, password, ours in (
+        (_TRUST, _TRUST_PASSWORD, "ssl_cafile"),
+        (_KEYS, _KEYS_PASSWORD, "ssl_certfile"),
+    ):
+        if taken.get(location):
+            _put(taken, origins, ours, location, taken.pop(location))
+            taken.pop(password, None)  # PEM files have none
+    if "ssl_certfile" in origins and _KEY_PASSWORD in taken:
+        _put(taken, origins, "ssl_password", _KEY_PASSWORD, taken.pop(_KEY_PASSWORD))
+
+
+def _pem(option: str, load: Any) -> None:
+    try:
+        load()
+    except (OSError, ValueError) as error:
+        raise ConfigError(option, f"can't be used: {getattr(error, 'reason', None) or error}") from None

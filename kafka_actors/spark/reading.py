@@ -15,6 +15,7 @@ from kafka_actors.protocol.types import TopicPartition
 from .machines.loss import go_on_at
 from .machines.ranges import OffsetRange
 from .options import ReadOptions
+from .pool import Pool
 from .session import ReadSession
 
 logger = logging.getLogger(__name__)
@@ -29,8 +30,15 @@ def read_ranges(
     records. Raises `KafkaTimeoutError` after `kafkaConsumer.pollTimeoutMs` without progress, `RecordError`,
     `KafkaError`, and with `failOnDataLoss` `DataLossError`.
     """
-    with ReadSession(options.consumer, (r.topic for r in ranges)) as session:
+    topics = {r.topic for r in ranges}
+    with sessions.lend(options.client.key, lambda: ReadSession(options.consumer, topics)) as session:
+        session.begin(topics)
         yield from _Reading(session, options, ranges, clock).batches()
+        session.end()
+
+
+sessions: Pool[tuple[tuple[str, str], ...], ReadSession] = Pool(ReadSession.close, lambda s: s.works)
+"""Connections and metadata stay for this worker process's next task, which may belong to the next micro-batch."""
 
 
 class _Reading:
@@ -51,8 +59,8 @@ class _Reading:
         self._clock = clock
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        self._fetcher.assign({tp: _start(r, r.start) for tp, r in self._left.items()})
         self._check_topic_ids()
+        self._fetcher.assign({tp: _start(r, r.start) for tp, r in self._left.items()})
         patience = self._options.poll_timeout_ms / 1000
         deadline = self._clock() + patience
         while self._left:
@@ -82,11 +90,18 @@ class _Reading:
         self._fetcher.revoke([tp])
 
     def _check_topic_ids(self) -> None:
-        """A topic made anew since the planning has other records under the same offsets."""
+        """A topic made anew since the planning has other records under the same offsets. What is known from earlier
+        tasks may be older than the planning."""
+        if any(self._recreated(r) for r in self._left.values()):
+            self._session.refresh()
         for tp, r in list(self._left.items()):
-            now = self._session.client.snapshot.topic_id(tp.topic)
-            if r.topic_id is not None and now is not None and r.topic_id != now:
+            if (now := self._recreated(r)) and r.topic_id:
                 self._lost(TopicRecreatedError(*tp, r.start, r.topic_id.hex(), now.hex()))
+
+    def _recreated(self, r: OffsetRange) -> bytes | None:
+        """The topic's id, where it isn't that of the range."""
+        now = self._session.client.snapshot.topic_id(r.topic)
+        return now if r.topic_id is not None and now != r.topic_id else None
 
     def _lost(self, loss: DataLossError) -> None:
         if self._options.fail_on_data_loss:

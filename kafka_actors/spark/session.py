@@ -1,4 +1,4 @@
-"""`ReadSession`: client and fetcher of one Spark task, on an event loop in a thread of its own.
+"""`ReadSession`: client and fetcher of Spark's tasks, one after the other, on an event loop in a thread of its own.
 
 The task's own thread decodes and hands batches to Spark; meanwhile the next Fetch is in flight here.
 """
@@ -9,8 +9,8 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Iterable
-from types import TracebackType
+from collections.abc import Coroutine, Iterable
+from typing import Any
 
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import DisconnectedError
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReadSession:
-    """A context: entering it connects, and raises what `KafkaClient.bootstrap` raises; leaving it closes all.
+    """Connects when it is made, and raises what `KafkaClient.bootstrap` raises; `close` ends it.
 
     `client` and `fetcher` are there in between; what each allows from another thread is in its docstring.
     """
@@ -38,24 +38,49 @@ class ReadSession:
         self._started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="kafka-read", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="kafka-read", daemon=True)
+        self._thread.start()
+        self._loop = self._started.result()
 
     def __repr__(self) -> str:
         return f"<ReadSession {','.join(self._topics)}>"
 
-    def __enter__(self) -> ReadSession:
-        self._thread.start()
-        self._loop = self._started.result()
-        return self
+    @property
+    def works(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive() and self._failure is None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Closes the connections and waits for the thread to end. Closing again changes nothing."""
         try:
             self._loop.call_soon_threadsafe(self._stop.set)
         except RuntimeError:
             logger.debug("the loop had ended already")
         self._thread.join()
+
+    def begin(self, topics: Iterable[str]) -> None:
+        """For the next task: knows these topics. Raises `NoBrokersError` where no broker tells of them."""
+        wanted = sorted(set(topics))
+        if wanted != self._topics:
+            self._topics = wanted
+            self._run(self._track(wanted))
+
+    def refresh(self) -> None:
+        """Asks about the topics again. Raises as `begin`."""
+        self._run(self._refresh())
+
+    def end(self) -> None:
+        """After a task: reads none of its partitions any more."""
+        self.fetcher.revoke(self.fetcher.partitions)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _track(self, topics: list[str]) -> None:
+        await self.client.set_topics(topics)
+
+    async def _refresh(self) -> None:
+        await self.client.update_metadata()
 
     def take(self, timeout_s: float) -> FetchedBytes | None:
         """The next records, waiting for some up to `timeout_s`; None if there are none. Raises as `Fetcher.take`."""
@@ -72,7 +97,7 @@ class ReadSession:
 
     # ------------------------------------------------------------ in the thread
 
-    def _run(self) -> None:
+    def _work(self) -> None:
         try:
             asyncio.run(self._main())
         except BaseException as error:

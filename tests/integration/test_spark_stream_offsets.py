@@ -1,0 +1,342 @@
+"""What a stream answers Spark at its triggers, against real Kafka and without Spark: offsets, groups, connections kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafka_actors import Consumer
+from kafka_actors.admin import Admin
+from kafka_actors.errors import ConfigError, DataLossError, NonEmptyGroupError, TopicRecreatedError
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.spark import reading
+from kafka_actors.spark.options import parse_batch, parse_stream
+from kafka_actors.spark.planner import plan
+from kafka_actors.spark.reading import read_ranges
+from kafka_actors.spark.session import ReadSession
+from kafka_actors.spark.stream_driver import StreamDriver
+from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing.produce import Produce
+
+pytestmark = pytest.mark.kafka
+
+Topic = Callable[..., str]
+Json = dict[str, Any]
+
+
+class Query:
+    """Drives one process's part of a query as Spark from 4.2 on does; offsets go through text, as in a checkpoint."""
+
+    def __init__(self, servers: str, **options: str) -> None:
+        given = {"kafka.bootstrap.servers": servers, **{k.replace("__", "."): v for k, v in options.items()}}
+        self.options = parse_stream(given, limits=True)
+        self.driver = StreamDriver(self.options)
+
+    def initial(self) -> Json:
+        return self._kept(self.driver.initial())
+
+    def latest(self, start: Json, *, limited: bool = True) -> Json:
+        return self._kept(self.driver.latest(start, limited=limited))
+
+    def old_latest(self) -> Json:
+        """As Spark 4.1 asks."""
+        return self._kept(self.driver.latest())
+
+    def rows(self, start: Json, end: Json) -> list[tuple[int, int, bytes]]:
+        found = [
+            row
+            for task in self.driver.tasks(start, end)
+            for batch in read_ranges(self.options, task)
+            for row in batch.to_pylist()
+        ]
+        return sorted((row["partition"], row["offset"], row["value"]) for row in found)
+
+    def _kept(self, offsets: Json) -> Json:
+        kept: Json = json.loads(json.dumps(offsets))
+        return kept
+
+
+@pytest.fixture
+def query(kafka_cluster: KafkaCluster) -> Iterator[Callable[..., Query]]:
+    made: list[Query] = []
+
+    def start(**options: str) -> Query:
+        made.append(Query(kafka_cluster.bootstrap_servers, **options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.driver.close()
+
+
+@pytest.fixture
+def admin(kafka_cluster: KafkaCluster) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=kafka_cluster.bootstrap_servers) as made:
+        yield made
+
+
+Start = Callable[..., Query]
+
+
+def committed(admin: Admin, group_id: str) -> dict[int, int]:
+    return {tp.partition: found.offset for tp, found in admin.list_consumer_group_offsets(group_id).items()}
+
+
+# ---------------------------------------------------------------- offsets
+
+
+def test_the_start_is_the_same_at_each_call_and_carried_by_the_first_end(
+    query: Start, kafka_topic: Topic, produce: Produce
+) -> None:
+    topic = kafka_topic(1)
+    produce(topic, [b"before"])
+    first = query(subscribe=topic)
+    start = first.initial()
+    produce(topic, [b"a", b"b"])
+    assert first.initial() == start
+    end = first.latest(start)
+    produce(topic, [b"c"])
+    again = query(subscribe=topic)  # after a crash, before the batch was finished
+    assert again.rows(again.initial(), end) == [(0, 1, b"a"), (0, 2, b"b")]
+    assert again.rows(end, again.latest(end)) == [(0, 3, b"c")]
+
+
+def test_spark_4_1_asks_without_a_start_and_gets_the_same_exactness(
+    query: Start, kafka_topic: Topic, produce: Produce
+) -> None:
+    topic = kafka_topic(1)
+    first = query(subscribe=topic)
+    end = first.old_latest()  # asked before the start is
+    assert first.rows(first.initial(), end) == []
+    produce(topic, [b"a"])
+    planned = first.old_latest()
+    produce(topic, [b"b"])
+    again = query(subscribe=topic)
+    again.driver.tasks(planned, planned)  # how Spark tells a restarted query where its log ends
+    assert again.rows(end, planned) == [(0, 0, b"a")]
+    following = again.old_latest()
+    assert again.rows(planned, following) == [(0, 1, b"b")]
+    assert again.old_latest() == following
+
+
+def test_nothing_new_is_the_text_that_spark_gave(query: Start, kafka_topic: Topic) -> None:
+    """Spark compares texts: another one would be another batch, for ever."""
+    topic = kafka_topic(2)
+    asked = query(subscribe=topic)
+    start = asked.latest(asked.initial())
+    other_order = {
+        topic: {"1": 0, "0": 0},
+        "@topic_ids": start["@topic_ids"],
+    }  # as another writer may have it
+    assert asked.driver.latest(other_order) is other_order
+
+
+def test_starts_of_each_kind(query: Start, kafka_topic: Topic, produce: Produce) -> None:
+    topic = kafka_topic(2)
+    produce(topic, [b"x"] * 5, partition=0, timestamps=[1_700_000_000_000 + i for i in range(5)])
+    for options, expected in (
+        ({}, {"0": 5, "1": 0}),
+        ({"startingOffsets": "earliest"}, {"0": 0, "1": 0}),
+        ({"startingOffsets": f'{{"{topic}":{{"0":2,"1":-1}}}}'}, {"0": 2, "1": 0}),
+        (
+            {"startingTimestamp": "1700000000003", "startingOffsetsByTimestampStrategy": "latest"},
+            {"0": 3, "1": 0},
+        ),
+    ):
+        assert query(subscribe=topic, **options).initial()[topic] == expected
+    with pytest.raises(ConfigError, match=rf"^startingOffsets: .*lacks {topic}-1$"):
+        query(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":2}}}}').initial()
+    with pytest.raises(DataLossError, match=rf"^{topic}-0 at offset 9: "):
+        query(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":9,"1":0}}}}').initial()
+
+
+def test_a_pattern_that_matches_nothing_waits(query: Start, kafka_topic: Topic, produce: Produce) -> None:
+    prefix = kafka_topic(prefix="waits")
+    waiting = query(subscribePattern=f"{prefix}-.*")
+    start = waiting.initial()
+    end = waiting.latest(start)
+    assert waiting.rows(start, end) == []
+    topic = kafka_topic(prefix=f"{prefix}-x")
+    produce(topic, [b"first"])
+    restarted = query(subscribePattern=f"{prefix}-.*")
+    assert restarted.rows(end, restarted.latest(end)) == [(0, 0, b"first")]
+
+
+def test_a_start_that_retention_has_passed_is_a_loss_or_left_out(
+    query: Start, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster
+) -> None:
+    topic = kafka_topic(1)
+    produce(topic, [b"%d" % i for i in range(10)])
+    kafka_cluster.delete_records(topic, 0, 6)
+    strict = query(subscribe=topic)
+    start = {topic: {"0": 4}}
+    end = strict.latest(start)
+    with pytest.raises(DataLossError, match=rf"^{topic}-0 at offset 4: offset out of range"):
+        strict.rows(start, end)
+    lenient = query(subscribe=topic, failOnDataLoss="false")
+    assert [o for _, o, _ in lenient.rows(start, lenient.latest(start))] == [6, 7, 8, 9]
+
+
+# ---------------------------------------------------------------- the group
+
+
+def test_a_query_starts_from_a_groups_offsets_and_a_checkpoint_wins_over_them(
+    query: Start, kafka_topic: Topic, produce: Produce, admin: Admin, group_id: str
+) -> None:
+    topic = kafka_topic(3)
+    produce(topic, [b"x"] * 30, partition=[i % 3 for i in range(30)])
+    admin.alter_consumer_group_offsets(group_id, {TopicPartition(topic, 0): 7, TopicPartition(topic, 1): 3})
+    of_group = query(subscribe=topic, startingOffsets="committed", kafka__group__id=group_id)
+    start = of_group.initial()
+    assert start[topic] == {"0": 7, "1": 3, "2": 0}  # nothing committed: nothing is left out
+    checkpoint = {topic: {"0": 9, "1": 9, "2": 9}}
+    assert len(of_group.rows(checkpoint, of_group.latest(checkpoint))) == 3
+
+
+def test_a_committed_offset_that_retention_has_passed_is_a_loss(
+    query: Start,
+    kafka_topic: Topic,
+    produce: Produce,
+    admin: Admin,
+    group_id: str,
+    kafka_cluster: KafkaCluster,
+) -> None:
+    topic = kafka_topic(1)
+    produce(topic, [b"x"] * 10)
+    admin.alter_consumer_group_offsets(group_id, {TopicPartition(topic, 0): 2})
+    kafka_cluster.delete_records(topic, 0, 5)
+    options = {"subscribe": topic, "startingOffsets": "committed", "kafka__group__id": group_id}
+    with pytest.raises(DataLossError, match=rf"^{topic}-0 at offset 2: "):
+        query(**options).initial()
+    assert query(**options, failOnDataLoss="false").initial()[topic] == {"0": 5}
+
+
+def test_the_group_follows_what_spark_has_finished_and_never_leads(
+    query: Start, kafka_topic: Topic, produce: Produce, admin: Admin, group_id: str
+) -> None:
+    topic = kafka_topic(1)
+    produce(topic, [b"x"] * 10)
+    options = {"subscribe": topic, "startingOffsets": "committed", "kafka__group__id": group_id}
+    running = query(**options, commitOffsets="true", maxOffsetsPerTrigger="4")
+    start = running.initial()
+    first = running.latest(start)
+    assert committed(admin, group_id) == {}  # planned is not finished
+    second = running.latest(first)
+    assert committed(admin, group_id) == {0: 4}
+    running.driver.finished(first)
+    third = running.latest(second)
+    assert committed(admin, group_id) == {0: 8}
+    restarted = query(**options, commitOffsets="true")
+    assert restarted.latest(third) == third
+    assert committed(admin, group_id) == {0: 10}
+
+
+def test_spark_4_1_says_a_batch_late_what_is_finished(
+    query: Start, kafka_topic: Topic, produce: Produce, admin: Admin, group_id: str
+) -> None:
+    topic = kafka_topic(1)
+    produce(topic, [b"x"] * 10)
+    running = query(subscribe=topic, kafka__group__id=group_id, commitOffsets="true")
+    end = running.old_latest()
+    running.driver.tasks(running.initial(), end)
+    assert committed(admin, group_id) == {}
+    running.driver.finished(end)
+    assert committed(admin, group_id) == {0: 10}
+
+
+def test_a_group_with_members_is_refused_at_the_start_and_warned_of_later(
+    query: Start,
+    kafka_topic: Topic,
+    produce: Produce,
+    group_id: str,
+    kafka_cluster: KafkaCluster,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topic = kafka_topic(1)
+    produce(topic, [b"x"] * 10)
+    options = {"subscribe": topic, "kafka__group__id": group_id, "commitOffsets": "true"}
+    running = query(**options)
+    end = running.latest(running.initial())
+    with Consumer([topic], group_id=group_id, bootstrap_servers=kafka_cluster.bootstrap_servers) as member:
+        member.poll_batch(timeout_ms=20_000)
+        with pytest.raises(
+            NonEmptyGroupError, match=rf"^NON_EMPTY_GROUP.*commitOffsets: group '{group_id}' has"
+        ):
+            query(**options).initial()
+        with caplog.at_level(logging.WARNING):
+            assert running.latest(end) == end
+        assert f"group {group_id}: offsets are not committed" in caplog.text
+
+
+def test_theme_17_offsets_of_a_topic_are_not_committed_for_its_namesake(
+    query: Start,
+    kafka_topic: Topic,
+    produce: Produce,
+    admin: Admin,
+    group_id: str,
+    kafka_cluster: KafkaCluster,
+) -> None:
+    topic = kafka_topic(1)
+    produce(topic, [b"old"] * 10)
+    options = {"subscribe": topic, "kafka__group__id": group_id, "commitOffsets": "true"}
+    running = query(**options, failOnDataLoss="false")
+    end = running.latest(running.initial())
+    kafka_cluster.delete_topic(topic)
+    kafka_cluster.create_topic(topic)
+    produce(topic, [b"new"] * 3)
+    restarted = query(**options, failOnDataLoss="false")
+    following = restarted.latest(end)
+    assert committed(admin, group_id) == {}
+    assert [value for *_, value in restarted.rows(end, following)] == [b"new"] * 3
+    restarted.latest(following)
+    assert committed(admin, group_id) == {0: 3}
+
+
+# ---------------------------------------------------------------- connections
+
+
+def test_tasks_use_the_connections_of_earlier_ones(
+    kafka_topic: Topic,
+    produce: Produce,
+    kafka_cluster: KafkaCluster,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[ReadSession] = []
+
+    class Counted(ReadSession):
+        def __init__(self, *arguments: Any) -> None:
+            made.append(self)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(reading, "ReadSession", Counted)
+    reading.sessions.clear()
+    first, second = kafka_topic(2), kafka_topic(1)
+    for topic, expected in ((first, 10), (second, 10), (first, 20)):
+        produce(topic, [b"x"] * 10)
+        options = parse_batch(
+            {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers, "subscribe": topic}
+        )
+        ranges = tuple(r for r in plan(options) if r.size)
+        assert sum(batch.num_rows for batch in read_ranges(options, ranges)) == expected
+    assert len(made) == 1
+
+
+def test_a_topic_made_anew_is_noticed_over_connections_that_know_the_old_one(
+    kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster
+) -> None:
+    topic = kafka_topic(1)
+    options = parse_batch({"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers, "subscribe": topic})
+    produce(topic, [b"old"] * 5)
+    old = tuple(plan(options))
+    assert sum(batch.num_rows for batch in read_ranges(options, old)) == 5
+    kafka_cluster.delete_topic(topic)
+    kafka_cluster.create_topic(topic)
+    produce(topic, [b"new"] * 7)
+    with pytest.raises(TopicRecreatedError):
+        list(read_ranges(options, old))
+    assert sum(batch.num_rows for batch in read_ranges(options, tuple(plan(options)))) == 7
+    assert sum(batch.num_rows for batch in read_ranges(options, tuple(plan(options)))) == 7

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from .clear import ClearErrors
+from .machines.narrowing import EVERYTHING, narrowing_of
 from .machines.tasks import Task, tasks_of
 from .options import BatchOptions, ReadOptions
 from .schema import Columns
@@ -44,6 +45,7 @@ class KafkaBatchReader(DataSourceReader):
     def __init__(self, options: BatchOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
+        self._narrowing = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
         """One `KafkaInputPartition` for each task. Raises as `planner.plan`."""
@@ -52,7 +54,7 @@ class KafkaBatchReader(DataSourceReader):
         for note in self._options.notes:
             logger.warning("%s", note)
         with ClearErrors():
-            ranges = plan(self._options)
+            ranges = plan(self._options, self._narrowing)
         tasks = tasks_of(
             ranges,
             min_partitions=self._options.min_partitions,
@@ -64,3 +66,15 @@ class KafkaBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """As `read_task`."""
         return read_task(self._options, self._columns, partition)
+
+
+class FilteringKafkaBatchReader(KafkaBatchReader):
+    """A reader that Spark tells of the query's filters. Spark refuses a reader with this method unless
+    `spark.sql.python.filterPushdown.enabled` is true, so only who asks for it gets one."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrows the ranges by what is said of partition, offset and timestamp. Spark applies all filters itself."""
+        from .pushdown import conditions_of
+
+        self._narrowing = narrowing_of(conditions_of(filters))
+        return filters

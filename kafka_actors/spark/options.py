@@ -38,6 +38,7 @@ _NAMES = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "commitOffsets",
+    "pushFilters",
     *_LIMITS,
     *_WITHOUT_EFFECT,
 )
@@ -71,6 +72,7 @@ class BatchOptions(ReadOptions, frozen=True, kw_only=True):
     """The options of one batch read, checked."""
 
     end: Fixed = End.LATEST
+    push_filters: bool = False
 
 
 class StreamOptions(ReadOptions, frozen=True, kw_only=True):
@@ -97,6 +99,7 @@ def parse_batch(options: Mapping[str, str]) -> BatchOptions:
         selection=selection_of(given),
         start=start_of(given, streaming=False),
         end=end_of(given),
+        push_filters=given.boolean("pushFilters", False),
         notes=_notes(given, notes, client.without_effect()),
         **_shared(given),
     )
@@ -113,6 +116,8 @@ def parse_stream(options: Mapping[str, str], *, limits: bool) -> StreamOptions:
     given = Given(options, _NAMES)
     for name in given.present(_ENDS):
         raise ConfigError(name, "is not for a stream, which has no end: use spark.read")
+    if given.boolean("pushFilters", False):
+        raise ConfigError("pushFilters", "is a batch read's: Spark tells no stream of a query's filters")
     for name in given.present(_LIMITS):
         if not limits:
             raise ConfigError(name, "needs Spark 4.2 or newer: before, a Python source can't limit a batch")

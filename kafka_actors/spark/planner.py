@@ -10,6 +10,7 @@ from kafka_actors.net import EARLIEST, LATEST
 from kafka_actors.protocol.types import TopicPartition
 
 from .brokers import Brokers
+from .machines.narrowing import EVERYTHING, Narrowing, narrowed
 from .machines.ranges import Log, OffsetRange, check_named, resolve
 from .offsets import Committed, Fixed, Timestamps
 from .options import BatchOptions
@@ -17,16 +18,16 @@ from .options import BatchOptions
 logger = logging.getLogger(__name__)
 
 
-def plan(options: BatchOptions) -> list[OffsetRange]:
-    """The exact offset range of each partition that is read, empty ones included.
+def plan(options: BatchOptions, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
+    """The exact offset range of each partition that is read, empty ones included, as far as filters leave it.
 
     Raises `NoBrokersAvailable`, `ConfigError` (an unknown topic, a partition that isn't named, a timestamp without
     a match), a `KafkaError` of a partition, and with `failOnDataLoss` a `DataLossError`.
     """
-    return asyncio.run(_plan(options))
+    return asyncio.run(_plan(options, narrowing))
 
 
-async def _plan(options: BatchOptions) -> list[OffsetRange]:
+async def _plan(options: BatchOptions, narrowing: Narrowing) -> list[OffsetRange]:
     start, end = options.start, options.end
     assert not isinstance(start, Committed)  # a stream's
     brokers = Brokers(options)
@@ -37,6 +38,8 @@ async def _plan(options: BatchOptions) -> list[OffsetRange]:
             check_named(bound, partitions)
         logs = await logs_of(brokers, partitions, start, end)
         topic_ids = brokers.topic_ids(partitions)
+        from_ms = narrowing.from_ms
+        young = {} if from_ms is None else await brokers.offsets(dict.fromkeys(partitions, from_ms))
     finally:
         await brokers.close()
     found = resolve(logs, start, end, no_match=options.no_match, topic_ids=topic_ids)
@@ -44,7 +47,7 @@ async def _plan(options: BatchOptions) -> list[OffsetRange]:
         if options.fail_on_data_loss:
             raise loss
         logger.warning("%s; going on without, because failOnDataLoss is false", loss)
-    return found.ranges
+    return narrowed(found.ranges, narrowing, young)
 
 
 async def logs_of(

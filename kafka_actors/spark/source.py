@@ -3,7 +3,7 @@ imports this module at its first look-up of any data source."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .batch import KafkaBatchReader
+    from .sink import KafkaStreamWriter, KafkaWriter
+    from .sink_options import SinkOptions
     from .stream import KafkaStreamReader
 
 NAME = "kafka_actors"
@@ -26,6 +28,8 @@ class KafkaDataSource(DataSource):
 
         spark.read.format("kafka_actors").option("kafka.bootstrap.servers", "…").option("subscribe", "orders").load()
         spark.readStream.format("kafka_actors")…
+        df.write.format("kafka_actors").mode("append").option("topic", "scored").save()
+        df.writeStream.format("kafka_actors")…
 
     Options that are wrong for both are a `ConfigError` from `.load()`, before anything connects: Spark doesn't say yet
     which it will be. Others are one from the first action or the start of the query, as all are with a `.schema(…)` of
@@ -54,13 +58,14 @@ class KafkaDataSource(DataSource):
                     raise error from None
 
     def reader(self, schema: StructType) -> KafkaBatchReader:
-        from .batch import KafkaBatchReader
+        from .batch import FilteringKafkaBatchReader, KafkaBatchReader
         from .options import parse_batch
         from .schema import columns_of
 
         with ClearErrors():
             options = parse_batch(self.options)
-            return KafkaBatchReader(options, columns_of(schema, options.include_headers))
+            reader = FilteringKafkaBatchReader if options.push_filters else KafkaBatchReader
+            return reader(options, columns_of(schema, options.include_headers))
 
     def streamReader(self, schema: StructType) -> KafkaStreamReader:
         from .options import parse_stream
@@ -71,8 +76,23 @@ class KafkaDataSource(DataSource):
             options = parse_stream(self.options, limits=LIMITS)
             return reader_class()(options, columns_of(schema, options.include_headers))
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise UsageError("kafka_actors reads: there is no write to Kafka from Spark so far")
+    def writer(self, schema: StructType, overwrite: bool) -> KafkaWriter:
+        from .sink import KafkaWriter
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        self.writer(schema, overwrite)
+        with ClearErrors():
+            if overwrite:
+                raise UsageError("a topic can't be overwritten: use .mode('append')")
+            return KafkaWriter(self._sink(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
+        from .sink import KafkaStreamWriter
+
+        with (
+            ClearErrors()
+        ):  # outputMode complete appends each time all rows that there are, as Spark's sink does
+            return KafkaStreamWriter(self._sink(schema))
+
+    def _sink(self, schema: StructType) -> SinkOptions:
+        from .sink_options import parse_sink
+
+        return parse_sink(self.options, schema)

@@ -355,3 +355,53 @@ def test_the_example_runs(kafka_cluster: KafkaCluster, kafka_topic: Topic, produ
     assert done.returncode == 0, done.stderr
     assert "|     de|    4.0|" in done.stdout
     assert "|     us|    1.0|" in done.stdout
+
+
+# ---------------------------------------------------------------- filters, tables
+
+
+def test_filters_narrow_what_is_fetched_for_a_reader_that_asks(
+    spark: SparkSession, load: Load, kafka_topic: Topic, produce: Produce
+) -> None:
+    topic = kafka_topic(3)
+    now = int(time.time() * 1000)
+    stamps = [now + 1_000 * (i // 3) for i in range(300)]
+    produce(topic, [b"%d" % i for i in range(300)], partition=[i % 3 for i in range(300)], timestamps=stamps)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        df = load(subscribe=topic, pushFilters="true", maxRecordsPerPartition="10")
+        assert df.rdd.getNumPartitions() == 30
+        late = datetime.fromtimestamp((now + 95_000) / 1000, UTC)
+        for condition, tasks, rows_left in (
+            ("partition = 1", 10, 100),
+            ("partition IN (0, 2) AND offset >= 80", 4, 40),
+            ("offset BETWEEN 5 AND 14 AND partition != 1", 3, 20),
+            (f"timestamp >= TIMESTAMP '{late:%Y-%m-%d %H:%M:%S.%f}'", 3, 15),
+            ("offset < 0", 1, 0),
+        ):
+            left = load(subscribe=topic, pushFilters="true", maxRecordsPerPartition="10").where(condition)
+            assert (left.count(), left.rdd.getNumPartitions()) == (rows_left, tasks), condition
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert (
+        load(subscribe=topic).where("partition = 1").count() == 100
+    )  # one that doesn't ask, with the setting off
+
+
+def test_a_table_of_the_catalog(
+    spark: SparkSession, kafka_cluster: KafkaCluster, kafka_topic: Topic, produce: Produce
+) -> None:
+    topic = kafka_topic()
+    produce(topic, [b"a", b"b"])
+    spark.sql(
+        f"CREATE TABLE orders_log USING kafka_actors OPTIONS (subscribe '{topic}', "
+        f"`kafka.bootstrap.servers` '{kafka_cluster.bootstrap_servers}')"
+    )
+    try:
+        assert spark.table("orders_log").dtypes == SPARKS_COLUMNS
+        assert spark.sql("SELECT CAST(value AS STRING) FROM orders_log ORDER BY offset").collect() == [
+            ("a",),
+            ("b",),
+        ]
+    finally:
+        spark.sql("DROP TABLE orders_log")

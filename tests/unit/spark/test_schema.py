@@ -1,7 +1,5 @@
 """The columns: Spark's own, and what a user chooses of them."""
 
-from collections.abc import Callable
-
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -76,15 +74,6 @@ def test_a_column_that_cannot_be_is_named(field: StructField, says: str) -> None
         columns_of(StructType([field]), False)
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        (lambda source: source.writer(StructType(), overwrite=False), "no write to Kafka"),
-        (lambda source: source.streamWriter(StructType(), overwrite=False), "no write to Kafka"),
-    ],
-)
-def test_what_the_source_cannot_do_is_refused_by_name(
-    asked: Callable[[KafkaDataSource], object], says: str
-) -> None:
-    with pytest.raises(UsageError, match=says):
-        asked(KafkaDataSource({}))
+def test_a_topic_is_never_overwritten() -> None:
+    with pytest.raises(UsageError, match=r"use \.mode\('append'\)"):
+        KafkaDataSource({}).writer(StructType(), overwrite=True)

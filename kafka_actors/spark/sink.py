@@ -1,0 +1,76 @@
+"""The writers: what Spark calls of a `df.write` and a `df.writeStream`, at planning, in tasks and at the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from .clear import ClearErrors
+from .sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class Written(WriterCommitMessage):
+    """What a task wrote, and the brokers have acknowledged."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+
+class _Writing:
+    """Rows are in the log once a task has ended, and stay there whatever becomes of the others: at least once."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        for note in options.notes:
+            logger.warning("%s", note)
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        from .writing import write_batches
+
+        with ClearErrors():
+            return Written(write_batches(self._options, batches))
+
+    def _abort(self, messages: Messages) -> None:
+        rows = sum(message.rows for message in messages if isinstance(message, Written))
+        logger.warning("the write failed; %d rows were written already, and stay written", rows)
+
+
+class KafkaWriter(_Writing, DataSourceArrowWriter):
+    """Writes the rows of a batch."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """All rows of a task, acknowledged when it returns. Raises as `writing.write_batches`."""
+        return self._write(iterator)
+
+    def abort(self, messages: Messages) -> None:
+        """A task failed for good."""
+        self._abort(messages)
+
+
+class KafkaStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """Writes the rows of a stream. A micro-batch that is done again after a crash is written again."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """All rows of a task, acknowledged when it returns. Raises as `writing.write_batches`."""
+        return self._write(iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:
+        """All tasks have written."""
+
+    def abort(self, messages: Messages, batchId: int) -> None:
+        """A task failed for good."""
+        self._abort(messages)

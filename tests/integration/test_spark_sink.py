@@ -1,0 +1,215 @@
+"""`df.write.format("kafka_actors")` and `writeStream` in a real Spark session, against real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from fakes.spark import errors_line, spark_session
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import AnalysisException
+
+from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing.produce import Produce
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+Topic = Callable[..., str]
+HEADERS = "headers array<struct<key:string,value:binary>>"
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with spark_session(tmp_path_factory.mktemp("warehouse")) as session:
+        yield session
+
+
+@pytest.fixture
+def write(kafka_cluster: KafkaCluster) -> Callable[..., None]:
+    """`write(df, topic=…, **{"kafka.x": …})`."""
+
+    def save(df: DataFrame, mode: str | None = "append", **options: str) -> None:
+        writer = df.write.format("kafka_actors").options(
+            **{"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers, **options}
+        )
+        (writer if mode is None else writer.mode(mode)).save()
+
+    return save
+
+
+@pytest.fixture
+def log(kafka_cluster: KafkaCluster) -> Iterator[Callable[..., list[Any]]]:
+    """`log(topic, partition)`: all of its records, as a client that is not ours reads them."""
+    consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "group.id": "unused"})
+
+    def read(topic: str, partition: int = 0) -> list[Any]:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found: list[Any] = []
+        while not found or found[-1].offset() < end - 1:
+            message = consumer.poll(10)
+            assert message is not None
+            assert message.error() is None
+            found.append(message)
+        return found
+
+    yield read
+    consumer.close()
+
+
+Write = Callable[..., None]
+Log = Callable[..., list[Any]]
+
+
+def test_theme_32_all_columns_arrive_as_they_are(
+    spark: SparkSession, write: Write, log: Log, kafka_topic: Topic
+) -> None:
+    topic = kafka_topic(2)
+    rows = [
+        (b"k", b"v", topic, 1, [("a", b"1"), ("b", None), ("a", b"")]),
+        (None, b"", topic, 1, None),
+        (b"", None, topic, 1, []),
+    ]
+    schema = f"key binary, value binary, topic string, partition int, {HEADERS}, id int"
+    write(spark.createDataFrame([(*row, 7) for row in rows], schema).coalesce(1))
+    found = [(m.key(), m.value(), m.topic(), m.partition(), m.headers()) for m in log(topic, 1)]
+    assert found == [(*row[:4], row[4] or None) for row in rows]
+
+
+def test_text_is_sent_as_utf_8_and_the_option_topic_wins(
+    spark: SparkSession, write: Write, log: Log, kafka_topic: Topic
+) -> None:
+    topic = kafka_topic()
+    df = spark.createDataFrame([("ключ", "wert ü", "elsewhere")], "key string, value string, topic string")
+    write(df, topic=topic, **{"kafka.compression.type": "zstd"})
+    [message] = log(topic)
+    assert (message.key().decode(), message.value().decode()) == ("ключ", "wert ü")
+
+
+def test_200_000_rows_of_many_tasks_each_once_and_read_back(
+    spark: SparkSession, write: Write, kafka_topic: Topic, kafka_cluster: KafkaCluster
+) -> None:
+    topic = kafka_topic(4)
+    df = spark.range(200_000).selectExpr("CAST(id % 97 AS STRING) AS key", "CAST(id AS STRING) AS value")
+    write(df.repartition(4), topic=topic)
+    options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers, "subscribe": topic}
+    back = spark.read.format("kafka_actors").options(**options).load()
+    numbers = back.selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS id", "partition", "key")
+    assert numbers.agg({"id": "sum"}).first()[0] == sum(range(200_000))
+    assert numbers.select("id").distinct().count() == back.count() == 200_000
+    assert numbers.select("key", "partition").distinct().count() == 97  # a key has one partition
+
+
+def test_keys_go_where_javas_partitioner_sends_them(
+    spark: SparkSession, write: Write, log: Log, kafka_topic: Topic, produce: Produce
+) -> None:
+    ours, theirs = kafka_topic(5, prefix="ours"), kafka_topic(5, prefix="theirs")
+    keys = [f"key-{i}" for i in range(200)]
+    write(spark.createDataFrame([(k, k) for k in keys], "key string, value string").coalesce(1), topic=ours)
+    produce(theirs, keys, keys=keys, config={"partitioner": "murmur2_random"})
+    for p in range(5):
+        assert [m.key() for m in log(ours, p)] == [m.key() for m in log(theirs, p)]
+
+
+def test_a_stream_from_topic_to_topic_writes_each_row_once(
+    spark: SparkSession,
+    log: Log,
+    kafka_topic: Topic,
+    produce: Produce,
+    kafka_cluster: KafkaCluster,
+    tmp_path: Path,
+) -> None:
+    source, target = kafka_topic(2, prefix="source"), kafka_topic(1, prefix="target")
+    servers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers}
+
+    def run() -> None:
+        stream = spark.readStream.format("kafka_actors").options(**servers, subscribe=source)
+        df = stream.option("startingOffsets", "earliest").load().selectExpr("key", "value")
+        writer = df.writeStream.format("kafka_actors").options(**servers, topic=target)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert writer.trigger(availableNow=True).start().awaitTermination(90)
+
+    produce(source, [b"%d" % i for i in range(50)], partition=[i % 2 for i in range(50)])
+    run()
+    produce(source, [b"50"])
+    run()
+    assert sorted(int(m.value()) for m in log(target)) == list(range(51))
+
+
+def test_an_aggregation_is_written_whole_at_each_trigger_as_spark_allows_a_python_sink(
+    spark: SparkSession,
+    log: Log,
+    kafka_topic: Topic,
+    produce: Produce,
+    kafka_cluster: KafkaCluster,
+    tmp_path: Path,
+) -> None:
+    source, target = kafka_topic(prefix="source"), kafka_topic(prefix="target")
+    produce(source, [b"a", b"b", b"a"])
+    servers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers}
+    stream = spark.readStream.format("kafka_actors").options(**servers, subscribe=source)
+    counts = stream.option("startingOffsets", "earliest").load().groupBy("value").count()
+
+    def run(mode: str) -> None:
+        writer = counts.selectExpr("value AS key", "CAST(count AS STRING) AS value").writeStream
+        writer = writer.format("kafka_actors").options(**servers, topic=target).outputMode(mode)
+        writer = writer.option("checkpointLocation", str(tmp_path / mode))
+        assert writer.trigger(availableNow=True).start().awaitTermination(90)
+
+    run("complete")
+    assert sorted((m.key(), m.value()) for m in log(target)) == [(b"a", b"2"), (b"b", b"1")]
+    with pytest.raises(Exception, match="does not support Update mode"):
+        run("update")
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_what_was_not_delivered_is_one_line_with_topic_and_partition(
+    spark: SparkSession, write: Write, kafka_topic: Topic
+) -> None:
+    topic = kafka_topic(config={"max.message.bytes": 1000})
+    df = spark.createDataFrame([(b"x" * 5_000,)], "value binary")
+    with pytest.raises(Exception, match="not delivered") as caught:
+        write(df, topic=topic)
+    assert "1 record was not delivered: MESSAGE_TOO_LARGE (10)" in str(caught.value)
+    assert f"for {topic}-0" in str(caught.value)
+    assert "writing.py" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "schema", "says"),
+    [
+        (("v", None), "value string, topic string", "column 'topic' is null in a row"),
+        (("v", 9), "value string, partition int", "has no partition 9: it has 1, from 0 to 0"),
+    ],
+)
+def test_a_row_that_goes_nowhere_is_named(
+    row: tuple[object, ...], schema: str, says: str, spark: SparkSession, write: Write, kafka_topic: Topic
+) -> None:
+    options = {} if "topic" in schema else {"topic": kafka_topic()}
+    with pytest.raises(Exception, match="Python worker") as caught:
+        write(spark.createDataFrame([row], schema), **options)
+    assert says in str(caught.value)
+
+
+def test_a_wrong_option_column_or_mode_is_one_line(
+    spark: SparkSession, write: Write, kafka_topic: Topic
+) -> None:
+    df = spark.createDataFrame([("v",)], "value string")
+    for options, says in (
+        ({}, "ConfigError: topic: is missing"),
+        (
+            {"topic": "t", "kafka.transactional.id": "x"},
+            "ConfigError: kafka.transactional.id: is not supported",
+        ),
+        ({"topic": "t", "mode": "overwrite"}, "UsageError: a topic can't be overwritten"),
+    ):
+        with pytest.raises(AnalysisException) as caught:
+            write(df, **options)
+        assert errors_line(caught).startswith(f"kafka_actors.errors.{says}")
+    with pytest.raises(AnalysisException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        write(df, mode=None, topic="t")  # Spark asks no Python source: .mode("append") has to be said

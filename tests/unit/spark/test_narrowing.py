@@ -1,0 +1,79 @@
+"""What filters leave to be read."""
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, LessThan, Not, StringContains
+
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.spark.machines.narrowing import Condition, Narrowing, Operator, narrowed, narrowing_of
+from kafka_actors.spark.machines.ranges import OffsetRange
+from kafka_actors.spark.pushdown import conditions_of
+
+RANGES = [OffsetRange("t", p, 10, 100, b"i" * 16) for p in range(3)]
+
+
+def left(*conditions: Condition, young: dict[int, int] | None = None) -> list[tuple[int, int, int]]:
+    found = narrowed(
+        RANGES,
+        narrowing_of(conditions),
+        {TopicPartition("t", p): offset for p, offset in (young or {}).items()},
+    )
+    return [(r.partition, r.start, r.end) for r in found if r.size]
+
+
+def test_no_condition_leaves_all() -> None:
+    assert narrowed(RANGES, Narrowing(), {}) == RANGES
+    assert left(Condition("value", "=", 5)) == [(0, 10, 100), (1, 10, 100), (2, 10, 100)]
+
+
+def test_partitions() -> None:
+    assert left(Condition("partition", "=", 1)) == [(1, 10, 100)]
+    two = Condition("partition", "in", [0, 1])
+    assert left(two, Condition("partition", "in", [1, 2])) == [(1, 10, 100)]
+    assert left(Condition("partition", "=", 7)) == []
+
+
+def test_a_timestamp_is_a_start_but_no_end() -> None:
+    young = {0: 50, 1: -1, 2: 5}
+    assert left(Condition("timestamp", ">=", 1_000), young=young) == [(0, 50, 100), (2, 10, 100)]
+    assert left(Condition("timestamp", "<", 1_000)) == [(p, 10, 100) for p in range(3)]
+
+
+operators: st.SearchStrategy[Operator] = st.sampled_from(["=", "<", "<=", ">", ">="])
+
+
+@given(st.lists(st.tuples(operators, st.integers(-5, 120)), max_size=4))
+def test_exactly_the_offsets_that_fulfil_all_conditions_are_left(
+    compared: list[tuple[Operator, int]],
+) -> None:
+    python = {
+        "=": lambda a, b: a == b,
+        "<": lambda a, b: a < b,
+        "<=": lambda a, b: a <= b,
+        ">": lambda a, b: a > b,
+        ">=": lambda a, b: a >= b,
+    }
+    wanted = [o for o in range(10, 100) if all(python[op](o, value) for op, value in compared)]
+    found = narrowed(RANGES[:1], narrowing_of(Condition("offset", op, v) for op, v in compared), {})
+    assert [o for r in found for o in range(r.start, r.end)] == wanted
+
+
+def test_sparks_filters_are_understood_as_far_as_they_narrow() -> None:
+    moment = datetime(2026, 1, 1, microsecond=1_999, tzinfo=UTC)
+    filters: list[Filter] = [
+        IsNotNull(("offset",)),
+        GreaterThan(("offset",), 5),
+        In(("partition",), (1, 2)),
+        LessThan(("timestamp",), moment),
+        EqualTo(("topic",), "t"),
+        Not(EqualTo(("partition",), 1)),
+        StringContains(("topic",), "x"),
+        LessThan(("timestamp",), datetime(2026, 1, 1)),  # noqa: DTZ001
+    ]
+    assert list(conditions_of(filters)) == [
+        Condition("offset", ">", 5),
+        Condition("partition", "in", [1, 2]),
+        Condition("timestamp", "<", 1_767_225_600_001),
+    ]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .admin import Admin, AsyncAdmin
     from .consumer import AsyncConsumer, Consumer, Message
     from .errors import JobFailed, KafkaActorsError, ProcessError
+    from .pipeline import Pipeline
     from .producer import AsyncProducer, Producer, RecordMetadata
     from .protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -38,6 +39,7 @@ _HOMES = {
     "KafkaActorsError": "errors",
     "Message": "consumer",
     "OffsetAndMetadata": "protocol.types",
+    "Pipeline": "pipeline",
     "ProcessError": "errors",
     "Producer": "producer",
     "RecordMetadata": "producer",
@@ -57,6 +59,7 @@ __all__ = [
     "KafkaActorsError",
     "Message",
     "OffsetAndMetadata",
+    "Pipeline",
     "ProcessError",
     "Producer",
     "RecordMetadata",

@@ -19,7 +19,7 @@ from .addresses import parse_bootstrap_servers
 from .errors import ConfigError, kind_of
 from .security import MECHANISMS, RENAMED, SECRETS, Secret, check_security
 
-__all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "ProducerConfig", "build"]
+__all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "ProducerConfig", "build", "convert"]
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -190,6 +190,15 @@ def build(kind: type[C], options: Mapping[str, Any] | None = None, /, **explicit
     Raises `ConfigError` with the option's name and what it accepts: for an unknown name, a wrong type, a value
     out of bounds, an option given twice with different values, or options that contradict each other.
     """
+    config = kind(**convert(kind, options, **explicit))
+    _check_together(config)
+    return config
+
+
+def convert(
+    kind: type[ClientConfig], options: Mapping[str, Any] | None = None, /, **explicit: Any
+) -> dict[str, Any]:
+    """The given options by their names, each checked by itself: for those that only others will make whole."""
     if options is not None and not isinstance(options, Mapping):
         raise ConfigError("config", f"is {options!r}, {kind_of(options)}: accepts a dict of options")
     merged: dict[str, Any] = {}
@@ -202,10 +211,7 @@ def build(kind: type[C], options: Mapping[str, Any] | None = None, /, **explicit
                 name, "is given twice, as an argument and in config={...}, with different values"
             )
         merged[name] = value
-    values = {name: _converted(kind, name, value) for name, value in merged.items()}
-    config = kind(**values)
-    _check_together(config)
-    return config
+    return {name: _converted(kind, name, value) for name, value in merged.items()}
 
 
 def _known_name(kind: type[ClientConfig], key: str) -> str:

@@ -1,0 +1,65 @@
+"""What users give to the methods of `Pipeline`, checked at once: a wrong one is a `ConfigError` with the stage's name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.compute as pc
+
+from kafka_actors.errors import ConfigError, kind_of
+
+from .columns import KAFKA
+
+
+def checked_function(stage: str, target: Any, arguments: Any, *, method: str = "__call__") -> dict[str, Any]:
+    """The constructor's arguments, for a target that can be called with one. Raises `ConfigError`."""
+    of_class = inspect.isclass(target)
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise ConfigError(stage, f"fn_constructor_kwargs is {arguments!r}: accepts a dict")
+    if arguments and not of_class:
+        raise ConfigError(stage, "fn_constructor_kwargs are for a class, and it is given a function")
+    if not callable(target) or (of_class and not callable(getattr(target, method, None))):
+        what = f"the class {target.__name__}, which has no {method}" if of_class else repr(target)
+        raise ConfigError(
+            stage, f"is given {what}: accepts a function, or a class with {method}(self, batch)"
+        )
+    if of_class and method == "__call__" and not any("__call__" in vars(base) for base in target.__mro__):
+        raise ConfigError(stage, f"is given the class {target.__name__}, which has no __call__(self, batch)")
+    call = getattr(target, method) if of_class else target
+    if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None)):  # noqa: B004
+        raise ConfigError(stage, "is async: a stage is called in turn; make it a plain function")
+    given = dict(arguments or {})
+    if of_class:
+        _check_call(stage, target, (), given)
+    _check_call(stage, call, (None, None) if of_class else (None,), {})
+    return given
+
+
+def _check_call(stage: str, target: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*positional, **named)
+    except TypeError as error:
+        raise ConfigError(stage, f"takes {signature}: {error}") from None
+
+
+def checked_items(stage: str, items: Mapping[str, Any], *, names: bool) -> tuple[tuple[str, Any], ...]:
+    """Names with expressions; `names`: with names of columns too. Raises `ConfigError`."""
+    for name, given in items.items():
+        if not isinstance(name, str) or not name or name == KAFKA:
+            raise ConfigError(stage, f"{name!r} can't be a column's name")
+        if isinstance(given, pc.Expression) or (names and isinstance(given, str)):
+            continue
+        accepts = "a column's name or an expression" if names else "an expression"
+        raise ConfigError(
+            stage,
+            f"{name} is {given!r}, {kind_of(given)}: accepts {accepts}; a constant is pc.scalar({given!r})",
+        )
+    if not items:
+        raise ConfigError(stage, "names no column")
+    return tuple(items.items())

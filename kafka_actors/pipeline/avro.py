@@ -1,0 +1,162 @@
+"""Avro: its schemas as Arrow schemas, and a decoder of single values (without a container file around them)."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_actors.errors import ConfigError, kind_of
+
+_PRIMITIVE: dict[str, Any] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL: dict[str, Any] = {
+    "date": pa.date32(),
+    "time-millis": pa.time32("ms"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("ms", tz="UTC"),
+    "timestamp-micros": pa.timestamp("us", tz="UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+_MAGIC = 0
+
+
+def parse_avro(stage: str, given: Any) -> tuple[dict[str, Any], pa.Schema]:
+    """The Avro schema as a dict, and its columns. Raises `ConfigError`, naming the stage."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise ConfigError(stage, f"schema: is no Avro schema in JSON: {error}") from None
+    if not isinstance(given, Mapping) or given.get("type") != "record":
+        raise ConfigError(stage, f"schema: is {kind_of(given)}: accepts an Avro schema of type record")
+    avro = _without_uuid(given)
+    try:
+        schema = pa.schema(_Named().fields(avro))
+    except _Refused as refused:
+        raise ConfigError(stage, f"schema: {refused}") from None
+    except (KeyError, TypeError) as error:
+        raise ConfigError(stage, f"schema: is no valid Avro schema: {error!r}") from None
+    return avro, schema
+
+
+class _Refused(Exception):
+    pass
+
+
+class _Named:
+    """Types by their names: a later field may refer to an earlier one's."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._open: set[str] = set()
+
+    def fields(self, record: Mapping[str, Any]) -> list[Any]:
+        name = str(record["name"])
+        self._open.add(name)
+        made = [self._field(str(f["name"]), f["type"]) for f in record["fields"]]
+        self._open.discard(name)
+        return made
+
+    def _field(self, name: str, avro: Any) -> Any:
+        nullable = False
+        if isinstance(avro, list):
+            others = [kind for kind in avro if kind != "null"]
+            if len(others) != 1:
+                raise _Refused(
+                    f"field {name!r} is a union of {len(others)} types: no one Arrow column holds it"
+                )
+            nullable, avro = len(others) < len(avro), others[0]
+        return pa.field(name, self._type(name, avro), nullable)
+
+    def _type(self, name: str, avro: Any) -> Any:
+        if isinstance(avro, str):
+            if avro in self._open:
+                raise _Refused(f"field {name!r} holds itself: no Arrow column can")
+            return _PRIMITIVE.get(avro) or self._known[avro]
+        if avro.get("logicalType") == "decimal":
+            made = pa.decimal128(avro["precision"], avro.get("scale", 0))
+        elif avro.get("logicalType") in _LOGICAL:
+            made = _LOGICAL[avro["logicalType"]]
+        else:
+            made = self._complex(name, avro)
+        if "name" in avro:
+            self._known[avro["name"]] = made
+        return made
+
+    def _complex(self, name: str, avro: Mapping[str, Any]) -> Any:
+        kind = avro["type"]
+        if kind == "record":
+            return pa.struct(self.fields(avro))
+        if kind == "enum":
+            return pa.string()
+        if kind == "fixed":
+            return pa.binary(avro["size"])
+        if kind == "array":
+            return pa.list_(self._field("element", avro["items"]))
+        if kind == "map":
+            return pa.map_(pa.string(), self._field("value", avro["values"]))
+        return self._type(name, kind)
+
+
+def _without_uuid(avro: Any) -> Any:
+    """A uuid is written as a string, and is one here."""
+    if isinstance(avro, list):
+        return [_without_uuid(part) for part in avro]
+    if not isinstance(avro, Mapping):
+        return avro
+    return {k: _without_uuid(v) for k, v in avro.items() if not (k == "logicalType" and v == "uuid")}
+
+
+def avro_reader(
+    stage: str, avro: dict[str, Any], names: list[str], schema_id: int | None
+) -> tuple[Callable[[bytes], Any], list[Callable[[Any], Any]]]:
+    """What decodes one value, and what gets the columns out of it.
+
+    With a `schema_id`, values have the five bytes of Confluent's registry before them: a zero and this id.
+    Raises `ConfigError` where fastavro is not installed.
+    """
+    try:
+        import fastavro
+    except ModuleNotFoundError:
+        raise ConfigError(stage, "needs fastavro: pip install 'kafka-actors[avro]'") from None
+    try:
+        parsed = fastavro.parse_schema(avro)
+    except Exception as error:  # fastavro has no one class for what is wrong with a schema
+        raise ConfigError(stage, f"schema: is no valid Avro schema: {error}") from None
+
+    def decode(value: bytes) -> Any:
+        body = value if schema_id is None else _unframed(value, schema_id)
+        stream = io.BytesIO(body)
+        try:
+            row = fastavro.schemaless_reader(stream, parsed, None)
+        except (EOFError, StopIteration):
+            raise ValueError("the value ends before the schema does") from None
+        left = len(body) - stream.tell()
+        if left:
+            raise ValueError(f"{left} bytes are left over behind what the schema says")
+        return row
+
+    return decode, [itemgetter(name) for name in names]
+
+
+def _unframed(value: bytes, schema_id: int) -> bytes:
+    if len(value) < 5 or value[0] != _MAGIC:
+        raise ValueError("the value has no schema id before it: leave schema_id out, or look who produced it")
+    found = int.from_bytes(value[1:5], "big")
+    if found != schema_id:
+        raise ValueError(f"the value was written with schema id {found}, not {schema_id}")
+    return value[5:]

@@ -1,0 +1,122 @@
+"""The check of a whole definition, before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafka_actors.errors import ConfigError
+
+from .columns import RECORD
+from .source import producer_config
+from .stages import RAY, Columns, DataFrames, Function, OnError, Stage, WithKey, WriteKafka
+
+if TYPE_CHECKING:
+    from .pipeline import Pipeline
+
+
+class Step(NamedTuple):
+    """A stage in its place: the columns before and behind it, None where only Spark will know them."""
+
+    stage: Stage
+    before: Columns
+    behind: Columns
+    on_error: OnError
+
+
+class Checked(NamedTuple):
+    """A definition that holds. `key` and `sink` stand apart from the other steps."""
+
+    steps: tuple[Step, ...]
+    key: Step | None
+    sink: Step | None
+
+    @property
+    def columns(self) -> Columns:
+        """Those that the sink, or whoever takes the rows, gets."""
+        return self.steps[-1].behind if self.steps else RECORD
+
+    @property
+    def num_gpus(self) -> float:
+        """Of all stages: they share a worker."""
+        return float(sum(s.stage.num_gpus for s in self.steps if isinstance(s.stage, Function)))
+
+
+def check(pipeline: Pipeline, engine: str | None) -> Checked:
+    """See `Pipeline.check`."""
+    if pipeline.source is None:
+        raise ConfigError("pipeline", "has no source: begin it with Pipeline.read_kafka(…)")
+    columns: Columns = RECORD
+    steps = []
+    for stage in pipeline.stages:
+        _check_place(pipeline, stage)
+        if engine is not None:
+            _check_engine(stage, engine)
+        behind = stage.output(columns)
+        steps.append(Step(stage, columns, behind, pipeline.policy_of(stage)))
+        columns = behind
+    checked = _apart(steps)
+    if engine == RAY:
+        _check_ray(pipeline, checked)
+    _check_dead_letters(pipeline, checked, engine)
+    _check_producers(pipeline, checked)
+    return checked
+
+
+def _apart(steps: list[Step]) -> Checked:
+    rest = list(steps)
+    sink = rest.pop() if rest and rest[-1].stage.is_sink else None
+    key = rest.pop() if rest and isinstance(rest[-1].stage, WithKey) else None
+    return Checked(tuple(rest), key, sink)
+
+
+def _check_place(pipeline: Pipeline, stage: Stage) -> None:
+    at = pipeline.stages.index(stage)
+    following = pipeline.stages[at + 1] if at + 1 < len(pipeline.stages) else None
+    if stage.is_sink and following is not None:
+        raise ConfigError(stage.name, f"is a sink, and {following.name} comes behind it: a sink is the last")
+    if isinstance(stage, WithKey):
+        if not isinstance(following, WriteKafka):
+            raise ConfigError(stage.name, "is for write_kafka: put it just before it")
+        if following.format == "columns":
+            raise ConfigError(
+                stage.name, f"is not for {following.name} with format='columns': there the column 'key' is it"
+            )
+
+
+def _check_engine(stage: Stage, engine: str) -> None:
+    if engine not in stage.engines:
+        assert isinstance(stage, DataFrames)
+        raise ConfigError(
+            stage.name,
+            f"is a DataFrame stage, which runs on Spark: start it with .on_spark(spark), or say it as filter, "
+            f"with_columns or map_batches, which run on {engine.capitalize()} too",
+        )
+
+
+def _check_ray(pipeline: Pipeline, checked: Checked) -> None:
+    assert pipeline.source is not None
+    if pipeline.source.group_id is None:
+        raise ConfigError("group_id", "is required on Ray: read_kafka(…, group_id=…)")
+    if checked.sink is None:
+        raise ConfigError(
+            "pipeline", "has no sink: end it with write_kafka(…), write_parquet(…) or write(function)"
+        )
+
+
+def _check_dead_letters(pipeline: Pipeline, checked: Checked, engine: str | None) -> None:
+    if pipeline.dead_letter_topic is not None or (engine != RAY and checked.sink is None):
+        return
+    for step in (*checked.steps, *([checked.sink] if checked.sink else [])):
+        if step.on_error == "dead_letter":
+            raise ConfigError(
+                step.stage.name,
+                "has on_error='dead_letter', but nobody said where to: add .dead_letters('topic')",
+            )
+
+
+def _check_producers(pipeline: Pipeline, checked: Checked) -> None:
+    assert pipeline.source is not None
+    if checked.sink is not None and isinstance(checked.sink.stage, WriteKafka):
+        producer_config(checked.sink.stage.name, pipeline.source, checked.sink.stage.options)
+    if pipeline.dead_letter_topic is not None:
+        producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)

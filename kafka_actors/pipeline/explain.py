@@ -1,0 +1,85 @@
+"""What runs where: the plan that engines follow, and its text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from kafka_actors.errors import ConfigError
+
+from .checking import Checked, Step
+from .columns import RECORD
+from .stages import RAY, SPARK, Columns, DataFrames, Function
+
+if TYPE_CHECKING:
+    from .pipeline import Pipeline
+
+Place = Literal["worker", "source", "mapInArrow", "DataFrame"]
+
+_SAID: dict[Place, str] = {
+    "worker": "in each worker, one batch of one partition after another",
+    "source": "fused into the data source's Python worker, before rows enter the JVM",
+    "mapInArrow": "as mapInArrow, behind the JVM",
+    "DataFrame": "by Spark",
+}
+
+
+def placed(checked: Checked, engine: str) -> list[tuple[Step, Place]]:
+    """Where each step runs. On Spark the Arrow stages before the first DataFrame stage are fused into the source; one
+    that wants a GPU is not, nor is what follows it."""
+    found: list[tuple[Step, Place]] = []
+    fused = True
+    for step in checked.steps:
+        if engine == RAY:
+            found.append((step, "worker"))
+        elif isinstance(step.stage, DataFrames):
+            fused = False
+            found.append((step, "DataFrame"))
+        else:
+            fused = fused and not (isinstance(step.stage, Function) and step.stage.num_gpus > 0)
+            found.append((step, "source" if fused else "mapInArrow"))
+    return found
+
+
+def explain(pipeline: Pipeline, engine: str) -> str:
+    """Several lines; raises `ConfigError` as `check`."""
+    if engine not in (RAY, SPARK):
+        raise ConfigError("engine", f"is {engine!r}: accepts 'ray' or 'spark'")
+    checked = pipeline.check(engine)
+    assert pipeline.source is not None
+    group = f", group {pipeline.source.group_id}" if pipeline.source.group_id else ""
+    lines = [f"On {engine.capitalize()}: {pipeline.source.what}{group}", f"      {_columns(RECORD)}"]
+    before: Place | None = None
+    for number, (step, place) in enumerate(placed(checked, engine), 1):
+        if place != before:
+            lines.append(f"  {_SAID[place]}:")
+            before = place
+        lines += _step(number, step)
+    if checked.sink is not None:
+        number = len(checked.steps) + 1
+        key = [] if checked.key is None else [checked.key.stage.name]
+        where = (
+            "in each worker, flushed before offsets are committed"
+            if engine == RAY
+            else "in the tasks of the sink"
+        )
+        lines.append(f"  {where}:")
+        lines.append(f"  {number:>3} {' '.join([*key, checked.sink.stage.name])}{_policy(checked.sink)}")
+    if pipeline.dead_letter_topic:
+        lines.append(f"  dead letters go to {pipeline.dead_letter_topic}")
+    return "\n".join(lines)
+
+
+def _step(number: int, step: Step) -> list[str]:
+    gpus = getattr(step.stage, "num_gpus", 0)
+    more = f", num_gpus {gpus:g} in each worker" if gpus else ""
+    return [f"  {number:>3} {step.stage.name}{_policy(step)}{more}", f"      {_columns(step.behind)}"]
+
+
+def _policy(step: Step) -> str:
+    return "" if step.on_error == "fail" else f"  on_error {step.on_error}"
+
+
+def _columns(columns: Columns) -> str:
+    if columns is None:
+        return "→ columns that Spark knows at the start"
+    return "→ " + ", ".join(f"{field.name} {field.type}" for field in columns)

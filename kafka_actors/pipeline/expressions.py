@@ -1,0 +1,102 @@
+"""pyarrow expressions over batches: their types before anything runs, their columns batch by batch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from kafka_actors.errors import ConfigError, kind_of
+
+from .columns import KAFKA, KAFKA_TYPE, Array, with_kafka
+
+Expression = Any
+
+
+def evaluate(expressions: Sequence[Expression], batch: pa.RecordBatch) -> list[Array]:
+    """One column for each expression, in the order of the rows. Raises what Arrow raises (`pa.ArrowException`)."""
+    names = [str(number) for number in range(len(expressions))]
+    table = acero.Declaration.from_sequence(
+        [
+            acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))),
+            acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), names)),
+        ]
+    ).to_table(use_threads=False)
+    return [_joined(column) for column in table.columns]
+
+
+def _joined(column: Any) -> Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
+def types_of(stage: str, expressions: Sequence[Expression], schema: pa.Schema) -> list[Any]:
+    """The types that the expressions have over these columns; `_kafka` may be named too.
+
+    Raises `ConfigError`, naming the stage, for a column that isn't there and for types that don't fit.
+    """
+    empty = empty_batch(with_kafka(schema))
+    found = []
+    for expression in expressions:
+        try:
+            found.append(evaluate([expression], empty)[0].type)
+        except (pa.ArrowException, KeyError, TypeError) as error:
+            raise ConfigError(stage, _why(expression, error, schema)) from None
+    return found
+
+
+def uses_kafka(expressions: Sequence[Expression], schema: pa.Schema) -> bool:
+    """Whether the hidden column is needed: it costs a copy of what it holds."""
+    empty = empty_batch(schema)
+    try:
+        evaluate(expressions, empty)
+    except (pa.ArrowException, KeyError):
+        return True
+    return False
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def _why(expression: Expression, error: Exception, schema: pa.Schema) -> str:
+    line = str(error).partition("\n")[0]
+    if "No match for FieldRef" in line:
+        name = line.partition("FieldRef.Name(")[2].partition(")")[0]
+        return f"{expression}: there is no column {name!r}{hint(name, schema)}"
+    return f"{expression}: {line}"
+
+
+def hint(name: str, schema: pa.Schema) -> str:
+    """What may have been meant."""
+    close = difflib.get_close_matches(name, schema.names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(schema.names)}"
+
+
+def checked_expression(stage: str, given: Any) -> Expression:
+    """An expression as it was given. Raises `ConfigError`."""
+    if isinstance(given, pc.Expression):
+        return given
+    raise ConfigError(
+        stage, f"is given {given!r}, {kind_of(given)}: accepts expressions such as pc.field('amount') > 0"
+    )
+
+
+def reference(stage: str, name: str, schema: pa.Schema | None) -> Expression:
+    """The column of this name; with dots, of that path: `address.city`, `_kafka.offset`. Raises `ConfigError`."""
+    if schema is None or name in schema.names:
+        return pc.field(name)
+    path = name.split(".")
+    if len(path) > 1 and (path[0] in schema.names or path[0] == KAFKA):
+        kind = KAFKA_TYPE if path[0] == KAFKA else schema.field(path[0]).type
+        for step in path[1:]:
+            if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
+                raise ConfigError(stage, f"there is no {name!r}: {kind} has no field {step!r}")
+            kind = kind.field(step).type
+        return pc.field(*path)
+    raise ConfigError(stage, f"there is no column {name!r}{hint(name, schema)}")

@@ -1,0 +1,113 @@
+"""What msgspec is told to decode for an Arrow schema: exactly its columns, each of its type."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
+
+from kafka_actors.errors import ConfigError
+
+_FLOAT32_MAX = 3.4028234663852886e38
+
+
+def row_type(stage: str, schema: pa.Schema) -> type[msgspec.Struct]:
+    """A Struct with the attributes f0, f1, … for the columns, under their names in JSON.
+
+    A nullable column may be missing or null; others are errors of the record. Raises `ConfigError`, naming the
+    stage, for a type that JSON can't give.
+    """
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for number, field in enumerate(schema):
+        kind = _kind(stage, field.name, field.type)
+        fields.append((f"f{number}", kind | None, None) if field.nullable else (f"f{number}", kind))
+    return msgspec.defstruct(
+        "Row",
+        fields,
+        rename={f"f{number}": name for number, name in enumerate(schema.names)},
+        kw_only=True,
+        gc=False,
+    )
+
+
+def _kind(stage: str, name: str, arrow: Any) -> Any:
+    if pa.types.is_dictionary(arrow):
+        return _kind(stage, name, arrow.value_type)
+    kind = _number(arrow) or _plain(arrow)
+    if kind is not None:
+        return kind
+    if _is_list(arrow):
+        return list[_item(stage, name, arrow.value_field)]  # type: ignore[misc]
+    if pa.types.is_map(arrow):
+        if not _is_text(arrow.key_type):
+            raise ConfigError(
+                stage, f"column {name!r} is {arrow}: in JSON the keys of a map are texts; make them STRING"
+            )
+        return dict[str, _item(stage, name, arrow.item_field)]  # type: ignore[misc]
+    if pa.types.is_struct(arrow):
+        return _nested(stage, name, arrow)
+    raise ConfigError(
+        stage, f"column {name!r} is {arrow}, which JSON can't give: decode it as text or number, then cast it"
+    )
+
+
+def _item(stage: str, name: str, field: Any) -> Any:
+    kind = _kind(stage, name, field.type)
+    return kind | None if field.nullable else kind
+
+
+def _nested(stage: str, name: str, arrow: Any) -> Any:
+    """A TypedDict: Arrow makes structs of dicts."""
+    keys = {}
+    for at in range(arrow.num_fields):
+        field = arrow.field(at)
+        kind = _kind(stage, f"{name}.{field.name}", field.type)
+        keys[field.name] = NotRequired[kind | None] if field.nullable else kind
+    return TypedDict(name, keys)  # type: ignore[operator]
+
+
+def _number(arrow: Any) -> Any:
+    """Bounds as far as msgspec checks them; what is left is found when the column is made."""
+    if pa.types.is_integer(arrow):
+        bits = arrow.bit_width
+        if pa.types.is_unsigned_integer(arrow):
+            return Annotated[int, Meta(ge=0, le=2**bits - 1)] if bits < 64 else Annotated[int, Meta(ge=0)]
+        return Annotated[int, Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)] if bits < 64 else int
+    if pa.types.is_float64(arrow):
+        return float
+    if pa.types.is_float32(arrow):
+        return Annotated[float, Meta(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
+    if pa.types.is_decimal(arrow):
+        return decimal.Decimal
+    return None
+
+
+def _plain(arrow: Any) -> Any:
+    types = pa.types
+    if _is_text(arrow):
+        return str
+    if types.is_boolean(arrow):
+        return bool
+    if types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_fixed_size_binary(arrow):
+        return bytes  # base64 in JSON
+    if types.is_timestamp(arrow):
+        return datetime.datetime
+    if types.is_date(arrow):
+        return datetime.date
+    if types.is_time(arrow):
+        return datetime.time
+    return None
+
+
+def _is_text(arrow: Any) -> bool:
+    return bool(pa.types.is_string(arrow) or pa.types.is_large_string(arrow))
+
+
+def _is_list(arrow: Any) -> bool:
+    return bool(
+        pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow)
+    )

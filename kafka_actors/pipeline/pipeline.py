@@ -1,0 +1,388 @@
+"""`Pipeline`: what is to be done with a topic, said once, for Ray and for Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from kafka_actors.errors import ConfigError
+
+from . import stages as s
+from .arguments import checked_function, checked_items
+from .avro import parse_avro
+from .checking import Checked, check
+from .explain import explain
+from .expressions import checked_expression
+from .naming import bare, called, named
+from .schemas import as_schema, is_struct
+from .source import ReadKafka, producer_options, read_kafka
+
+OnError = s.OnError
+S = TypeVar("S", bound=s.Stage)
+
+_POLICIES = ("fail", "skip", "dead_letter")
+
+
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A definition, and nothing that runs: every method returns a new pipeline.
+
+        orders = (ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
+                    .decode_json("id BIGINT, country STRING, amount DOUBLE")
+                    .filter(pc.field("amount") > 0)
+                    .map_batches(enrich, schema="id BIGINT, country STRING, amount DOUBLE, tax DOUBLE")
+                    .with_key("country")
+                    .write_kafka("scored"))
+        orders.on_ray(workers=8).run()
+
+    A pipeline without a source is a fragment, to be put behind others: `orders = read | clean | write`.
+
+    Schemas are pyarrow Schemas, DDL strings or msgspec Structs. Every stage takes `name=` (what errors call it) and
+    `on_error=`: "fail" ends the run; "skip" goes on without the records that failed, with a warning; "dead_letter"
+    sends them to the topic of `.dead_letters(…)` before their offsets are committed. Where a user's function fails on
+    a batch, it is tried again (`retries`), and then on its halves, so that only the records at fault are taken out.
+
+    Wrong arguments are `ConfigError`s at once; what depends on the columns is checked by `check()`, which every engine
+    calls before anything starts.
+    """
+
+    source: ReadKafka | None = None
+    stages: tuple[s.Stage, ...] = ()
+    policy: OnError = "fail"
+    retries: int = 3
+    dead_letter_topic: str | None = None
+    dead_letter_options: dict[str, Any] = {}
+
+    # ------------------------------------------------------------ where it begins
+
+    @classmethod
+    def read_kafka(
+        cls,
+        topics: str | Iterable[str] | None = None,
+        *,
+        pattern: str | None = None,
+        bootstrap_servers: str | Iterable[str],
+        group_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Pipeline:
+        """Begins with topics, or with all whose whole names match `pattern`. The columns are those of the records: key, value, topic,
+        partition, offset, timestamp, timestampType, headers.
+
+        Options are Kafka's, with underscores, or in `config={…}` with dots or underscores: see `JobConfig`.
+        """
+        given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
+        return cls(source=read_kafka(topics, pattern, config, given))
+
+    # ------------------------------------------------------------ decoders
+
+    def decode_json(
+        self, schema: Any, *, name: str | None = None, on_error: OnError | None = None
+    ) -> Pipeline:
+        """Each value is one JSON object, whose fields become the columns. A nullable one may be missing; fields that
+        the schema lacks are ignored. BINARY is base64, timestamps are ISO 8601.
+
+        A null value is an error of its record; to drop tombstones filter them before.
+        """
+        stage = named(name, "decode_json")
+        row = schema if is_struct(schema) else None
+        return self._with(s.DecodeJson, stage, on_error, schema=as_schema(stage, schema), row=row)
+
+    def decode_avro(
+        self,
+        schema: Any,
+        *,
+        schema_id: int | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline:
+        """Each value is one Avro record of this schema (a dict, or JSON text), with nothing around it; with
+        `schema_id`, behind the five bytes of Confluent's registry, and of that id."""
+        stage = named(name, "decode_avro")
+        avro, _ = parse_avro(stage, schema)
+        return self._with(s.DecodeAvro, stage, on_error, avro=avro, schema_id=schema_id)
+
+    def raw(
+        self, *, text: bool = False, name: str | None = None, on_error: OnError | None = None
+    ) -> Pipeline:
+        """Nothing is decoded: the columns are `key` and `value`, as bytes, or with `text` as strings of UTF-8."""
+        return self._with(s.Raw, named(name, "raw"), on_error, text=text)
+
+    # ------------------------------------------------------------ stages on columns
+
+    def filter(
+        self, expression: Any, *, name: str | None = None, on_error: OnError | None = None
+    ) -> Pipeline:
+        """Keeps rows for which a pyarrow expression is true: `.filter(pc.field("amount") > 0)`."""
+        stage = named(name, f"filter({bare(expression)})")
+        checked = checked_expression(stage, expression)
+        return self._with(s.Filter, stage, on_error, expression=checked)
+
+    def select(
+        self, *columns: str, name: str | None = None, on_error: OnError | None = None, **named_columns: Any
+    ) -> Pipeline:
+        """These columns only: by name, by path (`"address.city"`, `"_kafka.offset"`), or made by an expression:
+        `.select("id", total=pc.field("price") * pc.field("items"))`."""
+        stage = named(name, f"select({', '.join([*map(str, columns), *named_columns])})")
+        for column in columns:
+            if not isinstance(column, str):
+                raise ConfigError(stage, f"{column} has no name: give it one, select(total=…)")
+        plain = {column.rpartition(".")[2]: column for column in columns}
+        if len(plain) < len(columns) or plain.keys() & named_columns.keys():
+            raise ConfigError(stage, "names a column twice")
+        items = checked_items(stage, {**plain, **named_columns}, names=True)
+        return self._with(s.Select, stage, on_error, items=items)
+
+    def with_columns(
+        self, *, name: str | None = None, on_error: OnError | None = None, **columns: Any
+    ) -> Pipeline:
+        """Adds columns, or replaces them, by expressions: `.with_columns(cents=pc.field("amount") * 100)`."""
+        stage = named(name, f"with_columns({', '.join(columns)})")
+        items = checked_items(stage, columns, names=False)
+        return self._with(s.WithColumns, stage, on_error, items=items)
+
+    # ------------------------------------------------------------ the user's code
+
+    def map_batches(
+        self,
+        function: Any,
+        *,
+        schema: Any = None,
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        num_gpus: float = 0,
+        kafka: bool = False,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline:
+        """Calls a function, or the object of a class that is made once per worker process, with a RecordBatch of one
+        partition's rows. It returns a RecordBatch or Table, several of them (a generator will do), or None.
+
+        `schema` is what it gives; without it the function has an attribute `output_schema`: a schema, or a function
+        from the schema that comes in. Every batch is cast to it, and no cast changes a value. A class's `close()` is
+        called at the end, on Spark if there is time.
+
+        Rows that come back as many as went in belong to the same records; else pass `kafka=True`: the batch then has
+        the column `_kafka`, and what comes back keeps it.
+        """
+        return self._function(
+            s.MapBatches,
+            "map_batches",
+            function,
+            schema,
+            fn_constructor_kwargs,
+            num_gpus,
+            kafka,
+            name,
+            on_error,
+        )
+
+    def flat_map(
+        self,
+        function: Any,
+        *,
+        schema: Any = None,
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline:
+        """Calls a function, or an object as in `map_batches`, with each row as a dict; it returns rows as dicts, any number."""
+        return self._function(
+            s.FlatMap, "flat_map", function, schema, fn_constructor_kwargs, 0, False, name, on_error
+        )
+
+    def _function(
+        self,
+        kind: type[s.Function],
+        method: str,
+        target: Any,
+        schema: Any,
+        arguments: Any,
+        num_gpus: float,
+        kafka: bool,
+        name: str | None,
+        on_error: OnError | None,
+    ) -> Pipeline:
+        stage = named(name, f"{method}({called(target)})")
+        if isinstance(num_gpus, bool) or not isinstance(num_gpus, (int, float)) or num_gpus < 0:
+            raise ConfigError(stage, f"num_gpus is {num_gpus!r}: must be a number of 0 or more")
+        return self._with(
+            kind,
+            stage,
+            on_error,
+            target=target,
+            schema=None if schema is None else as_schema(stage, schema),
+            arguments=checked_function(stage, target, arguments),
+            num_gpus=num_gpus,
+            kafka=kafka,
+        )
+
+    def spark(self, transform: Callable[[Any], Any], *, name: str | None = None) -> Pipeline:
+        """A DataFrame stage: a function from a Spark DataFrame to one, for what shuffles or has state. Spark only."""
+        stage = named(name, f"spark({called(transform)})")
+        if not callable(transform):
+            raise ConfigError(
+                stage, f"is given {transform!r}: accepts a function from a DataFrame to a DataFrame"
+            )
+        return self._with(s.DataFrames, stage, None, transform=transform)
+
+    def sql(self, query: str, *, name: str | None = None) -> Pipeline:
+        """A DataFrame stage: `.sql("select country, sum(amount) from {this} group by country")`. Spark only."""
+        stage = named(name, "sql")
+        if not isinstance(query, str):
+            raise ConfigError(stage, f"is given {query!r}: accepts a query as text")
+        return self._with(s.DataFrames, stage, None, sql=query)
+
+    # ------------------------------------------------------------ where it ends
+
+    def with_key(self, key: Any, *, name: str | None = None) -> Pipeline:
+        """The key of what `write_kafka` sends: a column's name, or an expression. Without it rows keep their record's key."""
+        stage = named(name, f"with_key({key})")
+        if not isinstance(key, str):
+            checked_expression(stage, key)
+        return self._with(s.WithKey, stage, None, key=key)
+
+    def write_kafka(
+        self,
+        topic: str | None = None,
+        *,
+        format: Literal["json", "columns"] = "json",  # noqa: A002
+        config: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
+        **options: Any,
+    ) -> Pipeline:
+        """Sends each row to a topic: as a JSON object of its columns, or with format="columns" the columns key, value,
+        headers, partition, timestamp and topic as they are.
+
+        Options are a producer's (`compression_type`, `linger_ms` …); the cluster is the source's unless
+        `bootstrap_servers` says otherwise. All is acknowledged before the records' offsets are committed.
+        """
+        stage = named(name, f"write_kafka({topic})" if topic else "write_kafka")
+        if format not in ("json", "columns"):
+            raise ConfigError(stage, f"format is {format!r}: accepts 'json' or 'columns'")
+        given = producer_options(stage, config, options)
+        return self._with(s.WriteKafka, stage, on_error, topic=topic, format=format, options=given)
+
+    def write_parquet(
+        self,
+        path: str,
+        *,
+        compression: str = "zstd",
+        kafka: bool = False,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline:
+        """Writes files `{topic}-{partition}-{first offset}-{last offset}.parquet` under a directory or a URI that
+        pyarrow knows (`s3://…`). A file is there whole or not at all, before the offsets are committed.
+
+        `kafka=True` puts the column `_kafka` into them, by which rows written twice after a crash can be told.
+        """
+        stage = named(name, "write_parquet")
+        if not isinstance(path, str) or not path:
+            raise ConfigError(stage, f"path is {path!r}: accepts a directory or URI")
+        return self._with(s.WriteParquet, stage, on_error, path=path, compression=compression, kafka=kafka)
+
+    def write(
+        self,
+        function: Any,
+        *,
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        kafka: bool = False,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline:
+        """Calls a function with each RecordBatch: what it has returned for is written. Or a class, made once per
+        worker process, with `write(batch)`, and if wanted `flush()`, called before offsets are committed, and `close()`.
+
+        With `kafka=True` the batch has the column `_kafka`.
+        """
+        stage = named(name, f"write({called(function)})")
+        method = "write" if isinstance(function, type) else "__call__"
+        arguments = checked_function(stage, function, fn_constructor_kwargs, method=method)
+        return self._with(s.WriteFunction, stage, on_error, target=function, arguments=arguments, kafka=kafka)
+
+    # ------------------------------------------------------------ errors
+
+    def on_error(self, policy: OnError, *, retries: int | None = None) -> Pipeline:
+        """What happens to records that fail, in stages that don't say: "fail", "skip" or "dead_letter". `retries`: how
+        often a user's function is called again before."""
+        _check_policy("on_error", policy)
+        if retries is not None and (isinstance(retries, bool) or not isinstance(retries, int) or retries < 0):
+            raise ConfigError("retries", f"is {retries!r}: must be a whole number of 0 or more")
+        return msgspec.structs.replace(
+            self, policy=policy, retries=self.retries if retries is None else retries
+        )
+
+    def dead_letters(
+        self, topic: str, *, config: Mapping[str, Any] | None = None, **options: Any
+    ) -> Pipeline:
+        """Where failed records go under "dead_letter": with their own key, value and headers, and headers
+        `kafka_actors.error.…` that say topic, partition, offset, timestamp, stage and reason. At least once: the
+        first three say which record it is."""
+        given = producer_options("dead_letters", config, options)
+        if not isinstance(topic, str) or not topic:
+            raise ConfigError("dead_letters", f"topic is {topic!r}: accepts the name of a topic")
+        return msgspec.structs.replace(self, dead_letter_topic=topic, dead_letter_options=given)
+
+    def policy_of(self, stage: s.Stage) -> OnError:
+        return stage.on_error or self.policy
+
+    # ------------------------------------------------------------ composing
+
+    def _with(self, kind: type[S], name: str, on_error: OnError | None, **fields: Any) -> Pipeline:
+        if on_error is not None:
+            _check_policy(name, on_error)
+        return self._append(kind(name=name, on_error=on_error, **fields))
+
+    def _append(self, *stages: s.Stage) -> Pipeline:
+        """With names that tell the stages apart."""
+        joined = list(self.stages)
+        for stage in stages:
+            same = sum(one.name == stage.name or one.name.startswith(f"{stage.name} #") for one in joined)
+            joined.append(msgspec.structs.replace(stage, name=f"{stage.name} #{same + 1}") if same else stage)
+        return msgspec.structs.replace(self, stages=tuple(joined))
+
+    def then(self, other: Pipeline) -> Pipeline:
+        """This pipeline, and behind it the stages of another, which has no source. What the other says about errors
+        counts only where this says nothing."""
+        if not isinstance(other, Pipeline):
+            raise ConfigError("then", f"is given {other!r}: accepts a Pipeline")
+        if other.source is not None:
+            raise ConfigError("then", f"{other!r} has a source of its own: only the first one reads")
+        joined = self._append(*other.stages)
+        if self.dead_letter_topic is None and other.dead_letter_topic is not None:
+            joined = msgspec.structs.replace(
+                joined,
+                dead_letter_topic=other.dead_letter_topic,
+                dead_letter_options=other.dead_letter_options,
+            )
+        if (self.policy, self.retries) == ("fail", 3):
+            joined = msgspec.structs.replace(joined, policy=other.policy, retries=other.retries)
+        return joined
+
+    def __or__(self, other: Pipeline) -> Pipeline:
+        return self.then(other)
+
+    # ------------------------------------------------------------ before it starts
+
+    def check(self, engine: str | None = None) -> Checked:
+        """The whole definition, for one engine or for any: which columns go into and out of each stage.
+
+        Raises `ConfigError`, naming the stage and what to do.
+        """
+        return check(self, engine)
+
+    def explain(self, engine: Literal["ray", "spark"] = "ray") -> str:
+        """What runs where on an engine, and with which columns, as text. Raises as `check`."""
+        return explain(self, engine)
+
+    def __repr__(self) -> str:
+        begin = [] if self.source is None else [self.source.what]
+        return f"<Pipeline {' → '.join([*begin, *(stage.name for stage in self.stages)]) or 'of nothing'}>"
+
+
+def _check_policy(name: str, policy: Any) -> None:
+    if policy not in _POLICIES:
+        accepted = ", ".join(repr(p) for p in _POLICIES)
+        raise ConfigError(name, f"on_error is {policy!r}: accepts {accepted}")

@@ -1,0 +1,79 @@
+"""Where a pipeline begins: topics, a group, and how to reach the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from kafka_actors.config import ClientConfig, JobConfig, ProducerConfig, build, convert
+from kafka_actors.errors import ConfigError
+
+STAGE = "read_kafka"
+_OWN = ("on_error", "retries")
+"""Options of a job that a pipeline has in its own place."""
+
+
+class ReadKafka(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """`options`: those that were given, checked, under their names with underscores; secrets are wrapped."""
+
+    topics: tuple[str, ...] | None
+    pattern: str | None
+    options: dict[str, Any]
+
+    @property
+    def group_id(self) -> str | None:
+        return self.options.get("group_id")
+
+    @property
+    def what(self) -> str:
+        return self.pattern or ", ".join(self.topics or ())
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        """What any client of this cluster needs."""
+        known = ClientConfig.__struct_fields__
+        return {name: value for name, value in self.options.items() if name in known}
+
+
+def read_kafka(
+    topics: str | Iterable[str] | None, pattern: str | None, config: Mapping[str, Any] | None, options: Any
+) -> ReadKafka:
+    """Checked. Raises `ConfigError` with the option's name."""
+    if (topics is None) == (pattern is None):
+        raise ConfigError("topics", "give exactly one of topics and pattern=")
+    names = (topics,) if isinstance(topics, str) else tuple(topics) if topics is not None else None
+    if names is not None and (not names or not all(isinstance(n, str) and n for n in names)):
+        raise ConfigError("topics", f"is {topics!r}: accepts the name of a topic, or several")
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in _OWN:
+        if name in given or (isinstance(config, Mapping) and name in config):
+            raise ConfigError(name, f"is no option of the source: give it to the pipeline, .{_PLACE[name]}")
+    build(JobConfig, config, **given)
+    return ReadKafka(topics=names, pattern=pattern, options=convert(JobConfig, config, **given))
+
+
+_PLACE = {"on_error": "on_error(…), or to a stage", "retries": "on_error(…, retries=…)"}
+
+
+def producer_options(
+    stage: str, config: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options of a sink's producer, those that were given. Raises `ConfigError`, naming the stage."""
+    try:
+        return convert(ProducerConfig, config, **options)
+    except ConfigError as error:
+        raise ConfigError(stage, f"{error.option}: {error.message}") from None
+
+
+def producer_config(stage: str, source: ReadKafka, options: Mapping[str, Any]) -> ProducerConfig:
+    """A sink's producer: on the source's cluster and with its security, unless the options name other servers.
+
+    Raises `ConfigError`, naming the stage, for options that contradict each other.
+    """
+    base = {} if "bootstrap_servers" in options else source.connection
+    try:
+        return build(ProducerConfig, {**base, **options})
+    except ConfigError as error:
+        raise ConfigError(stage, f"{error.option}: {error.message}") from None

@@ -1,0 +1,278 @@
+"""What a pipeline is made of: each stage a frozen value that knows which columns it makes of which.
+
+`output(columns)` is the check of a stage before anything starts. It gets the columns that come in, None where only
+Spark will know them, and returns those that go out; it raises `ConfigError` with the stage's name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from kafka_actors.errors import ConfigError
+
+from .avro import avro_reader, parse_avro
+from .expressions import reference, types_of
+from .json_types import row_type
+from .schemas import as_schema
+
+OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
+Columns: TypeAlias = pa.Schema | None
+
+RAY, SPARK = "ray", "spark"
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Base of all stages. `on_error` None takes the pipeline's."""
+
+    name: str
+    on_error: OnError | None = None
+
+    engines: ClassVar[tuple[str, ...]] = (RAY, SPARK)
+    is_sink: ClassVar[bool] = False
+
+    def output(self, columns: Columns) -> Columns:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+def _value_column(stage: Stage, columns: Columns) -> None:
+    """Decoders read the record's own value."""
+    if columns is None:
+        raise ConfigError(stage.name, "comes after a DataFrame stage: decode before it")
+    at = columns.get_field_index("value")
+    if at < 0 or not pa.types.is_binary(columns.field(at).type):
+        raise ConfigError(
+            stage.name,
+            "needs the record's own column 'value': put one decoder, before what changes the columns",
+        )
+
+
+class DecodeJson(Stage, frozen=True, kw_only=True, eq=False):
+    """`row` is the user's msgspec Struct, None where a type is made from the schema."""
+
+    schema: pa.Schema
+    row: Any = None
+
+    def output(self, columns: Columns) -> Columns:
+        _value_column(self, columns)
+        if self.row is None:
+            row_type(self.name, self.schema)
+        return self.schema
+
+
+class DecodeAvro(Stage, frozen=True, kw_only=True, eq=False):
+    """`schema_id`: the one id that values have before them, in Confluent's framing."""
+
+    avro: dict[str, Any]
+    schema_id: int | None = None
+
+    def output(self, columns: Columns) -> Columns:
+        _value_column(self, columns)
+        avro, schema = parse_avro(self.name, self.avro)
+        avro_reader(self.name, avro, schema.names, self.schema_id)
+        return schema
+
+
+class Raw(Stage, frozen=True, kw_only=True, eq=False):
+    """Key and value as they came; `text`: as UTF-8, and what isn't is an error of its record."""
+
+    text: bool = False
+
+    def output(self, columns: Columns) -> Columns:
+        _value_column(self, columns)
+        kind = pa.string() if self.text else pa.binary()
+        return pa.schema([pa.field("key", kind), pa.field("value", kind)])
+
+
+class Filter(Stage, frozen=True, kw_only=True, eq=False):
+    """Keeps the rows for which the expression is true; false and null go."""
+
+    expression: Any
+
+    def output(self, columns: Columns) -> Columns:
+        if columns is not None:
+            (kind,) = types_of(self.name, [self.expression], columns)
+            if not pa.types.is_boolean(kind):
+                raise ConfigError(self.name, f"{self.expression} is {kind}: must be true or false")
+        return columns
+
+
+class Select(Stage, frozen=True, kw_only=True, eq=False):
+    """These columns and no others. An item is (name, expression, or the name of a column)."""
+
+    items: tuple[tuple[str, Any], ...]
+
+    def output(self, columns: Columns) -> Columns:
+        if columns is None:
+            return None
+        expressions = self.expressions(columns)
+        types = types_of(self.name, list(expressions.values()), columns)
+        return pa.schema(
+            [_kept(columns, given, name, kind) for (name, given), kind in zip(self.items, types, strict=True)]
+        )
+
+    def expressions(self, columns: pa.Schema) -> dict[str, Any]:
+        return {
+            name: reference(self.name, given, columns) if isinstance(given, str) else given
+            for name, given in self.items
+        }
+
+
+def _kept(columns: pa.Schema, given: Any, name: str, kind: Any) -> Any:
+    """A column that is only chosen stays NOT NULL."""
+    chosen = isinstance(given, str) and given in columns.names
+    return pa.field(name, kind, columns.field(given).nullable if chosen else True)
+
+
+class WithColumns(Stage, frozen=True, kw_only=True, eq=False):
+    """All columns, and these added or replaced."""
+
+    items: tuple[tuple[str, Any], ...]
+
+    def output(self, columns: Columns) -> Columns:
+        if columns is None:
+            return None
+        types = types_of(self.name, [expression for _, expression in self.items], columns)
+        schema = columns
+        for (name, _), kind in zip(self.items, types, strict=True):
+            at = schema.get_field_index(name)
+            made = pa.field(name, kind)
+            schema = schema.append(made) if at < 0 else schema.set(at, made)
+        return schema
+
+
+class Function(Stage, frozen=True, kw_only=True, eq=False):
+    """What calls the user's code: a function, or a class that is made once per process."""
+
+    target: Any
+    schema: pa.Schema | None = None
+    arguments: dict[str, Any] = {}
+    num_gpus: float = 0
+    kafka: bool = False
+
+    @property
+    def is_class(self) -> bool:
+        return inspect.isclass(self.target)
+
+    def output(self, columns: Columns) -> Columns:
+        if self.schema is not None:
+            return self.schema
+        own = getattr(self.target, "output_schema", None)
+        if own is None:
+            raise ConfigError(
+                self.name,
+                "has no output schema: give schema=, or the function an attribute output_schema (a schema, or a "
+                "function from the schema that comes in)",
+            )
+        if callable(own) and not isinstance(own, type):
+            if columns is None:
+                raise ConfigError(
+                    self.name, "its output_schema depends on what only Spark knows here: give schema="
+                )
+            own = own(columns)
+        return as_schema(self.name, own)
+
+
+class MapBatches(Function, frozen=True, kw_only=True, eq=False):
+    """RecordBatch → RecordBatch, Table, several of them, or None for no rows."""
+
+
+class FlatMap(Function, frozen=True, kw_only=True, eq=False):
+    """A row as a dict → any number of rows as dicts."""
+
+
+class WithKey(Stage, frozen=True, kw_only=True, eq=False):
+    """The key that the Kafka sink gives its records: a column's name or an expression."""
+
+    key: Any
+
+    def output(self, columns: Columns) -> Columns:
+        if columns is not None:
+            (kind,) = types_of(self.name, [self.expression(columns)], columns)
+            if pa.types.is_nested(kind):
+                raise ConfigError(self.name, f"is {kind}: a key is a text, number or bytes")
+        return columns
+
+    def expression(self, columns: pa.Schema) -> Any:
+        return reference(self.name, self.key, columns) if isinstance(self.key, str) else self.key
+
+
+class DataFrames(Stage, frozen=True, kw_only=True, eq=False):
+    """A DataFrame stage: `transform` takes and returns a Spark DataFrame; or `sql`, where {this} is the DataFrame."""
+
+    transform: Callable[[Any], Any] | None = None
+    sql: str | None = None
+
+    engines: ClassVar[tuple[str, ...]] = (SPARK,)
+
+    def output(self, columns: Columns) -> Columns:
+        if self.sql is not None and "{this}" not in self.sql:
+            raise ConfigError(self.name, f"{self.sql!r} doesn't name {{this}}, the DataFrame it is about")
+        return None
+
+
+# ---------------------------------------------------------------- sinks
+
+SENDABLE = ("key", "value", "topic", "partition", "headers", "timestamp")
+"""The columns that a producer takes."""
+
+
+class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):
+    """`format`: "json" makes each row a JSON object; "columns" sends key, value, headers … as they are."""
+
+    topic: str | None
+    format: Literal["json", "columns"] = "json"
+    options: dict[str, Any] = {}
+
+    is_sink: ClassVar[bool] = True
+
+    def output(self, columns: Columns) -> Columns:
+        if self.format == "json":
+            if self.topic is None:
+                raise ConfigError(self.name, "topic: is missing")
+            return columns
+        for name in columns.names if columns is not None else ():
+            if name not in SENDABLE and name not in ("offset", "timestampType"):
+                raise ConfigError(
+                    self.name,
+                    f"has format='columns', and there is a column {name!r}: those that are sent are "
+                    f"{', '.join(SENDABLE)}; select them, or use format='json'",
+                )
+        if columns is not None and "value" not in columns.names:
+            raise ConfigError(self.name, "has format='columns', and there is no column 'value'")
+        if columns is not None and self.topic is None and "topic" not in columns.names:
+            raise ConfigError(self.name, "topic: is missing, and there is no column 'topic'")
+        return columns
+
+
+class WriteParquet(Stage, frozen=True, kw_only=True, eq=False):
+    """`kafka`: the files have the column `_kafka` too."""
+
+    path: str
+    compression: str = "zstd"
+    kafka: bool = False
+
+    is_sink: ClassVar[bool] = True
+
+    def output(self, columns: Columns) -> Columns:
+        return columns
+
+
+class WriteFunction(Stage, frozen=True, kw_only=True, eq=False):
+    """A function over batches, or a class with `write(batch)`, and if wanted `flush()` and `close()`."""
+
+    target: Any
+    arguments: dict[str, Any] = {}
+    kafka: bool = False
+
+    is_sink: ClassVar[bool] = True
+
+    def output(self, columns: Columns) -> Columns:
+        return columns

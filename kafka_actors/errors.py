@@ -687,6 +687,27 @@ class ProcessError(JobError):
         self.message = message
 
 
+class StageError(ProcessError):
+    """A stage of a pipeline failed for good; ``stage`` is its name, ``__cause__`` what it raised, if anything.
+
+    Offsets are those of the first and the last record that the stage failed on.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        topic: str,
+        partition: int,
+        first_offset: int,
+        last_offset: int,
+        attempts: int,
+        message: str,
+    ) -> None:
+        super().__init__(topic, partition, first_offset, last_offset, attempts, message)
+        self.stage = stage
+        self.args = (self.args[0].replace("process failed", f"stage {stage} failed", 1),)
+
+
 class StartTimeoutError(JobError):
     """Something that the start needs was not there in time; ``missing`` names it."""
 

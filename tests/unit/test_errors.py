@@ -19,6 +19,7 @@ ARGUMENTS = {
     errors.UndeliveredError: (2, {}, [4, 7]),
     errors.JobFailed: (ValueError("bad row"),),
     errors.ProcessError: ("orders", 3, 42, 50, 4),
+    errors.StageError: ("score", "orders", 3, 40, 59, 4, "no good"),
     errors.StartTimeoutError: ("a GPU", 30.0),
     errors.JobNameInUseError: ("scorer",),
 }

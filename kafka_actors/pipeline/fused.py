@@ -1,0 +1,70 @@
+"""All Arrow stages of a pipeline in one process, one after the other on each batch that is read."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from .checking import Step
+from .guard import Guard
+from .rows import Failed, Rows, rows_of
+from .steps import Decoding, RawText, make
+
+logger = logging.getLogger(__name__)
+
+
+class Outcome(NamedTuple):
+    """What became of a batch: rows, in order, and the records that a stage could not take, each once."""
+
+    rows: list[Rows]
+    failures: list[Failed]
+
+
+class Fused:
+    """The stages made ready: classes are made here. What a constructor raises comes through, with those before closed.
+
+    `retries` of the user's functions; `sleep` waits between them.
+    """
+
+    def __init__(
+        self, steps: Iterable[Step], *, retries: int = 0, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._guards: list[Guard] = []
+        try:
+            for step in steps:
+                self._guards.append(Guard(step.stage.name, step.on_error, retries, make(step), sleep))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, source: pa.RecordBatch) -> Outcome:
+        """Works on a batch of one partition, with the columns of `RECORD`. Raises `StageError`."""
+        rows = [rows_of(source)]
+        failures: list[Failed] = []
+        for guard in self._guards:
+            rows = [
+                made for part in rows for made in guard.run(part, source, failures) if made.batch.num_rows
+            ]
+        return Outcome(rows, once(failures))
+
+    def close(self) -> None:
+        """Closes the users' objects, each of them whatever another one raises."""
+        for guard in self._guards:
+            if isinstance(guard.made, (Decoding, RawText)):
+                continue
+            try:
+                guard.made.close()
+            except Exception:
+                logger.exception("stage %s: close failed", guard.name)
+
+
+def once(failures: list[Failed]) -> list[Failed]:
+    """The first failure of each record, in the order of the records: of one record several rows may fail."""
+    first: dict[int, Failed] = {}
+    for failure in failures:
+        first.setdefault(failure.record, failure)
+    return [first[record] for record in sorted(first)]

@@ -1,0 +1,123 @@
+"""What happens when a stage fails: tried again, taken apart until the records at fault are known, or raised."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from kafka_actors.errors import StageError
+
+from .arrays import CastError, one_line
+from .rows import Failed, Rows
+from .stages import OnError
+from .steps import Decoding, Made, RawText
+
+logger = logging.getLogger(__name__)
+
+FAILURES = (Exception, SystemExit)
+"""What the user's code may raise and is the user's."""
+
+MAX_FAILED_CALLS = 64
+"""So often a batch is taken apart: where a service is down, every half fails, and what is left goes as a whole."""
+
+BACKOFF_S = 0.1
+BACKOFF_MAX_S = 2.0
+
+
+class Guard:
+    """One stage with its policy. `failures` of the records that it takes out are added to the list it is given."""
+
+    def __init__(
+        self,
+        name: str,
+        policy: OnError,
+        retries: int,
+        made: Made | Decoding | RawText,
+        sleep: Callable[[float], object],
+    ) -> None:
+        self.name = name
+        self.made = made
+        self._policy = policy
+        self._retries = retries
+        self._sleep = sleep
+
+    def run(self, rows: Rows, source: pa.RecordBatch, failures: list[Failed]) -> list[Rows]:
+        """Raises `StageError` under "fail"."""
+        if isinstance(self.made, (Decoding, RawText)):
+            return [self._decoded(self.made, rows, source, failures)]
+        return self._guarded(self.made, rows, source, failures)
+
+    def _decoded(
+        self, made: Decoding | RawText, rows: Rows, source: pa.RecordBatch, failures: list[Failed]
+    ) -> Rows:
+        decoded, failed = made.run(rows)
+        if failed and self._policy == "fail":
+            record, reason = failed[0]
+            raise self._error(source, record, record, 1, reason)
+        failures += (Failed(record, self.name, reason) for record, reason in failed)
+        return decoded
+
+    def _guarded(self, made: Made, rows: Rows, source: pa.RecordBatch, failures: list[Failed]) -> list[Rows]:
+        attempt = 1
+        while True:
+            try:
+                return made.run(rows, source)
+            except FAILURES as error:
+                hopeless = not made.retriable or isinstance(error, CastError)
+                if attempt <= self._retries and not hopeless:
+                    self._log_retry(error, attempt)
+                    self._sleep(min(BACKOFF_S * 2 ** (attempt - 1), BACKOFF_MAX_S))
+                    attempt += 1
+                    continue
+                if self._policy == "fail":
+                    records = rows.records(source.num_rows)
+                    raise self._error(
+                        source, int(records[0]), int(records[-1]), attempt, _said(error)
+                    ) from error
+                return self._apart(made, rows, source, failures, error, [MAX_FAILED_CALLS])
+
+    def _apart(
+        self,
+        made: Made,
+        rows: Rows,
+        source: pa.RecordBatch,
+        failures: list[Failed],
+        error: BaseException,
+        left: list[int],
+    ) -> list[Rows]:
+        """Each half by itself, until single rows fail. In order, so that what comes out is."""
+        count = rows.batch.num_rows
+        left[0] -= 1
+        if count <= 1 or left[0] <= 0:
+            failures += (Failed(int(r), self.name, _said(error)) for r in rows.records(source.num_rows))
+            return []
+        found: list[Rows] = []
+        for half in (rows.slice(0, count // 2), rows.slice(count // 2, count - count // 2)):
+            try:
+                found += made.run(half, source)
+            except FAILURES as again:
+                found += self._apart(made, half, source, failures, again, left)
+        return found
+
+    def _error(self, source: pa.RecordBatch, first: int, last: int, attempts: int, reason: str) -> StageError:
+        offsets = source.column("offset")
+        return StageError(
+            self.name,
+            source.column("topic")[first].as_py(),
+            source.column("partition")[first].as_py(),
+            offsets[first].as_py(),
+            offsets[last].as_py(),
+            attempts,
+            reason,
+        )
+
+    def _log_retry(self, error: BaseException, attempt: int) -> None:
+        logger.warning(
+            "stage %s failed (%s); retry %d of %d", self.name, _said(error), attempt, self._retries
+        )
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {one_line(error)}"

@@ -1,0 +1,243 @@
+"""How each stage is carried out on rows: Arrow in, Arrow out, whatever engine calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .arrays import CastError, Failure, cast_to
+from .avro import avro_reader, parse_avro
+from .checking import Step
+from .columns import KAFKA, NO_RECORD, Numbers, with_kafka
+from .decode import Decode, each_decoder, json_decoder
+from .expressions import evaluate, uses_kafka
+from .json_types import row_type
+from .rows import Rows
+from .schemas import plain_values
+from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
+
+
+class Made(Protocol):
+    """A stage made ready in a process. `retriable`: another try may end differently."""
+
+    retriable: bool
+
+    def run(self, rows: Rows, source: pa.RecordBatch) -> list[Rows]:
+        """Raises whatever is wrong with the rows."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Decoding:
+    """The one kind of stage that knows by itself which records fail."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+
+    def run(self, rows: Rows) -> tuple[Rows, list[Failure]]:
+        """The decoded rows, and the failures by the numbers of their records."""
+        batch, numbers, failures = self._decode(rows.batch.column("value").to_pylist())
+        return Rows(batch, rows.origin[numbers]), [(int(rows.origin[row]), why) for row, why in failures]
+
+
+class RawText:
+    """Keys and values as UTF-8."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def run(self, rows: Rows) -> tuple[Rows, list[Failure]]:
+        pairs = [rows.batch.column(name).to_pylist() for name in self._schema.names]
+        failures: dict[int, str] = {}
+        for name, values in zip(self._schema.names, pairs, strict=True):
+            for row, value in enumerate(values):
+                try:
+                    values[row] = None if value is None else value.decode()
+                except UnicodeDecodeError as error:
+                    failures.setdefault(row, f"the {name} is no UTF-8: {error}")
+        good = np.ones(len(rows.origin), dtype=bool)
+        good[list(failures)] = False
+        columns = [
+            pa.array([v for v, take in zip(values, good, strict=True) if take], pa.string())
+            for values in pairs
+        ]
+        made = Rows(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows.origin[good])
+        return made, [(int(rows.origin[row]), why) for row, why in sorted(failures.items())]
+
+
+class Simple:
+    """What needs no closing and gains nothing by another try."""
+
+    retriable = False
+
+    def close(self) -> None:
+        pass
+
+
+class Choosing(Simple):
+    """Columns by name."""
+
+    def __init__(self, names: list[str], schema: pa.Schema) -> None:
+        self._names = names
+        self._schema = schema
+
+    def run(self, rows: Rows, source: pa.RecordBatch) -> list[Rows]:
+        columns = [rows.batch.column(name) for name in self._names]
+        return [Rows(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows.origin)]
+
+
+class Filtering(Simple):
+    def __init__(self, stage: Filter, before: pa.Schema) -> None:
+        self._expression = stage.expression
+        self._kafka = uses_kafka([stage.expression], before)
+
+    def run(self, rows: Rows, source: pa.RecordBatch) -> list[Rows]:
+        (mask,) = evaluate([self._expression], rows.with_kafka(source) if self._kafka else rows.batch)
+        true = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+        return [rows if true.all() else rows.take(true)]
+
+
+class Computing(Simple):
+    """The columns of `schema`: those of `expressions`, and the others as they are."""
+
+    def __init__(self, expressions: dict[str, Any], before: pa.Schema, schema: pa.Schema) -> None:
+        self._names = list(expressions)
+        self._expressions = list(expressions.values())
+        self._schema = schema
+        self._kafka = uses_kafka(self._expressions, before)
+
+    def run(self, rows: Rows, source: pa.RecordBatch) -> list[Rows]:
+        batch = rows.with_kafka(source) if self._kafka else rows.batch
+        made = dict(zip(self._names, evaluate(self._expressions, batch), strict=True))
+        columns = [made[name] if name in made else rows.batch.column(name) for name in self._schema.names]
+        return [Rows(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows.origin)]
+
+
+class Calling:
+    """The user's code: made once, its batches cast to the schema that was promised."""
+
+    retriable = True
+
+    def __init__(self, stage: Function, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._kafka = stage.kafka
+        self._made = stage.target(**stage.arguments) if stage.is_class else stage.target
+        self._owned = stage.is_class
+        self._name = stage.name
+
+    def run(self, rows: Rows, source: pa.RecordBatch) -> list[Rows]:
+        if not rows.batch.num_rows:
+            return []
+        given = rows.with_kafka(source) if self._kafka else rows.batch
+        batches = list(_batches(self._made(given)))
+        if self._kafka:
+            return [self._by_kafka(batch, rows, source) for batch in batches]
+        cast = [cast_to(self._schema, batch) for batch in batches]
+        return list(_in_order(cast, rows.origin))
+
+    def _by_kafka(self, batch: pa.RecordBatch, rows: Rows, source: pa.RecordBatch) -> Rows:
+        at = batch.schema.get_field_index(KAFKA)
+        if at < 0:
+            raise CastError(f"it was given the column {KAFKA!r} (kafka=True) and gave it not back")
+        full = cast_to(with_kafka(self._schema), batch)
+        return Rows(
+            full.select(self._schema.names).cast(self._schema),
+            _numbers(full.column(len(self._schema)), source),
+        )
+
+    def close(self) -> None:
+        close = getattr(self._made, "close", None) if self._owned else None
+        if callable(close):
+            close()
+
+
+class CallingRows(Calling):
+    """A function from a row to rows."""
+
+    def run(self, rows: Rows, source: pa.RecordBatch) -> list[Rows]:
+        found: list[Any] = []
+        counts = []
+        for row in rows.batch.to_pylist(maps_as_pydicts="strict"):
+            before = len(found)
+            found += self._made(row) or ()
+            counts.append(len(found) - before)
+        if not found:
+            return []
+        known = self._schema.names
+        for row in found:
+            for name in row:
+                if name not in known:
+                    raise CastError(
+                        f"it gave a column {name!r} that its schema lacks; there are {', '.join(known)}"
+                    )
+        batch = cast_to(self._schema, pa.RecordBatch.from_pylist(found, self._schema))
+        return [Rows(batch, np.repeat(rows.origin, counts))]
+
+
+def _batches(result: Any) -> Iterator[pa.RecordBatch]:
+    if result is None:
+        return
+    if isinstance(result, pa.RecordBatch):
+        yield result
+    elif isinstance(result, pa.Table):
+        yield from result.combine_chunks().to_batches()
+    elif isinstance(result, Iterable) and not isinstance(result, (str, bytes, dict)):
+        for part in result:
+            yield from _batches(part)
+    else:
+        raise TypeError(
+            f"it returned a {type(result).__name__}: give a RecordBatch, a Table, several, or None"
+        )
+
+
+def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[Rows]:
+    """As many rows as went in are the same records; otherwise nobody knows."""
+    whole = sum(batch.num_rows for batch in batches) == len(origin)
+    at = 0
+    for batch in batches:
+        count = batch.num_rows
+        if count:
+            yield Rows(batch, origin[at : at + count] if whole else np.full(count, NO_RECORD, dtype=np.int32))
+        at += count
+
+
+def _numbers(kafka: Any, source: pa.RecordBatch) -> Numbers:
+    """Which records the offsets in `_kafka` are of; a batch has one partition."""
+    offsets = pc.struct_field(kafka, "offset")
+    at = pc.index_in(offsets, value_set=source.column("offset"))
+    missing = pc.and_(at.is_null(), offsets.is_valid())
+    if pc.any(missing).as_py():
+        raise CastError(f"it gave back a {KAFKA!r} with an offset that it was not given")
+    return pc.fill_null(at, NO_RECORD).to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]
+
+
+def make(step: Step) -> Made | Decoding | RawText:
+    """A stage made ready. What a class's constructor raises comes through."""
+    stage, before, behind = step.stage, step.before, step.behind
+    assert before is not None
+    assert behind is not None
+    if isinstance(stage, DecodeJson):
+        row = stage.row or row_type(stage.name, behind)
+        attributes = list(row.__struct_fields__)
+        return Decoding(json_decoder(behind, row, attributes, stage.row is None or plain_values(stage.row)))
+    if isinstance(stage, DecodeAvro):
+        avro, schema = parse_avro(stage.name, stage.avro)
+        return Decoding(each_decoder(schema, *avro_reader(stage.name, avro, schema.names, stage.schema_id)))
+    if isinstance(stage, Raw):
+        return RawText(behind) if stage.text else Choosing(behind.names, behind)
+    if isinstance(stage, Filter):
+        return Filtering(stage, before)
+    if isinstance(stage, Select):
+        if all(isinstance(given, str) and given in before.names for _, given in stage.items):
+            return Choosing([given for _, given in stage.items], behind)
+        return Computing(stage.expressions(before), before, behind)
+    if isinstance(stage, WithColumns):
+        return Computing(dict(stage.items), before, behind)
+    assert isinstance(stage, (MapBatches, FlatMap))
+    kind: Callable[[Function, pa.Schema], Calling] = CallingRows if isinstance(stage, FlatMap) else Calling
+    return kind(stage, behind)

@@ -1,0 +1,189 @@
+"""A decoder gives one row or one error for each record, and never a row for another record's."""
+
+import datetime
+import decimal
+import enum
+import uuid
+
+import msgspec
+import pyarrow as pa
+import pytest
+from fakes.records import records
+
+from kafka_actors.errors import StageError
+from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.fused import Fused
+
+READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
+SCHEMA = "id BIGINT NOT NULL, name STRING, amount DOUBLE"
+
+
+def run(pipeline, source):
+    return Fused(pipeline.check().steps).run(source)
+
+
+def rows_of(outcome):
+    return [row for rows in outcome.rows for row in rows.batch.to_pylist()]
+
+
+def offsets_of(outcome, source):
+    return [o for rows in outcome.rows for o in rows.with_kafka(source)["_kafka"].field("offset").to_pylist()]
+
+
+GOOD = [b'{"id": %d, "name": "n%d", "amount": %d.5}' % (n, n, n) for n in range(7)]
+
+BAD = {
+    "null": (None, "tombstone"),
+    "empty": (b"", "the value is empty"),
+    "whitespace": (b" \t\n ", "only whitespace"),
+    "two documents": (b'{"id": 1} {"id": 2}', "trailing characters"),
+    "two documents, a line each": (b'{"id": 1}\n{"id": 2}', "trailing characters"),
+    "a line break in a text": (b'{"id": 1, "name": "a\nb"}', "invalid character"),
+    "BOM": (b'\xef\xbb\xbf{"id": 1}', "byte order mark"),
+    "bad UTF-8": (b'{"id": 1, "name": "\xff"}', "utf-8"),
+    "lone surrogate": (b'{"id": 1, "name": "\\ud800 and more"}', "surrogate"),
+    "array": (b'[{"id": 1}]', "Expected `object`, got `array`"),
+    "a JSON null": (b"null", "Expected `object`, got `null`"),
+    "half": (b'{"id": 1, "na', "truncated"),
+    "wrong type": (b'{"id": "1"}', "Expected `int`, got `str` - at `$.id`"),
+    "too large": (b'{"id": 9223372036854775808}', "column 'id'"),
+    "missing": (b'{"name": "x"}', "missing required field `id`"),
+    "null for NOT NULL": (b'{"id": null}', "Expected `int`, got `null`"),
+    "no JSON": (b"\x00\x01\x02", "malformed"),
+    "very deep": (b'{"id": 1, "x": ' + b"[" * 100_000, ""),
+}
+
+
+@pytest.mark.parametrize("at", [0, 3, 6])
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_record_is_one_error_and_moves_no_other(kind, at):
+    bad, said = BAD[kind]
+    values = [*GOOD[:at], bad, *GOOD[at + 1 :]]
+    source = records(values)
+    outcome = run(READ.decode_json(SCHEMA, on_error="skip"), source)
+    assert [f.record for f in outcome.failures] == [at]
+    assert outcome.failures[0].stage == "decode_json"
+    assert said in outcome.failures[0].reason
+    good = [n for n in range(7) if n != at]
+    assert rows_of(outcome) == [{"id": n, "name": f"n{n}", "amount": n + 0.5} for n in good]
+    assert offsets_of(outcome, source) == [100 + n for n in good]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'\n{"id": 1,\n "name": "x"}\n',
+        b'  {"id":1,"name":"x"}  ',
+        b'{"name": "x", "more": [1, {"id": 9}], "id": 1}',
+        b'{"id": 2, "name": "x", "id": 1}',
+        b'{"id": 1, "name": "\\u0078"}',
+    ],
+)
+def test_one_document_however_it_is_written_is_one_row(value):
+    source = records([GOOD[0], value, GOOD[2]])
+    outcome = run(READ.decode_json(SCHEMA), source)
+    assert rows_of(outcome)[1] == {"id": 1, "name": "x", "amount": None}
+    assert offsets_of(outcome, source) == [100, 101, 102]
+
+
+def test_under_fail_the_error_names_stage_topic_partition_and_offset():
+    with pytest.raises(StageError) as raised:
+        run(READ.decode_json(SCHEMA), records([GOOD[0], b"", GOOD[1], b"x"]))
+    error = raised.value
+    assert (error.stage, error.topic, error.partition) == ("decode_json", "orders", 3)
+    assert (error.first_offset, error.last_offset) == (101, 101)
+    assert str(error) == "stage decode_json failed on orders-3 offset 101 after 1 attempt: the value is empty"
+
+
+def test_a_batch_in_which_all_fails_gives_no_rows():
+    outcome = run(READ.decode_json(SCHEMA, on_error="skip"), records([b"", b"x"]))
+    assert outcome.rows == []
+    assert [f.record for f in outcome.failures] == [0, 1]
+
+
+def test_every_type_of_a_schema():
+    schema = (
+        "b BOOLEAN, t TINYINT, s SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE, dec DECIMAL(10,2), str STRING, "
+        "bin BINARY, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, arr ARRAY<INT>, m MAP<STRING, INT>, "
+        "st STRUCT<x: INT, `odd name`: STRING>"
+    )
+    value = (
+        b'{"b": true, "t": -128, "s": 3, "i": 4, "l": 5, "f": 0.5, "d": 1, "dec": 1.10, "str": "x", "bin": "YWI=", '
+        b'"day": "2026-01-02", "at": "2026-01-02T03:04:05.000006+02:00", "local": "2026-01-02T03:04:05", '
+        b'"arr": [1, null], "m": {"k": 7}, "st": {"x": 1, "odd name": "y"}}'
+    )
+    (row, empty) = rows_of(run(READ.decode_json(schema), records([value, b"{}"])))
+    utc = datetime.UTC
+    assert row == {
+        "b": True,
+        "t": -128,
+        "s": 3,
+        "i": 4,
+        "l": 5,
+        "f": 0.5,
+        "d": 1.0,
+        "dec": decimal.Decimal("1.10"),
+        "str": "x",
+        "bin": b"ab",
+        "day": datetime.date(2026, 1, 2),
+        "at": datetime.datetime(2026, 1, 2, 1, 4, 5, 6, tzinfo=utc),
+        "local": datetime.datetime(2026, 1, 2, 3, 4, 5),  # noqa: DTZ001
+        "arr": [1, None],
+        "m": [("k", 7)],
+        "st": {"x": 1, "odd name": "y"},
+    }
+    assert set(empty.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int8(), b"128"),
+        (pa.uint16(), b"-1"),
+        (pa.uint64(), b"18446744073709551616"),
+        (pa.float32(), b"1e39"),
+        (pa.decimal128(4, 2), b"1.234"),
+        (pa.decimal128(4, 2), b"123.4"),
+        (pa.timestamp("ms"), b'"2026-01-02T03:04:05.000006"'),
+        (pa.timestamp("ns"), b'"9999-01-01T00:00:00"'),
+        (pa.time32("ms"), b'"03:04:05.000006"'),
+        (pa.binary(2), b'"YWJj"'),
+        (pa.date32(), b'"2026-02-30"'),
+    ],
+)
+def test_a_value_that_a_column_cannot_hold_is_an_error_of_its_record(kind, value):
+    schema = pa.schema([pa.field("x", kind)])
+    source = records([b"{}", b'{"x": %b}' % value, b"{}"])
+    outcome = run(READ.decode_json(schema, on_error="skip"), source)
+    assert [f.record for f in outcome.failures] == [1]
+    assert "x" in outcome.failures[0].reason
+    assert offsets_of(outcome, source) == [100, 102]
+
+
+class Kind(enum.Enum):
+    BIG = "big"
+
+
+class Line(msgspec.Struct):
+    sku: str
+
+
+class Order(msgspec.Struct, rename="camel"):
+    order_id: int
+    ref: uuid.UUID
+    kind: Kind
+    lines: list[Line] = []
+
+
+def test_a_struct_of_the_users_decodes_and_validates():
+    value = b'{"orderId": 1, "ref": "12345678-1234-5678-1234-567812345678", "kind": "big", "lines": [{"sku": "a"}]}'
+    outcome = run(READ.decode_json(Order, on_error="skip"), records([value, value.replace(b"big", b"odd")]))
+    assert rows_of(outcome) == [
+        {
+            "order_id": 1,
+            "ref": "12345678-1234-5678-1234-567812345678",
+            "kind": "big",
+            "lines": [{"sku": "a"}],
+        }
+    ]
+    assert outcome.failures[0].reason == "Invalid enum value 'odd' - at `$.kind`"

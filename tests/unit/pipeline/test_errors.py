@@ -1,0 +1,119 @@
+"""When the user's code fails: tried again, then in halves, until only the records at fault are taken out."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from fakes.records import records
+
+from kafka_actors.errors import ProcessError, StageError
+from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.guard import MAX_FAILED_CALLS
+
+SCHEMA = "id BIGINT"
+JSON = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092").decode_json(SCHEMA)
+
+
+def source(count=100):
+    return records([b'{"id": %d}' % n for n in range(count)])
+
+
+class Failing:
+    """Fails for batches with one of these ids; counts its calls."""
+
+    def __init__(self, *bad, error=ValueError, times=10**9):
+        self.bad = bad
+        self.error = error
+        self.times = times
+        self.sizes = []
+
+    def __call__(self, batch):
+        self.sizes.append(batch.num_rows)
+        found = [i for i in batch["id"].to_pylist() if i in self.bad]
+        if found and self.times > 0:
+            self.times -= 1
+            raise self.error(f"no good: {found}")
+        return batch
+
+
+def run(function, policy="skip", batch=None, retries=0, naps=None, **more):
+    pipeline = JSON.map_batches(function, schema=SCHEMA, name="score", on_error=policy, **more)
+    sleep = (naps if naps is not None else []).append
+    return Fused(pipeline.check().steps, retries=retries, sleep=sleep).run(batch or source())
+
+
+def ids(outcome):
+    return [i for rows in outcome.rows for i in rows.batch["id"].to_pylist()]
+
+
+def test_under_fail_it_is_tried_again_and_the_error_says_where():
+    naps = []
+    function = Failing(45)
+    with pytest.raises(StageError) as raised:
+        run(function, "fail", retries=3, naps=naps)
+    error = raised.value
+    assert isinstance(error, ProcessError)
+    assert (
+        str(error)
+        == "stage score failed on orders-3 offsets 100-199 after 4 attempts: ValueError: no good: [45]"
+    )
+    assert (error.stage, error.first_offset, error.last_offset, error.attempts) == ("score", 100, 199, 4)
+    assert isinstance(error.__cause__, ValueError)
+    assert naps == [0.1, 0.2, 0.4]
+    assert function.sizes == [100] * 4
+
+
+def test_the_offset_range_is_that_of_the_rows_that_the_stage_had():
+    pipeline = JSON.filter(pc.field("id") >= 40).filter(pc.field("id") < 50)
+    with pytest.raises(StageError, match="offsets 140-149"):
+        Fused(pipeline.map_batches(Failing(45), schema=SCHEMA).check().steps).run(source())
+
+
+def test_a_retry_that_ends_well_costs_nothing():
+    function = Failing(45, times=2)
+    outcome = run(function, "skip", retries=3)
+    assert ids(outcome) == list(range(100))
+    assert outcome.failures == []
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+@pytest.mark.parametrize("bad", [[0], [99], [45], [0, 1, 50, 99]])
+def test_only_the_records_at_fault_are_taken_out_and_the_order_holds(policy, bad):
+    function = Failing(*bad)
+    outcome = run(function, policy)
+    assert ids(outcome) == [n for n in range(100) if n not in bad]
+    assert [(f.record, f.stage, f.reason) for f in outcome.failures] == [
+        (n, "score", f"ValueError: no good: [{n}]") for n in bad
+    ]
+    assert [o for rows in outcome.rows for o in rows.origin.tolist()] == ids(outcome)
+
+
+def test_where_everything_fails_it_is_not_taken_apart_for_ever():
+    function = Failing(*range(1000))
+    outcome = run(function, batch=source(1000))
+    assert len(function.sizes) <= 2 * MAX_FAILED_CALLS
+    assert ids(outcome) == []
+    assert [f.record for f in outcome.failures] == list(range(1000))
+
+
+def test_sys_exit_is_an_error_of_the_call():
+    with pytest.raises(StageError, match="SystemExit: 3"):
+        run(lambda batch: (_ for _ in ()).throw(SystemExit(3)), "fail")
+
+
+def test_a_row_that_belongs_to_no_record_takes_the_whole_batch_with_it():
+    def total(batch):
+        return pa.record_batch({"id": [pc.sum(batch["id"]).as_py()]})
+
+    pipeline = JSON.map_batches(total, schema=SCHEMA).map_batches(Failing(45), schema=SCHEMA, on_error="skip")
+    outcome = Fused(pipeline.check().steps).run(source(10))
+    assert [f.record for f in outcome.failures] == list(range(10))
+
+
+def test_a_record_fails_once_however_many_of_its_rows_do():
+    pipeline = JSON.flat_map(lambda row: [row, row], schema=SCHEMA).map_batches(
+        Failing(2), schema=SCHEMA, on_error="skip"
+    )
+    outcome = Fused(pipeline.check().steps).run(source(4))
+    assert [f.record for f in outcome.failures] == [2]
+    assert ids(outcome) == [0, 0, 1, 1, 3, 3]

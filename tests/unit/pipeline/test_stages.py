@@ -1,0 +1,221 @@
+"""Stages on batches: the columns that were promised, and each row's record known."""
+
+import gc
+import weakref
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from fakes.records import records
+
+from kafka_actors.errors import StageError
+from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.columns import RECORD
+from kafka_actors.pipeline.fused import Fused
+from kafka_actors.records.arrow import SCHEMA
+
+READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
+JSON = READ.decode_json("id BIGINT, amount DOUBLE")
+SOURCE = records(
+    [b'{"id": %d, "amount": %d}' % (n, n - 3) for n in range(8)], keys=[b"k%d" % n for n in range(8)]
+)
+
+
+def run(pipeline, source=SOURCE, **more):
+    return Fused(pipeline.check().steps, **more).run(source)
+
+
+def ids(outcome):
+    return [i for rows in outcome.rows for i in rows.batch["id"].to_pylist()]
+
+
+def origins(outcome):
+    return [o for rows in outcome.rows for o in rows.origin.tolist()]
+
+
+def test_a_pipeline_begins_with_the_columns_of_the_records():
+    assert RECORD.equals(SCHEMA)
+
+
+def test_filter_keeps_what_is_true_and_drops_null():
+    source = records([b'{"id": 1, "amount": 1}', b'{"id": 2}', b'{"id": 3, "amount": -1}'])
+    assert ids(run(JSON.filter(pc.field("amount") > 0), source)) == [1]
+
+
+def test_columns_are_chosen_computed_and_taken_from_the_record():
+    outcome = run(
+        JSON.filter(pc.field("amount") > 0)
+        .with_columns(twice=pc.field("amount") * 2)
+        .select("id", "twice", "_kafka.offset", key=pc.field("_kafka", "key"))
+        .filter(pc.field("_kafka", "offset") != 105)
+    )
+    (rows,) = outcome.rows
+    assert rows.batch.to_pydict() == {
+        "id": [4, 6, 7],
+        "twice": [2.0, 6.0, 8.0],
+        "offset": [104, 106, 107],
+        "key": [b"k4", b"k6", b"k7"],
+    }
+    kafka = rows.with_kafka(SOURCE)["_kafka"].to_pylist()
+    assert [k["offset"] for k in kafka] == [104, 106, 107]
+    assert kafka[0] == {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 104,
+        "timestamp": SOURCE["timestamp"][4].as_py(),
+        "key": b"k4",
+        "headers": None,
+    }
+
+
+def test_expressions_that_fail_on_a_row_take_out_that_row():
+    source = records([b"1", b"two", b"3"])
+    pipeline = READ.raw(text=True).select(n=pc.field("value").cast(pa.int64()), on_error="skip")
+    outcome = run(pipeline, source)
+    assert [n for rows in outcome.rows for n in rows.batch["n"].to_pylist()] == [1, 3]
+    assert [(f.record, f.stage) for f in outcome.failures] == [(1, "select(n)")]
+
+
+def test_a_function_gets_batches_without_the_hidden_column_and_its_rows_keep_their_records():
+    seen = []
+
+    def double(batch):
+        seen.append(batch.schema.names)
+        return pa.record_batch({"id": pc.multiply(batch["id"], 2)})
+
+    outcome = run(JSON.filter(pc.field("id") >= 5).map_batches(double, schema="id BIGINT"))
+    assert seen == [["id", "amount"]]
+    assert ids(outcome) == [10, 12, 14]
+    assert origins(outcome) == [5, 6, 7]
+
+
+def halves(batch):
+    yield batch.slice(0, 3)
+    yield batch.slice(3, 0)
+    yield pa.Table.from_batches([batch.slice(3)])
+
+
+@pytest.mark.parametrize(
+    ("function", "wanted", "of"),
+    [
+        (halves, list(range(8)), list(range(8))),
+        (lambda b: [b.slice(0, 4), b.slice(4)], list(range(8)), list(range(8))),
+        (lambda b: None, [], []),
+        (lambda b: [], [], []),
+        (lambda b: b.slice(0, 2), [0, 1], [-1, -1]),
+        (lambda b: [b, b.slice(0, 1)], [*range(8), 0], [-1] * 9),
+    ],
+)
+def test_what_a_function_may_return(function, wanted, of):
+    outcome = run(JSON.map_batches(function, schema="id BIGINT, amount DOUBLE"))
+    assert ids(outcome) == wanted
+    assert origins(outcome) == of, "rows of which nobody knows the record belong to none"
+
+
+def test_a_function_that_asks_for_the_hidden_column_may_drop_and_reorder_rows():
+    def some(batch):
+        assert batch.schema.names[-1] == "_kafka"
+        return batch.take(pa.array([6, 1, 1]))
+
+    outcome = run(JSON.map_batches(some, schema="id BIGINT, amount DOUBLE", kafka=True))
+    assert ids(outcome) == [6, 1, 1]
+    assert origins(outcome) == [6, 1, 1]
+    with pytest.raises(StageError, match="gave it not back"):
+        run(JSON.map_batches(lambda b: b.select(["id"]), schema="id BIGINT", kafka=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"id": [1.5]}, "column 'id' is double and its schema says int64"),
+        ({"id": [2**40], "small": [2**40]}, "column 'small'.*int32"),
+        ({"small": [1]}, "gave no column 'id'"),
+        ({"id": [1], "small": [1], "more": [1]}, "gave a column 'more' that its schema lacks"),
+        ({"id": [None], "small": [1]}, "column 'id' has nulls"),
+    ],
+)
+def test_every_batch_is_cast_to_the_promised_schema_or_refused(given, said):
+    calls = []
+
+    def wrong(batch):
+        calls.append(1)
+        return [pa.record_batch({"id": [1], "small": [1]}), pa.record_batch(given)]
+
+    schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("small", pa.int32())])
+    with pytest.raises(
+        StageError, match=f"stage map_batches.wrong. failed on orders-3 offsets 100-107 .*{said}"
+    ):
+        run(JSON.map_batches(wrong, schema=schema), retries=3)
+    assert len(calls) == 1, "no other try mends it"
+
+
+def test_a_cast_that_changes_no_value_is_made_and_columns_go_by_name():
+    def other(batch):
+        return pa.record_batch(
+            {"text": batch["id"].cast(pa.string()).dictionary_encode(), "id": batch["id"].cast(pa.int8())}
+        )
+
+    (rows,) = run(JSON.map_batches(other, schema="id BIGINT, text STRING")).rows
+    assert rows.batch.schema == pa.schema({"id": pa.int64(), "text": pa.string()})
+
+
+def test_flat_map_makes_any_number_of_rows_of_a_row():
+    def repeat(row):
+        return [{"id": row["id"], "n": n} for n in range(row["id"])]
+
+    outcome = run(JSON.filter(pc.field("id") < 4).flat_map(repeat, schema="id BIGINT, n INT"))
+    assert ids(outcome) == [1, 2, 2, 3, 3, 3] == origins(outcome)
+    with pytest.raises(StageError, match="column 'm' that its schema lacks"):
+        run(JSON.flat_map(lambda row: [{"m": 1}], schema="id BIGINT"))
+
+
+class Model:
+    made = 0
+    closed = 0
+
+    def __init__(self, by):
+        type(self).made += 1
+        self.by = by
+
+    def __call__(self, batch):
+        return batch.set_column(0, "id", pc.add(batch["id"], self.by))
+
+    def close(self):
+        type(self).closed += 1
+
+
+def test_a_class_is_made_once_and_closed_at_the_end():
+    Model.made = Model.closed = 0
+    pipeline = JSON.map_batches(Model, schema="id BIGINT, amount DOUBLE", fn_constructor_kwargs={"by": 100})
+    fused = Fused(pipeline.check().steps)
+    for _ in range(3):
+        assert ids(fused.run(SOURCE)) == list(range(100, 108))
+    assert (Model.made, Model.closed) == (1, 0)
+    fused.close()
+    assert (Model.made, Model.closed) == (1, 1)
+
+
+def test_what_a_constructor_raises_comes_through_and_those_before_are_closed():
+    class Broken:
+        def __init__(self):
+            raise FileNotFoundError("no such model")
+
+        def __call__(self, batch):
+            return batch
+
+    Model.made = Model.closed = 0
+    pipeline = JSON.map_batches(
+        Model, schema="id BIGINT, amount DOUBLE", fn_constructor_kwargs={"by": 1}
+    ).map_batches(Broken, schema="id BIGINT, amount DOUBLE")
+    with pytest.raises(FileNotFoundError, match="no such model"):
+        Fused(pipeline.check().steps)
+    assert (Model.made, Model.closed) == (1, 1)
+
+
+def test_a_batch_is_let_go_of_when_it_is_done():
+    fused = Fused(JSON.filter(pc.field("id") > 2).check().steps)
+    outcome = fused.run(SOURCE)
+    watched = weakref.ref(outcome.rows[0].origin)
+    del outcome
+    gc.collect()
+    assert watched() is None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .pipeline import Pipeline
     from .producer import AsyncProducer, Producer, RecordMetadata
     from .protocol.types import OffsetAndMetadata, TopicPartition
+    from .sinks import KafkaSink, ParquetSink
 
 # Loaded when first used: `import kafka_actors` stays cheap, and Ray is imported only by who starts a job.
 _HOMES = {
@@ -37,8 +38,10 @@ _HOMES = {
     "JobFailed": "errors",
     "JobStatus": "actors",
     "KafkaActorsError": "errors",
+    "KafkaSink": "sinks",
     "Message": "consumer",
     "OffsetAndMetadata": "protocol.types",
+    "ParquetSink": "sinks",
     "Pipeline": "pipeline",
     "ProcessError": "errors",
     "Producer": "producer",
@@ -57,8 +60,10 @@ __all__ = [
     "JobFailed",
     "JobStatus",
     "KafkaActorsError",
+    "KafkaSink",
     "Message",
     "OffsetAndMetadata",
+    "ParquetSink",
     "Pipeline",
     "ProcessError",
     "Producer",

@@ -29,6 +29,8 @@ MAX_TEXT_BYTES = 0x7FFF
 TCP_NODELAY = ((6, 1, 1),)
 """IPPROTO_TCP, TCP_NODELAY, on: numbers that are the same on every system, so that no option needs a socket."""
 
+PARQUET_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
+
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -137,7 +139,7 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     ping_interval_ms: Positive = 1_000
     ping_timeout_ms: Positive = 3_000
     batch_linger_ms: NonNegative = 0
-    on_error: Literal["fail", "skip"] = "fail"
+    on_error: Literal["fail", "skip", "dead_letter"] = "fail"
     retries: NonNegative = 3
 
 

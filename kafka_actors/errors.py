@@ -708,6 +708,15 @@ class StageError(ProcessError):
         self.args = (self.args[0].replace("process failed", f"stage {stage} failed", 1),)
 
 
+class SinkError(JobError):
+    """What was written to a sink could not be made safe; ``__cause__`` says why. Nothing of it is committed."""
+
+    def __init__(self, sink: str, message: str) -> None:
+        super().__init__(f"{sink}: {message}; the offsets of its records are not committed")
+        self.sink = sink
+        self.message = message
+
+
 class StartTimeoutError(JobError):
     """Something that the start needs was not there in time; ``missing`` names it."""
 

@@ -19,6 +19,7 @@ __all__ = [
     "PartitionsLost",
     "PartitionsRevoked",
     "PatternMatchesNothing",
+    "RecordsDeadLettered",
     "RecordsSkipped",
     "Rejoining",
     "log_event",
@@ -83,6 +84,22 @@ class RecordsSkipped(Event, frozen=True):
     partition: int
     first_offset: int
     last_offset: int
+    error: str
+
+    @property
+    def level(self) -> int:
+        return logging.WARNING
+
+
+class RecordsDeadLettered(Event, frozen=True):
+    """`records` of these offsets failed for good and were sent to the dead-letter topic."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    dead_letter_topic: str
     error: str
 
     @property

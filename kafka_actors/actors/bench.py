@@ -18,8 +18,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_actors.errors import ProcessError
-from kafka_actors.events import EventSink, RecordsSkipped
+from kafka_actors.errors import KafkaActorsError, ProcessError
+from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
 from kafka_actors.fetch import FetchedBytes
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk
@@ -280,16 +280,13 @@ class Bench:
     def _give_up(
         self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed, attempts: int
     ) -> Piece:
-        """After the last retry: skips what failed, or halts the partition there and raises `ProcessError`."""
-        if self._spec.on_error == "skip":
-            error = f"{type(failure.cause).__name__}: {failure.cause}"
-            self._events(
-                RecordsSkipped(partition.topic, partition.partition, failure.first, failure.last, error)
-            )
-            rest = int(pc.sum(pc.less_equal(piece.batch["offset"], failure.last)).as_py())
-            return Piece(piece.batch.slice(rest), piece.next_offset, piece.leader_epoch)
+        """After the last retry: goes on behind what failed, or halts the partition there and raises `ProcessError`."""
+        if self._spec.on_error != "fail":
+            return self._taken_out(partition, epoch, piece, failure)
         with self._lock:
             self._holdings.halt(partition, epoch, failure.first)
+        if isinstance(failure.cause, ProcessError):
+            raise failure.cause  # a pipeline's stage has said where and why
         raise ProcessError(
             topic=partition.topic,
             partition=partition.partition,
@@ -298,6 +295,24 @@ class Bench:
             attempts=attempts,
             message=f"{type(failure.cause).__name__}: {failure.cause}",
         ) from failure.cause
+
+    def _taken_out(self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed) -> Piece:
+        """Skips what failed, or sends it to the dead-letter topic; raises what keeps it from being sent."""
+        error = f"{type(failure.cause).__name__}: {failure.cause}"
+        span = (partition.topic, partition.partition, failure.first, failure.last)
+        rest = int(pc.sum(pc.less_equal(piece.batch["offset"], failure.last)).as_py())
+        topic = self._processor.outputs.dead_letter_topic
+        if topic is None:
+            self._events(RecordsSkipped(*span, error))
+        else:
+            try:
+                self._processor.outputs.dead_letter(piece.batch.slice(0, rest), failure.cause)
+            except KafkaActorsError:
+                with self._lock:
+                    self._holdings.halt(partition, epoch, failure.first)
+                raise
+            self._events(RecordsDeadLettered(*span, rest, topic, error))
+        return Piece(piece.batch.slice(rest), piece.next_offset, piece.leader_epoch)
 
     def _count(self, batch: pa.RecordBatch) -> None:
         self.progress.records += batch.num_rows

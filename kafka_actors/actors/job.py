@@ -17,7 +17,9 @@ import assignors
 from kafka_actors.cluster.subscription import check_pattern, check_topics
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
+from kafka_actors.sinks import as_sink
 
+from .outputs import OutputsSpec
 from .plan import JobPlan
 from .process import checked
 from .status import JobStatus
@@ -43,13 +45,18 @@ class Job:
         process: a function or async function over a `pyarrow.RecordBatch` of one partition, or a class that is
             made once per worker, called per batch, and whose `close()`, if any, is called at the end.
         process_message: the same over one `Message` instead.
+        sink: where the RecordBatches go that `process` returns: `KafkaSink("scored")`, `ParquetSink(path)`, a function
+            over batches, or a class, made once per worker, with `write(batch)` and if wanted `flush()` and `close()`.
+            It is flushed before offsets are committed. A `process` class may have a `flush()` too, which is called
+            then, maybe while another call is under way.
         workers: how many worker actors.
         until: None runs until stopped; "latest" stops at the end offsets that the topics have at the start (the
             last stable offsets under `read_committed`).
         partition_assignment_strategy: assignors offered to the group, in order of preference.
         worker_assignor: the assignor that spreads the job's partitions over its workers.
         auto_offset_reset: "earliest", "latest", "none" or "by_duration:PT1H", where the group has no offset.
-        on_error: "fail" ends the job after `retries` retries; "skip" goes on behind the batch with an event.
+        on_error: "fail" ends the job after `retries` retries; "skip" goes on behind the batch with an event;
+            "dead_letter" sends its records to `dead_letter_topic`, acknowledged before their offsets are committed.
         batch_rows: regroup records into batches of so many rows; `batch_linger_ms`: wait so long to fill them.
         name: keeps the member's identity over restarts, and is what `attach` looks for.
         detached: go on after the driver has ended.
@@ -68,6 +75,7 @@ class Job:
         pattern: str | None = None,
         process: Any = None,
         process_message: Any = None,
+        sink: Any = None,
         workers: int = 1,
         until: Literal["latest"] | None = None,
         partition_assignment_strategy: Any = "cooperative-sticky",
@@ -75,6 +83,7 @@ class Job:
         auto_offset_reset: str = "earliest",
         on_error: str = "fail",
         retries: int = 3,
+        dead_letter_topic: str | None = None,
         batch_rows: int | None = None,
         batch_linger_ms: int = 0,
         name: str | None = None,
@@ -104,7 +113,10 @@ class Job:
         self.name = _name(name)
         self.detached = detached
         self.resources = _resources(resources_per_worker)
-        self._spec = checked(process, process_message, self.config.retries, self.config.on_error)
+        outputs = OutputsSpec(
+            None if sink is None else as_sink(sink), _dead_letters(self.config.on_error, dead_letter_topic)
+        )
+        self._spec = checked(process, process_message, self.config.retries, self.config.on_error, outputs)
         if until not in (None, "latest"):
             raise ConfigError("until", f"is {until!r}: accepts None or 'latest'")
         if detached and not name:
@@ -326,6 +338,22 @@ def _topics(topics: str | Iterable[str] | None, pattern: Any) -> list[str] | Non
     if not names:
         raise ConfigError("topics", "is empty")
     return sorted(names)
+
+
+def _dead_letters(on_error: str, topic: Any) -> str | None:
+    if (on_error == "dead_letter") != (topic is not None):
+        raise ConfigError(
+            "dead_letter_topic",
+            "is missing: on_error='dead_letter' needs one"
+            if topic is None
+            else "is given without on_error='dead_letter'",
+        )
+    if topic is None:
+        return None
+    try:
+        return next(iter(check_topics([topic])))
+    except ConfigError as error:
+        raise ConfigError("dead_letter_topic", error.message) from None
 
 
 def _workers(workers: Any) -> int:

@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
 
-__all__ = ["CallFailed", "ProcessSpec", "Processor"]
+from .outputs import Outputs, OutputsSpec
+
+__all__ = ["CallFailed", "OnError", "ProcessSpec", "Processor"]
+
+OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
 
 
 class ProcessSpec(msgspec.Struct, frozen=True):
@@ -26,7 +31,8 @@ class ProcessSpec(msgspec.Struct, frozen=True):
     target: Any
     unit: Literal["batch", "message"]
     retries: int
-    on_error: Literal["fail", "skip"]
+    on_error: OnError
+    outputs: OutputsSpec = OutputsSpec()
 
     @property
     def is_class(self) -> bool:
@@ -44,7 +50,11 @@ def _call_of(target: Any) -> Any:
 
 
 def checked(
-    process: Any, process_message: Any, retries: int, on_error: Literal["fail", "skip"]
+    process: Any,
+    process_message: Any,
+    retries: int,
+    on_error: OnError,
+    outputs: OutputsSpec = OutputsSpec(),  # noqa: B008  a frozen value
 ) -> ProcessSpec:
     """Exactly one of the two, callable, taking one argument. Raises `ConfigError`."""
     if (process is None) == (process_message is None):
@@ -59,7 +69,8 @@ def checked(
             option, f"is {what}: must be a function, an async function, or a class with __call__"
         )
     _check_arity(option, target)
-    return ProcessSpec(target, "batch" if process is not None else "message", retries, on_error)
+    unit: Literal["batch", "message"] = "batch" if process is not None else "message"
+    return ProcessSpec(target, unit, retries, on_error, outputs)
 
 
 def _check_arity(option: str, target: Any) -> None:
@@ -95,55 +106,98 @@ class CallFailed(Exception):
 class Processor:
     """The made object. `call` works on a batch from row `start` on and raises `CallFailed` with the row it got to."""
 
-    def __init__(self, spec: ProcessSpec) -> None:
+    def __init__(self, spec: ProcessSpec, config: ConsumerConfig | None = None) -> None:
         self.spec = spec
+        self.outputs = Outputs(spec.outputs, config)
         self._made: Callable[[Any], Any] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._unsafe: Exception | None = None
 
     def make(self) -> None:
-        """Makes the class, where it is one. What its constructor raises comes through."""
+        """Makes the class, where it is one, and opens the sink. What the constructor raises comes through."""
         self._made = self.spec.target() if self.spec.is_class else self.spec.target
+        self.outputs.open()
+
+    @property
+    def flushes(self) -> bool:
+        """Whether results may wait somewhere."""
+        return self.outputs.any or self._own("flush") is not None
+
+    def flush(self) -> None:
+        """Before a commit, from any thread: returns when all results of calls that have returned are safe.
+
+        Raises why not, and from then on always: what was lost in a flush that failed is not known.
+        """
+        if self._unsafe is not None:
+            raise self._unsafe
+        try:
+            if (flush := self._own("flush")) is not None:
+                flush()
+            self.outputs.flush()
+        except Exception as error:
+            self._unsafe = error
+            raise
+
+    def _own(self, method: str) -> Callable[[], Any] | None:
+        found = getattr(self._made, method, None) if self.spec.is_class else None
+        return found if callable(found) else None
 
     def close(self) -> None:
-        close = getattr(self._made, "close", None) if self.spec.is_class else None
-        if callable(close):
-            result = close()
-            if inspect.isawaitable(result):
-                asyncio.run(_wait(result))
+        try:
+            if (close := self._own("close")) is not None:
+                result = close()
+                if inspect.isawaitable(result):
+                    asyncio.run(_wait(result))
+        finally:
+            self.outputs.close()
 
     def call(self, batch: pa.RecordBatch) -> None:
-        """One synchronous pass over the batch. Raises `CallFailed`."""
+        """One synchronous pass over the batch, results to the sink. Raises `CallFailed`."""
         assert self._made is not None
         if self.spec.unit == "batch":
             try:
-                result = self._made(batch)
+                if (result := self._made(batch)) is not None:
+                    self._give(result, batch)
             except FAILURES as error:
-                raise CallFailed(error, *_span(batch)) from error
-            _refuse(result, *_span(batch))
+                raise _failed(error, *_span(batch)) from error
             return
-        for message in messages_of(batch):
+        for row, message in enumerate(messages_of(batch)):
             try:
-                result = self._made(message)
+                if (result := self._made(message)) is not None:
+                    self._give(result, batch.slice(row, 1))
             except FAILURES as error:
-                raise CallFailed(error, message.offset, message.offset) from error
-            _refuse(result, message.offset, message.offset)
+                raise _failed(error, message.offset, message.offset) from error
 
     async def call_async(self, batch: pa.RecordBatch) -> None:
         """The same for an async function."""
         assert self._made is not None
         if self.spec.unit == "batch":
             try:
-                result = await self._made(batch)
+                if (result := await self._made(batch)) is not None:
+                    self._give(result, batch)
             except FAILURES as error:
-                raise CallFailed(error, *_span(batch)) from error
-            _refuse(result, *_span(batch))
+                raise _failed(error, *_span(batch)) from error
             return
-        for message in messages_of(batch):
+        for row, message in enumerate(messages_of(batch)):
             try:
-                result = await self._made(message)
+                if (result := await self._made(message)) is not None:
+                    self._give(result, batch.slice(row, 1))
             except FAILURES as error:
-                raise CallFailed(error, message.offset, message.offset) from error
-            _refuse(result, message.offset, message.offset)
+                raise _failed(error, message.offset, message.offset) from error
+
+    def _give(self, result: Any, batch: pa.RecordBatch) -> None:
+        if not self.outputs.has_sink:
+            raise _Unwanted(
+                f"process returned a {type(result).__name__}, and the job has no sink=: give it one, or return None"
+            )
+        self.outputs.write(result, batch)
+
+
+class _Unwanted(TypeError):
+    """No retry can mend it."""
+
+
+def _failed(error: BaseException, first: int, last: int) -> CallFailed:
+    return CallFailed(error, first, last, final=isinstance(error, _Unwanted))
 
 
 async def _wait(result: Any) -> None:
@@ -153,13 +207,3 @@ async def _wait(result: Any) -> None:
 def _span(batch: pa.RecordBatch) -> tuple[int, int]:
     offsets = batch.column("offset")
     return offsets[0].as_py(), offsets[-1].as_py()
-
-
-def _refuse(result: Any, first: int, last: int) -> None:
-    if result is None:
-        return
-    error = TypeError(
-        f"process returned a {type(result).__name__}; there are no sinks yet, so it must return None: "
-        "write results out inside the function"
-    )
-    raise CallFailed(error, first, last, final=True)

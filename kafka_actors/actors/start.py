@@ -92,12 +92,13 @@ def attach_job(name: str) -> RunningJob:
 
 def _check_process(plan: JobPlan) -> None:
     """Workers get the user's code by pickle; Ray says of what doesn't travel pages, and after a while."""
-    try:
-        ray.cloudpickle.dumps(plan.spec)
-    except Exception as error:
-        what = "process" if plan.spec.unit == "batch" else "process_message"
-        said = str(error).partition("\n")[0]
-        raise ConfigError(what, f"can't be sent to the workers: {said}") from error
+    what = "process" if plan.spec.unit == "batch" else "process_message"
+    for option, given in (("sink", plan.spec.outputs), (what, plan.spec)):
+        try:
+            ray.cloudpickle.dumps(given)
+        except Exception as error:
+            said = str(error).partition("\n")[0]
+            raise ConfigError(option, f"can't be sent to the workers: {said}") from error
 
 
 def _check_store(plan: JobPlan) -> None:

@@ -75,7 +75,7 @@ class Worker:
         self._holdings = Holdings()
         self._lease = Lease()
         self._fetcher = make_fetcher(self._on_event)
-        self._processor = Processor(spec)
+        self._processor = Processor(spec, config)
         self._bench = Bench(
             self._processor,
             self._holdings,
@@ -222,8 +222,11 @@ class Worker:
     # ------------------------------------------------------------ commits
 
     def _on_progress(self) -> None:
-        """Called on the bench's thread after each call of the user's function."""
-        if self._draining and self._loop is not None:
+        """Called on the bench's thread after each call of the user's function. The end of a bounded run, too, is not
+        to wait for the next commit in turn."""
+        with self._lock:
+            at_once = self._draining or self._holdings.ended_uncommitted
+        if at_once and self._loop is not None:
             self._loop.call_soon_threadsafe(self._commit_now.set)
 
     async def _commit_loop(self) -> None:
@@ -244,6 +247,8 @@ class Worker:
             at_once = self._draining or self._failed is not None
         if not entries or not self._lease.valid(self._clock()):
             return
+        if not await self._flushed() or not self._lease.valid(self._clock()):
+            return
         self._sequence += 1
         try:
             reply = await self._coordinator.commit(CommitRequest(self.name, self._sequence, entries, at_once))
@@ -252,6 +257,17 @@ class Worker:
             return
         with self._lock:
             self._holdings.committed(reply)
+
+    async def _flushed(self) -> bool:
+        """Makes results safe before their offsets are committed, beside the bench: it may be in a long call."""
+        if not self._processor.flushes:
+            return True
+        try:
+            await asyncio.to_thread(self._processor.flush)
+        except Exception as error:
+            self._fail(error)
+            return False
+        return True
 
     async def _release(self) -> None:
         """Tells the coordinator which drained partitions are let go of."""

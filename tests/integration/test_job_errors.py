@@ -110,7 +110,7 @@ def test_a_result_that_is_not_none_is_a_type_error(filled):
         running.wait(60)
     assert isinstance(failed.value.cause, ProcessError)
     assert isinstance(failed.value.cause.__cause__, TypeError)
-    assert "no sinks yet" in str(failed.value.cause.__cause__)
+    assert "the job has no sink=" in str(failed.value.cause.__cause__)
     assert failed.value.cause.attempts == 1, "no retry can mend it"
 
 

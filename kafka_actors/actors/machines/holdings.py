@@ -197,6 +197,17 @@ class Holdings:
         return done
 
     @property
+    def ended_uncommitted(self) -> bool:
+        """Whether a bounded partition is processed to its end, and only its commit is missing."""
+        return any(
+            h.end_offset is not None
+            and h.processed is not None
+            and h.processed >= h.end_offset
+            and h.uncommitted
+            for h in self.held.values()
+        )
+
+    @property
     def quiet(self) -> bool:
         """Nothing is in hand and nothing waits to be committed."""
         return not any(h.in_hand or h.uncommitted for h in self.held.values())

@@ -11,7 +11,7 @@ from kafka_actors.actors.machines.holdings import Holdings
 from kafka_actors.actors.machines.lease import Lease
 from kafka_actors.actors.messages import CommitEntry, Drain, Grant, Orders
 from kafka_actors.actors.process import Processor, ProcessSpec
-from kafka_actors.errors import ProcessError
+from kafka_actors.errors import KafkaTimeoutError, ProcessError, StageError
 from kafka_actors.fetch import FetchedBytes
 from kafka_actors.fetch.messages import Fetched
 from kafka_actors.protocol.types import TopicPartition
@@ -220,3 +220,57 @@ def test_what_would_end_the_loop_of_an_actor_is_a_failure_of_the_call(failure):
     with pytest.raises(ProcessError) as failed:
         Stage(raises).bench.work(fetched(P0, 0, 8))
     assert failed.value.__cause__ is failure
+
+
+class Letters:
+    """In place of a worker's outputs: notes dead letters, or refuses them."""
+
+    dead_letter_topic = "dead"
+    has_sink = False
+
+    def __init__(self, error=None):
+        self.error = error
+        self.seen = []
+
+    def open(self):
+        pass
+
+    def dead_letter(self, records, error):
+        if self.error is not None:
+            raise self.error
+        self.seen.append((records["offset"].to_pylist(), str(error)))
+
+
+def refusing(rows):
+    if 7 in rows["offset"].to_pylist():
+        raise ValueError("no good")
+
+
+def test_dead_letters_are_given_out_before_the_offset_moves():
+    stage = Stage(refusing, rows=2, on_error="dead_letter")
+    letters = stage.bench._processor.outputs = Letters()
+    stage.bench.work(fetched(P0, 4, 10))
+    assert letters.seen == [([6, 7], "no good")]
+    assert stage.processed(P0) == 10
+
+
+def test_a_dead_letter_that_cannot_be_sent_halts_its_partition_there():
+    stage = Stage(refusing, rows=2, on_error="dead_letter")
+    stage.bench._processor.outputs = Letters(KafkaTimeoutError("no room"))
+    with pytest.raises(KafkaTimeoutError):
+        stage.bench.work(fetched(P0, 4, 10))
+    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 6, 3)]
+    assert not stage.holdings.active(P0, EPOCH)
+
+
+def test_a_stages_own_error_is_raised_as_it_is():
+    error = StageError("score", "t", 0, 5, 6, 4, "no good")
+
+    def fail(rows):
+        raise error
+
+    stage = Stage(fail)
+    with pytest.raises(StageError) as raised:
+        stage.bench.work(fetched(P0, 5, 9))
+    assert raised.value is error
+    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 5, -1)]

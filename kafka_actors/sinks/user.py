@@ -1,0 +1,82 @@
+"""A function or class of the user's as a sink."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_actors.config import ClientConfig
+from kafka_actors.errors import ConfigError
+
+from .writer import Origin, Sink, Writer
+
+
+def as_sink(given: Any) -> Sink:
+    """What a user gave as a sink. Raises `ConfigError` (option `sink`)."""
+    if not inspect.isclass(given) and isinstance(given, Sink):
+        return given
+    if inspect.isclass(given):
+        if not callable(getattr(given, "write", None)):
+            raise ConfigError("sink", f"is the class {given.__name__}, which has no write(self, batch)")
+        return UserSink(given, {})
+    if not callable(given):
+        raise ConfigError(
+            "sink", f"is {given!r}: accepts KafkaSink(…), ParquetSink(…), a function or a class with write"
+        )
+    if inspect.iscoroutinefunction(given):
+        raise ConfigError("sink", "is async: make it a plain function")
+    return UserSink(given, {})
+
+
+class UserSink:
+    """A function over batches, whose rows are safe when it returns; or a class, made once per worker, with
+    `write(batch)`, and if wanted `flush()` and `close()`."""
+
+    def __init__(self, target: Any, arguments: dict[str, Any]) -> None:
+        self.target = target
+        self.arguments = arguments
+
+    def open(self, connection: ClientConfig) -> Writer:
+        """What the class's constructor raises comes through."""
+        if inspect.isclass(self.target):
+            return _Object(self.target(**self.arguments))
+        return _Function(self.target)
+
+    def __repr__(self) -> str:
+        return f"<UserSink {getattr(self.target, '__name__', self.target)!r}>"
+
+
+class _Function:
+    def __init__(self, function: Callable[[pa.RecordBatch], Any]) -> None:
+        self._function = function
+
+    def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
+        self._function(batch)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Object:
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
+        self._made.write(batch)
+
+    def flush(self) -> None:
+        self._call("flush")
+
+    def close(self) -> None:
+        self._call("close")
+
+    def _call(self, method: str) -> None:
+        found = getattr(self._made, method, None)
+        if callable(found):
+            found()

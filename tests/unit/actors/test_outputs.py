@@ -1,0 +1,164 @@
+"""Results and failed records of a worker: written in order, safe before their offsets may be committed."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+from fakes.records import records
+
+import kafka_actors as ka
+from kafka_actors.actors.outputs import Outputs, OutputsSpec
+from kafka_actors.actors.process import CallFailed, Processor, ProcessSpec
+from kafka_actors.errors import ConfigError, SinkError
+from kafka_actors.sinks import Origin
+
+
+class Notes:
+    """A sink that notes what happens to it; `fails` says which method does."""
+
+    def __init__(self, fails=""):
+        self.fails = fails
+        self.seen = []
+
+    def open(self, connection):
+        return self
+
+    def write(self, batch, origin):
+        self._note("write", origin, batch.num_rows)
+
+    def flush(self):
+        self._note("flush")
+
+    def close(self):
+        self._note("close")
+
+    def _note(self, what, *more):
+        if what == self.fails:
+            raise OSError("disk full")
+        self.seen.append((what, *more))
+
+
+def processor(target, sink=None, unit="batch"):
+    made = Processor(ProcessSpec(target, unit, 0, "fail", OutputsSpec(sink)))
+    made.make()
+    return made
+
+
+BATCH = records([b"a", b"b", b"c"])
+WHOLE = Origin("orders", 3, 100, 102)
+
+
+@pytest.mark.parametrize(
+    ("result", "rows"),
+    [
+        (None, []),
+        (BATCH, [3]),
+        ([BATCH, BATCH.slice(1)], [3, 2]),
+        (pa.Table.from_batches([BATCH, BATCH]), [6]),
+        ((part for part in (BATCH, BATCH.slice(0, 0))), [3]),
+    ],
+)
+def test_what_process_returns_is_written_with_the_offsets_it_came_from(result, rows):
+    sink = Notes()
+    processor(lambda batch: result, sink).call(BATCH)
+    assert sink.seen == [("write", WHOLE, count) for count in rows]
+
+
+def test_an_async_function_and_messages_write_too():
+    async def later(batch):
+        return batch
+
+    sink = Notes()
+    asyncio.run(processor(later, sink).call_async(BATCH))
+    processor(lambda m: BATCH.slice(0, 1) if m.offset == 101 else None, sink, unit="message").call(BATCH)
+    assert sink.seen == [("write", WHOLE, 3), ("write", Origin("orders", 3, 101, 101), 1)]
+
+
+def test_a_result_of_another_type_and_a_sink_that_refuses_are_errors_of_the_call():
+    with pytest.raises(CallFailed) as failed:
+        processor(lambda batch: 7, Notes()).call(BATCH)
+    assert "returned a int" in str(failed.value.cause)
+    with pytest.raises(CallFailed) as failed:
+        processor(lambda batch: batch, Notes("write")).call(BATCH)
+    assert (failed.value.first, failed.value.last, failed.value.final) == (100, 102, False)
+
+
+def test_without_a_sink_a_result_is_an_error_that_no_retry_mends():
+    with pytest.raises(CallFailed, match="has no sink=") as failed:
+        processor(lambda batch: batch).call(BATCH)
+    assert failed.value.final
+
+
+def test_flush_is_for_what_was_written_since_the_last_one():
+    sink = Notes()
+    made = processor(lambda batch: batch, sink)
+    assert made.flushes
+    made.flush()
+    assert sink.seen == []
+    made.call(BATCH)
+    made.flush()
+    made.flush()
+    assert [what for what, *_ in sink.seen] == ["write", "flush"]
+    made.close()
+    assert sink.seen[-1] == ("close",)
+
+
+def test_after_a_flush_that_failed_nothing_is_safe_any_more():
+    sink = Notes("flush")
+    made = processor(lambda batch: batch, sink)
+    made.call(BATCH)
+    with pytest.raises(SinkError, match="OSError: disk full; the offsets of its records are not committed"):
+        made.flush()
+    sink.fails = ""
+    with pytest.raises(SinkError):
+        made.flush()
+
+
+class Own:
+    flushed = 0
+
+    def __call__(self, batch):
+        return None
+
+    def flush(self):
+        Own.flushed += 1
+
+
+def test_a_class_with_a_flush_of_its_own_is_asked_too():
+    Own.flushed = 0
+    made = processor(Own)
+    assert made.flushes
+    made.flush()
+    assert Own.flushed == 1
+    assert not processor(lambda batch: None).flushes
+
+
+def test_outputs_without_anything_do_nothing():
+    outputs = Outputs(OutputsSpec(), None)
+    outputs.open()
+    outputs.flush()
+    outputs.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"on_error": "dead_letter"}, "dead_letter_topic: is missing"),
+        ({"dead_letter_topic": "dead"}, "without on_error='dead_letter'"),
+        ({"on_error": "dead_letter", "dead_letter_topic": "no spaces"}, "dead_letter_topic: has 'no spaces'"),
+        ({"on_error": "ignore"}, "on_error: is 'ignore': accepts 'fail' or 'skip' or 'dead_letter'"),
+        ({"sink": 7}, "sink: is 7: accepts KafkaSink"),
+        ({"sink": object}, "sink: is the class object, which has no write"),
+    ],
+)
+def test_wrong_definitions_are_refused(options, said):
+    with pytest.raises(ConfigError, match=said):
+        ka.Job(topics="t", group_id="g", bootstrap_servers="b:1", process=print, **options)
+
+
+def test_sinks_check_their_options_when_they_are_made():
+    assert repr(ka.KafkaSink("scored", linger_ms=1)) == "<KafkaSink to scored>"
+    with pytest.raises(ConfigError, match="did you mean 'linger_ms'"):
+        ka.KafkaSink("scored", lingr_ms=1)
+    with pytest.raises(ConfigError, match="compression: is 'zip'"):
+        ka.ParquetSink("/tmp/x", compression="zip")

@@ -1,0 +1,74 @@
+"""Parquet files: one of each partition a flush, whole or not there, named by what they were made of."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kafka_actors.config import ClientConfig
+from kafka_actors.sinks import Origin, ParquetSink
+
+
+def rows(first, count):
+    return pa.record_batch({"id": pa.array(range(first, first + count), pa.int64())})
+
+
+def names(path):
+    return sorted(p.name for p in path.iterdir())
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return ParquetSink(str(tmp_path / "out")).open(ClientConfig())
+
+
+def test_nothing_is_there_before_the_flush_and_one_file_of_each_partition_after(tmp_path, writer):
+    writer.write(rows(0, 10), Origin("t", 0, 0, 9))
+    writer.write(rows(10, 5), Origin("t", 0, 10, 19))
+    writer.write(rows(0, 3), Origin("t", 7, 100, 102))
+    assert names(tmp_path / "out") == []
+    writer.flush()
+    first = f"t-0-{0:020d}-{19:020d}.parquet"
+    assert names(tmp_path / "out") == [first, f"t-7-{100:020d}-{102:020d}.parquet"]
+    assert pq.read_table(tmp_path / "out" / first)["id"].to_pylist() == list(range(15))
+    writer.flush()
+    assert len(names(tmp_path / "out")) == 2
+
+
+def test_the_same_range_again_takes_the_files_place(tmp_path, writer):
+    for _ in range(2):
+        writer.write(rows(0, 10), Origin("t", 0, 0, 9))
+        writer.flush()
+    assert len(names(tmp_path / "out")) == 1
+    assert pq.read_table(tmp_path / "out").num_rows == 10
+
+
+def test_several_results_of_one_batch_are_in_one_file_and_earlier_offsets_begin_another(tmp_path, writer):
+    for first in (0, 5):
+        writer.write(rows(first, 5), Origin("t", 0, 0, 9))
+    writer.write(rows(0, 10), Origin("t", 0, 4, 9))
+    writer.flush()
+    assert names(tmp_path / "out") == [
+        f"t-0-{0:020d}-{9:020d}.parquet",
+        f"t-0-{4:020d}-{9:020d}.parquet",
+    ]
+
+
+def test_a_flush_that_fails_leaves_no_file_and_keeps_the_rows(tmp_path, writer):
+    writer.write(rows(0, 10), Origin("t", 0, 0, 9))
+    target = tmp_path / "out" / f"t-0-{0:020d}-{9:020d}.parquet"
+    target.mkdir()
+    (target / "in the way").touch()
+    with pytest.raises(OSError, match="t-0-"):
+        writer.flush()
+    assert names(tmp_path / "out") == [target.name]
+    (target / "in the way").unlink()
+    target.rmdir()
+    writer.flush()
+    assert pq.read_table(target).num_rows == 10
+
+
+def test_a_directory_may_be_given_as_a_uri(tmp_path):
+    made = ParquetSink(f"file://{tmp_path}/deep/er/").open(ClientConfig())
+    made.write(rows(0, 1), Origin("t", 0, 0, 0))
+    made.flush()
+    assert len(names(tmp_path / "deep" / "er")) == 1

@@ -11,7 +11,7 @@ from .source import producer_config
 from .stages import RAY, Columns, DataFrames, Function, OnError, Stage, WithKey, WriteKafka
 
 if TYPE_CHECKING:
-    from .pipeline import Pipeline
+    from .definition import Definition
 
 
 class Step(NamedTuple):
@@ -41,7 +41,7 @@ class Checked(NamedTuple):
         return float(sum(s.stage.num_gpus for s in self.steps if isinstance(s.stage, Function)))
 
 
-def check(pipeline: Pipeline, engine: str | None) -> Checked:
+def check(pipeline: Definition, engine: str | None) -> Checked:
     """See `Pipeline.check`."""
     if pipeline.source is None:
         raise ConfigError("pipeline", "has no source: begin it with Pipeline.read_kafka(…)")
@@ -69,7 +69,7 @@ def _apart(steps: list[Step]) -> Checked:
     return Checked(tuple(rest), key, sink)
 
 
-def _check_place(pipeline: Pipeline, stage: Stage) -> None:
+def _check_place(pipeline: Definition, stage: Stage) -> None:
     at = pipeline.stages.index(stage)
     following = pipeline.stages[at + 1] if at + 1 < len(pipeline.stages) else None
     if stage.is_sink and following is not None:
@@ -93,7 +93,7 @@ def _check_engine(stage: Stage, engine: str) -> None:
         )
 
 
-def _check_ray(pipeline: Pipeline, checked: Checked) -> None:
+def _check_ray(pipeline: Definition, checked: Checked) -> None:
     assert pipeline.source is not None
     if pipeline.source.group_id is None:
         raise ConfigError("group_id", "is required on Ray: read_kafka(…, group_id=…)")
@@ -103,7 +103,7 @@ def _check_ray(pipeline: Pipeline, checked: Checked) -> None:
         )
 
 
-def _check_dead_letters(pipeline: Pipeline, checked: Checked, engine: str | None) -> None:
+def _check_dead_letters(pipeline: Definition, checked: Checked, engine: str | None) -> None:
     if pipeline.dead_letter_topic is not None or (engine != RAY and checked.sink is None):
         return
     for step in (*checked.steps, *([checked.sink] if checked.sink else [])):
@@ -114,7 +114,7 @@ def _check_dead_letters(pipeline: Pipeline, checked: Checked, engine: str | None
             )
 
 
-def _check_producers(pipeline: Pipeline, checked: Checked) -> None:
+def _check_producers(pipeline: Definition, checked: Checked) -> None:
     assert pipeline.source is not None
     if checked.sink is not None and isinstance(checked.sink.stage, WriteKafka):
         producer_config(checked.sink.stage.name, pipeline.source, checked.sink.stage.options)

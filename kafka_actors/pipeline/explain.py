@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Literal
 
 from kafka_actors.errors import ConfigError
 
-from .checking import Checked, Step
+from .checking import Checked, Step, check
 from .columns import RECORD
 from .stages import RAY, SPARK, Columns, DataFrames, Function
 
 if TYPE_CHECKING:
-    from .pipeline import Pipeline
+    from .definition import Definition
 
 Place = Literal["worker", "source", "mapInArrow", "DataFrame"]
 
@@ -40,11 +40,11 @@ def placed(checked: Checked, engine: str) -> list[tuple[Step, Place]]:
     return found
 
 
-def explain(pipeline: Pipeline, engine: str) -> str:
+def explain(pipeline: Definition, engine: str) -> str:
     """Several lines; raises `ConfigError` as `check`."""
     if engine not in (RAY, SPARK):
         raise ConfigError("engine", f"is {engine!r}: accepts 'ray' or 'spark'")
-    checked = pipeline.check(engine)
+    checked = check(pipeline, engine)
     assert pipeline.source is not None
     group = f", group {pipeline.source.group_id}" if pipeline.source.group_id else ""
     lines = [f"On {engine.capitalize()}: {pipeline.source.what}{group}", f"      {_columns(RECORD)}"]

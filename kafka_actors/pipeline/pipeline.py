@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-import msgspec
-
+from kafka_actors.config import PARQUET_COMPRESSIONS
 from kafka_actors.errors import ConfigError
 
 from . import stages as s
 from .arguments import checked_function, checked_items
 from .avro import parse_avro
 from .checking import Checked, check
+from .definition import Definition
+from .engines import engine
 from .explain import explain
 from .expressions import checked_expression
 from .naming import bare, called, named
 from .schemas import as_schema, is_struct
-from .source import ReadKafka, producer_options, read_kafka
+from .source import producer_options, read_kafka
 
 OnError = s.OnError
-S = TypeVar("S", bound=s.Stage)
-
-_POLICIES = ("fail", "skip", "dead_letter")
 
 
-class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     """A definition, and nothing that runs: every method returns a new pipeline.
 
         orders = (ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
@@ -46,13 +44,6 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     Wrong arguments are `ConfigError`s at once; what depends on the columns is checked by `check()`, which every engine
     calls before anything starts.
     """
-
-    source: ReadKafka | None = None
-    stages: tuple[s.Stage, ...] = ()
-    policy: OnError = "fail"
-    retries: int = 3
-    dead_letter_topic: str | None = None
-    dead_letter_options: dict[str, Any] = {}
 
     # ------------------------------------------------------------ where it begins
 
@@ -281,6 +272,10 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         stage = named(name, "write_parquet")
         if not isinstance(path, str) or not path:
             raise ConfigError(stage, f"path is {path!r}: accepts a directory or URI")
+        if compression not in PARQUET_COMPRESSIONS:
+            raise ConfigError(
+                stage, f"compression is {compression!r}: accepts {', '.join(PARQUET_COMPRESSIONS)}"
+            )
         return self._with(s.WriteParquet, stage, on_error, path=path, compression=compression, kafka=kafka)
 
     def write(
@@ -302,67 +297,15 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         arguments = checked_function(stage, function, fn_constructor_kwargs, method=method)
         return self._with(s.WriteFunction, stage, on_error, target=function, arguments=arguments, kafka=kafka)
 
-    # ------------------------------------------------------------ errors
+    # ------------------------------------------------------------ engines
 
-    def on_error(self, policy: OnError, *, retries: int | None = None) -> Pipeline:
-        """What happens to records that fail, in stages that don't say: "fail", "skip" or "dead_letter". `retries`: how
-        often a user's function is called again before."""
-        _check_policy("on_error", policy)
-        if retries is not None and (isinstance(retries, bool) or not isinstance(retries, int) or retries < 0):
-            raise ConfigError("retries", f"is {retries!r}: must be a whole number of 0 or more")
-        return msgspec.structs.replace(
-            self, policy=policy, retries=self.retries if retries is None else retries
-        )
+    def on_ray(self, workers: int = 1, **options: Any) -> Any:
+        """This pipeline as a job on Ray, a member of its consumer group: see `kafka_actors.ray.OnRay`.
 
-    def dead_letters(
-        self, topic: str, *, config: Mapping[str, Any] | None = None, **options: Any
-    ) -> Pipeline:
-        """Where failed records go under "dead_letter": with their own key, value and headers, and headers
-        `kafka_actors.error.…` that say topic, partition, offset, timestamp, stage and reason. At least once: the
-        first three say which record it is."""
-        given = producer_options("dead_letters", config, options)
-        if not isinstance(topic, str) or not topic:
-            raise ConfigError("dead_letters", f"topic is {topic!r}: accepts the name of a topic")
-        return msgspec.structs.replace(self, dead_letter_topic=topic, dead_letter_options=given)
-
-    def policy_of(self, stage: s.Stage) -> OnError:
-        return stage.on_error or self.policy
-
-    # ------------------------------------------------------------ composing
-
-    def _with(self, kind: type[S], name: str, on_error: OnError | None, **fields: Any) -> Pipeline:
-        if on_error is not None:
-            _check_policy(name, on_error)
-        return self._append(kind(name=name, on_error=on_error, **fields))
-
-    def _append(self, *stages: s.Stage) -> Pipeline:
-        """With names that tell the stages apart."""
-        joined = list(self.stages)
-        for stage in stages:
-            same = sum(one.name == stage.name or one.name.startswith(f"{stage.name} #") for one in joined)
-            joined.append(msgspec.structs.replace(stage, name=f"{stage.name} #{same + 1}") if same else stage)
-        return msgspec.structs.replace(self, stages=tuple(joined))
-
-    def then(self, other: Pipeline) -> Pipeline:
-        """This pipeline, and behind it the stages of another, which has no source. What the other says about errors
-        counts only where this says nothing."""
-        if not isinstance(other, Pipeline):
-            raise ConfigError("then", f"is given {other!r}: accepts a Pipeline")
-        if other.source is not None:
-            raise ConfigError("then", f"{other!r} has a source of its own: only the first one reads")
-        joined = self._append(*other.stages)
-        if self.dead_letter_topic is None and other.dead_letter_topic is not None:
-            joined = msgspec.structs.replace(
-                joined,
-                dead_letter_topic=other.dead_letter_topic,
-                dead_letter_options=other.dead_letter_options,
-            )
-        if (self.policy, self.retries) == ("fail", 3):
-            joined = msgspec.structs.replace(joined, policy=other.policy, retries=other.retries)
-        return joined
-
-    def __or__(self, other: Pipeline) -> Pipeline:
-        return self.then(other)
+        Options are those of `Job`: `until`, `name`, `detached`, `resources_per_worker`, `batch_rows`,
+        `batch_linger_ms`, `worker_assignor`, `partition_assignment_strategy`, `config`. Raises `ConfigError` as `check`.
+        """
+        return engine("ray")(self, workers=workers, **options)
 
     # ------------------------------------------------------------ before it starts
 
@@ -376,13 +319,3 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def explain(self, engine: Literal["ray", "spark"] = "ray") -> str:
         """What runs where on an engine, and with which columns, as text. Raises as `check`."""
         return explain(self, engine)
-
-    def __repr__(self) -> str:
-        begin = [] if self.source is None else [self.source.what]
-        return f"<Pipeline {' → '.join([*begin, *(stage.name for stage in self.stages)]) or 'of nothing'}>"
-
-
-def _check_policy(name: str, policy: Any) -> None:
-    if policy not in _POLICIES:
-        accepted = ", ".join(repr(p) for p in _POLICIES)
-        raise ConfigError(name, f"on_error is {policy!r}: accepts {accepted}")

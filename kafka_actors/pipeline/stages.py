@@ -176,7 +176,12 @@ class Function(Stage, frozen=True, kw_only=True, eq=False):
                 raise ConfigError(
                     self.name, "its output_schema depends on what only Spark knows here: give schema="
                 )
-            own = own(columns)
+            try:
+                own = own(columns)
+            except Exception as error:
+                raise ConfigError(
+                    self.name, f"its output_schema raised {type(error).__name__}: {error}"
+                ) from error
         return as_schema(self.name, own)
 
 

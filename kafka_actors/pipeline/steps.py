@@ -145,10 +145,7 @@ class Calling:
         if at < 0:
             raise CastError(f"it was given the column {KAFKA!r} (kafka=True) and gave it not back")
         full = cast_to(with_kafka(self._schema), batch)
-        return Rows(
-            full.select(self._schema.names).cast(self._schema),
-            _numbers(full.column(len(self._schema)), source),
-        )
+        return Rows(full.select(self._schema.names), _numbers(full.column(len(self._schema)), source))
 
     def close(self) -> None:
         close = getattr(self._made, "close", None) if self._owned else None

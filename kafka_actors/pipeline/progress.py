@@ -1,0 +1,83 @@
+"""How a run gets on, as one line and as a table for a notebook: the same words for every engine."""
+
+from __future__ import annotations
+
+from collections import deque
+from html import escape
+
+from msgspec import Struct
+
+WINDOW_S = 5.0
+UNKNOWN = "-"
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """A run at one moment. `records`: worked on so far; `lag`: how many are left, None while that isn't known;
+    `batch`: the number of the micro-batch, where the engine has them."""
+
+    title: str
+    state: str
+    elapsed_s: float
+    records: int
+    records_per_s: float
+    lag: int | None = None
+    batch: int | None = None
+    workers: int | None = None
+
+
+class Meter:
+    """Records a second over the last few seconds."""
+
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self._window_s = window_s
+        self._samples: deque[tuple[float, int]] = deque()
+        self._began: float | None = None
+
+    def observe(self, records: int, now: float) -> tuple[float, float]:
+        """The seconds since the first call, and the rate."""
+        if self._began is None:
+            self._began = now
+        self._samples.append((now, records))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= self._window_s:
+            self._samples.popleft()
+        then, before = self._samples[0]
+        rate = max(0, records - before) / (now - then) if now > then else 0.0
+        return now - self._began, rate
+
+
+def line(reading: Reading) -> str:
+    """`orders → scored  running 12 s  1,234,567 records  98,765/s  lag 42  4 workers`."""
+    parts = [
+        reading.title,
+        f"{reading.state} {reading.elapsed_s:.0f} s",
+        f"{reading.records:,} records",
+        f"{reading.records_per_s:,.0f}/s",
+        f"lag {_number(reading.lag)}",
+    ]
+    if reading.batch is not None:
+        parts.append(f"batch {reading.batch:,}")
+    if reading.workers is not None:
+        parts.append(f"{reading.workers} worker{'s' * (reading.workers != 1)}")
+    return "  ".join(parts)
+
+
+def html(reading: Reading) -> str:
+    """A small table."""
+    cells = {
+        "state": reading.state,
+        "seconds": f"{reading.elapsed_s:,.0f}",
+        "records": f"{reading.records:,}",
+        "records/s": f"{reading.records_per_s:,.0f}",
+        "lag": _number(reading.lag),
+    }
+    if reading.batch is not None:
+        cells["batch"] = f"{reading.batch:,}"
+    if reading.workers is not None:
+        cells["workers"] = str(reading.workers)
+    head = "".join(f"<th>{escape(name)}</th>" for name in cells)
+    body = "".join(f"<td>{escape(value)}</td>" for value in cells.values())
+    return f"<b>{escape(reading.title)}</b><table><tr>{head}</tr><tr>{body}</tr></table>"
+
+
+def _number(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value:,}"

@@ -1,0 +1,174 @@
+"""`OnRay`: a pipeline bound to Ray, before it starts, while it runs, and after."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from html import escape
+from types import TracebackType
+from typing import Any, Self
+
+from kafka_actors.actors import Job, JobStatus, RunningJob
+from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.progress import Meter, Reading, html
+from kafka_actors.pipeline.stages import WriteParquet
+
+from .live import Live, display_for
+from .process import Plan, process_of
+
+PARQUET_COMMIT_MS = 10_000
+"""A file of each partition at each commit: once a second would make many small ones."""
+
+_PIPELINES = (
+    "on_error",
+    "retries",
+    "dead_letter_topic",
+    "process",
+    "process_message",
+    "sink",
+    "topics",
+    "pattern",
+)
+
+
+class OnRay:
+    """A job whose workers run all stages of a pipeline on each batch, and its sink.
+
+        run = orders.on_ray(workers=8).start()
+        run.status(); run.wait(); run.stop()
+
+    As a context manager it stops at the end of the block. `job` is the `Job` behind it. `progress`: a live line on
+    stderr, or in a notebook's cell; None shows it where there is a terminal or a notebook.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        workers: int = 1,
+        resources_per_worker: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
+        **options: Any,
+    ) -> None:
+        checked = pipeline.check("ray")
+        source = pipeline.source
+        assert source is not None
+        for name in options:
+            if name in _PIPELINES:
+                raise ConfigError(name, "is the pipeline's: say it there")
+        given = {**source.options, **{str(k).replace(".", "_"): v for k, v in (config or {}).items()}}
+        assert checked.sink is not None
+        if isinstance(checked.sink.stage, WriteParquet):
+            given.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
+        resources = dict(resources_per_worker or {})
+        if checked.num_gpus:
+            resources.setdefault("num_gpus", checked.num_gpus)
+        group_id = given.pop("group_id")
+        self.pipeline = pipeline
+        self.job = Job(
+            topics=source.topics,
+            pattern=source.pattern,
+            group_id=group_id,
+            bootstrap_servers=given.pop("bootstrap_servers"),
+            process=process_of(Plan(pipeline, group_id)),
+            workers=workers,
+            resources_per_worker=resources,
+            retries=0,  # stages have their own
+            config=given,
+            **options,
+        )
+        self._running: RunningJob | None = None
+        self._meter = Meter()
+        show = display_for(progress)
+        self._live = None if show is None else Live(self._read, show)
+        self._stopped = False
+
+    def start(self) -> Self:
+        """Starts and returns when all workers are ready. Raises as `Job.start`."""
+        if self._running is not None:
+            raise UsageError("it was started already: make another one with on_ray(…)")
+        self._running = self.job.start()
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def run(self) -> None:
+        """Starts, waits for the end, and leaves nothing behind. Raises as `start` and `wait`."""
+        with self.start():
+            self.wait()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until it has ended: with `until="latest"` by itself. Raises `JobFailed`, whose cause is a `StageError`
+        or a `SinkError` where the pipeline failed, and `KafkaTimeoutError` after `timeout` seconds."""
+        self._run.wait(timeout)
+
+    def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
+        """Finishes what is in hand, flushes the sink, commits, leaves the group. Safe to call twice."""
+        if self._running is not None:
+            self._running_down()
+            self._running.stop(timeout, leave)
+            self._last_line()
+
+    def status(self) -> JobStatus:
+        """Workers, partitions, positions, lag."""
+        return self._run.status()
+
+    def scale(self, workers: int) -> None:
+        """Sets the number of workers."""
+        self._run.scale(workers)
+
+    def explain(self) -> str:
+        """What runs where."""
+        return self.pipeline.explain("ray")
+
+    @property
+    def _run(self) -> RunningJob:
+        if self._running is None:
+            raise UsageError("it is not started: call start() or run()")
+        return self._running
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._running is not None:
+            self._running_down()
+            try:
+                self._running.__exit__(kind, error, trace)
+            finally:
+                self._last_line()
+
+    def _running_down(self) -> None:
+        if self._live is not None:
+            self._live.end()
+
+    def _last_line(self) -> None:
+        if self._live is not None and not self._stopped:
+            self._stopped = True
+            self._live.last()
+
+    def _read(self) -> Reading:
+        status = self.status()
+        elapsed, rate = self._meter.observe(status.records, time.monotonic())
+        ends = [p.lag for p in status.partitions if p.lag is not None]
+        return Reading(
+            title=self.pipeline.title,
+            state=status.state,
+            elapsed_s=elapsed,
+            records=status.records,
+            records_per_s=rate,
+            lag=sum(ends) if ends else None,
+            workers=len(status.workers),
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return html(self._read()) if self._running is not None else f"<pre>{escape(self.explain())}</pre>"
+
+    def __repr__(self) -> str:
+        state = "not started" if self._running is None else "started"
+        return f"<OnRay {self.pipeline!r}, {self.job.workers} workers, {state}>"

@@ -1,0 +1,281 @@
+"""A pipeline on Ray, from real topics to real topics and files: nothing missing, whatever fails."""
+
+import json
+import os
+import signal
+import sys
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from jobs.journal import until
+from ray import cloudpickle
+
+import kafka_actors as ka
+from kafka_actors.consumer.message import messages_of
+from kafka_actors.errors import SinkError, StageError
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(120)]
+
+SCHEMA = "id BIGINT NOT NULL, country STRING, amount DOUBLE"
+COUNTRIES = ["DE", "FR", "IT"]
+PARTITIONS = 3
+
+
+def order(n):
+    return json.dumps({"id": n, "country": COUNTRIES[n % 3], "amount": n / 2}).encode()
+
+
+class Place:
+    """An input topic of three partitions, an output, a dead-letter topic; and what is in them."""
+
+    def __init__(self, cluster, topic, produce, group):
+        self.servers = cluster.bootstrap_servers
+        self.cluster = cluster
+        self.group = group
+        self.input, self.output, self.dead = (topic(PARTITIONS, cluster=cluster) for _ in range(3))
+        self._produce = produce
+
+    def fill(self, count, bad=None):
+        """Orders with the ids 0, 1, …; `bad` maps ids to values that are no orders."""
+        values = [(bad or {}).get(n, order(n)) for n in range(count)]
+        self._produce(
+            self.input,
+            values,
+            partition=[n % PARTITIONS for n in range(count)],
+            keys=[b"k%d" % n for n in range(count)],
+            headers=[[("trace", b"%d" % n)] for n in range(count)],
+            bootstrap_servers=self.servers,
+        )
+
+    def read(self):
+        return ka.Pipeline.read_kafka(
+            self.input, group_id=self.group, bootstrap_servers=self.servers, start_timeout_s=100
+        )
+
+    def records(self, topic):
+        """All records of a topic."""
+        found = []
+        with ka.Consumer(
+            topic,
+            bootstrap_servers=self.servers,
+            auto_offset_reset="earliest",
+            group_id=f"{self.group}-reader",
+        ) as consumer:
+            ends = sum(self.cluster.end_offsets(topic).values())
+            while len(found) < ends:
+                batch = consumer.poll_batch(10_000)
+                assert batch is not None, f"{len(found)} of {ends}"
+                found += messages_of(batch)
+        return found
+
+    def settled(self):
+        committed = {tuple(tp): o for tp, o in self.cluster.committed(self.group).items()}
+        return committed == {tuple(tp): o for tp, o in self.cluster.end_offsets(self.input).items()}
+
+
+@pytest.fixture
+def place(ray_local, kafka_cluster, kafka_topic, produce, group_id):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the functions of this file
+    return Place(kafka_cluster, kafka_topic, produce, group_id)
+
+
+def taxed(batch):
+    return batch.append_column("tax", pc.multiply(batch["amount"], 0.25))
+
+
+def failing(*ids):
+    """A function that raises for batches that hold one of these."""
+
+    def call(batch):
+        if found := [i for i in batch["id"].to_pylist() if i in ids]:
+            raise ValueError(f"no good: {found}")
+        return batch
+
+    return call
+
+
+def test_orders_are_enriched_keyed_and_all_there_before_their_offsets_are_committed(place):
+    place.fill(3000)
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA)
+        .filter(pc.field("amount") >= 10)
+        .map_batches(taxed, schema=f"{SCHEMA}, tax DOUBLE")
+        .with_key("country")
+        .write_kafka(place.output)
+    )
+    with pipeline.on_ray(workers=2, until="latest").start() as run:
+        assert run.status().group_id == place.group
+        run.wait(60)
+    sent = place.records(place.output)
+    found = {row["id"]: row for row in (msgspec.json.decode(m.value) for m in sent)}
+    assert found == {
+        n: {"id": n, "country": COUNTRIES[n % 3], "amount": n / 2, "tax": n / 8} for n in range(20, 3000)
+    }
+    assert len(sent) == len(found)
+    assert {(m.key.decode(), msgspec.json.decode(m.value)["country"]) for m in sent} == {
+        (c, c) for c in COUNTRIES
+    }
+    assert place.settled()
+
+
+def test_theme_21_skip_and_dead_letter_take_out_the_records_at_fault_and_no_other(place):
+    bad = {7: b"", 100: b'{"id": 100} {"id": 100}', 299: b"\xff"}
+    place.fill(300, bad)
+    pipeline = (
+        place.read()
+        .dead_letters(place.dead)
+        .on_error("dead_letter", retries=1)
+        .decode_json(SCHEMA)
+        .map_batches(failing(50, 51), schema=SCHEMA, name="score")
+        .map_batches(failing(60), schema=SCHEMA, on_error="skip")
+        .write_kafka(place.output)
+    )
+    pipeline.on_ray(workers=2, until="latest").run()
+    sent = {msgspec.json.decode(m.value)["id"]: m.key for m in place.records(place.output)}
+    assert sent == {n: b"k%d" % n for n in range(300) if n not in (*bad, 50, 51, 60)}
+    dead = {int(m.key[1:]): m for m in place.records(place.dead)}
+    assert dead.keys() == {*bad, 50, 51}
+    for n, message in dead.items():
+        headers = dict(message.headers)
+        assert message.value == bad.get(n, order(n))
+        assert headers["trace"] == b"%d" % n
+        assert headers["kafka_actors.error.topic"] == place.input.encode()
+        assert headers["kafka_actors.error.partition"] == b"%d" % (n % PARTITIONS)
+        assert headers["kafka_actors.error.offset"] == b"%d" % (n // PARTITIONS)
+        assert headers["kafka_actors.error.stage"] == (b"decode_json" if n in bad else b"score")
+    assert dict(dead[50].headers)["kafka_actors.error.reason"] == b"ValueError: no good: [50]"
+    assert dict(dead[7].headers)["kafka_actors.error.reason"] == b"the value is empty"
+    assert place.settled()
+
+
+def test_under_fail_the_job_ends_with_the_stage_and_the_offsets(place):
+    place.fill(300)
+    pipeline = (
+        place.read()
+        .on_error("fail", retries=1)
+        .decode_json(SCHEMA)
+        .filter(pc.field("id") >= 90)
+        .map_batches(failing(91), schema=SCHEMA, name="score")
+        .write(lambda batch: None)
+    )
+    run = pipeline.on_ray(workers=1).start()
+    with pytest.raises(ka.JobFailed) as failed:
+        run.wait(60)
+    run.stop()
+    cause = failed.value.cause
+    assert isinstance(cause, StageError)
+    assert (cause.stage, cause.topic, cause.partition) == ("score", place.input, 1)
+    assert (cause.first_offset, cause.last_offset, cause.attempts) == (30, 99, 2)
+    assert "ValueError: no good: [91]" in str(cause)
+    assert isinstance(cause.__cause__, ValueError)
+
+
+def test_theme_04_a_killed_worker_with_a_kafka_sink_leaves_nothing_out(place, tmp_path):
+    place.fill(9000)
+    killed = tmp_path / "killed"
+
+    def deadly(batch):
+        if max(batch["id"].to_pylist()) >= 3000 and not killed.exists():
+            killed.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA)
+        .map_batches(deadly, schema=SCHEMA)
+        .write_kafka(place.output, linger_ms=50)
+    )
+    run = pipeline.on_ray(workers=2, until="latest", batch_rows=200, config={"auto_commit_interval_ms": 100})
+    run.run()
+    ids = [msgspec.json.decode(m.value)["id"] for m in place.records(place.output)]
+    assert killed.exists()
+    assert set(ids) == set(range(9000))
+    print(f"{len(ids) - 9000} came twice")
+    assert place.settled()
+
+
+def test_a_sink_that_fails_ends_the_job_and_none_of_its_records_are_committed(place):
+    place.fill(30)
+
+    class Sink:
+        def write(self, batch):
+            pass
+
+        def flush(self):
+            raise OSError("disk full")
+
+    run = place.read().decode_json(SCHEMA).write(Sink).on_ray(workers=1).start()
+    with pytest.raises(ka.JobFailed) as failed:
+        run.wait(60)
+    run.stop()
+    assert isinstance(failed.value.cause, SinkError)
+    assert "write(Sink): OSError: disk full" in str(failed.value.cause)
+    assert sum(place.cluster.committed(place.group).values()) == 0
+
+
+def test_what_a_sink_refuses_goes_to_the_dead_letters(place):
+    place.fill(30)
+    pipeline = (
+        place.read()
+        .raw()
+        .filter(pc.field("key") != b"k29")
+        .select("key", "value", topic=pc.if_else(pc.field("key") == b"k3", "no such name!", place.output))
+        .write_kafka(format="columns", on_error="dead_letter")
+        .dead_letters(place.dead)
+        .on_error("fail", retries=0)
+    )
+    pipeline.on_ray(workers=1, until="latest").run()
+    assert {m.key for m in place.records(place.output)} == {b"k%d" % n for n in range(29) if n != 3}
+    assert [m.key for m in place.records(place.dead)] == [b"k3"]
+
+
+def test_parquet_files_hold_every_row_and_are_named_by_their_offsets(place, tmp_path):
+    place.fill(3000)
+    out = tmp_path / "out"
+    pipeline = place.read().decode_json(SCHEMA).write_parquet(str(out), kafka=True)
+    pipeline.on_ray(workers=2, until="latest").run()
+    table = pq.read_table(out)
+    assert sorted(table["id"].to_pylist()) == list(range(3000))
+    assert table.schema.names == ["id", "country", "amount", "_kafka"]
+    for path in out.iterdir():
+        topic, partition, first, last = path.stem.rsplit("-", 3)
+        offsets = pc.struct_field(pq.read_table(path)["_kafka"].combine_chunks(), "offset").to_pylist()
+        assert (topic, offsets) == (place.input, list(range(int(first), int(last) + 1)))
+        assert int(partition) in range(PARTITIONS)
+    assert place.settled()
+
+
+def test_a_job_sends_what_process_returns_and_its_dead_letters_too(place):
+    place.fill(300)
+
+    def copy(batch):
+        if b"k151" in batch["key"].to_pylist():
+            raise ValueError("no good")
+        return pa.record_batch({"key": batch["key"], "value": batch["value"]})
+
+    job = ka.Job(
+        topics=place.input,
+        group_id=place.group,
+        bootstrap_servers=place.servers,
+        process=copy,
+        sink=ka.KafkaSink(place.output),
+        on_error="dead_letter",
+        dead_letter_topic=place.dead,
+        retries=0,
+        batch_rows=10,
+        until="latest",
+        config={"start_timeout_s": 100},
+    )
+    with job.start() as running:
+        running.wait(60)
+    failed = {n for n in range(300) if n % 3 == 1 and 50 <= n // 3 < 60}
+    assert {int(m.key[1:]) for m in place.records(place.output)} == set(range(300)) - failed
+    dead = place.records(place.dead)
+    assert {int(m.key[1:]) for m in dead} == failed
+    assert dict(dead[0].headers)["kafka_actors.error.reason"] == b"ValueError: no good"
+    assert until(place.settled, 10, "everything committed") is None

@@ -42,9 +42,11 @@ def groups(members: int, partitions: int, rnd: random.Random) -> Iterator[Group]
     yield Group("equal, 1 topic", {"t": range(partitions)}, {m: Member(["t"]) for m in names})
     weighed = {m: Member(few, capacity=rnd.choice((1, 2, 4))) for m in names}
     yield Group("equal, capacities", few, weighed)
-    racks = {(t, p): [f"rack-{r}" for r in rnd.sample(range(6), 3)] for t, ids in few.items() for p in ids}
+    racks: dict[TopicPartition, list[str | None]] = {
+        (t, p): [f"rack-{r}" for r in rnd.sample(range(6), 3)] for t, ids in few.items() for p in ids
+    }
     placed = {m: Member(few, rack=f"rack-{rnd.randrange(6)}") for m in names}
-    yield Group("equal, 6 racks", few, placed, dict(racks))
+    yield Group("equal, 6 racks", few, placed, racks)
     yield Group("half of 100 topics", few, {m: Member(rnd.sample(list(few), 50)) for m in names})
     yield Group("half of 1,000 topics", many, {m: Member(rnd.sample(list(many), 500)) for m in names})
     yield Group("3 of 1,000 topics", many, {m: Member(rnd.sample(list(many), 3)) for m in names})

@@ -1,4 +1,4 @@
-"""What the benchmarks of clients have in common: topics full of records, fresh processes, and the report."""
+"""What a benchmark is made of, and how it is run: sections, whose clients take turns in fresh processes."""
 
 from __future__ import annotations
 
@@ -7,173 +7,201 @@ import json
 import os
 import platform
 import re
-import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import crc32c
-
+from benchmarks.data import Data, Shelf
+from benchmarks.reading import Run, Task
 from kafka_actors.testing import BENCHMARK_JVM, KafkaCluster
+from kafka_actors.testing.distribution import DEFAULT_VERSION
 
 RESULTS = Path(__file__).parent / "results"
-BASE = "confluent-kafka"
-"""The client that the others are compared with."""
-
-Run = dict[str, Any]
-
-
-def parser_of(name: str, records: int) -> argparse.ArgumentParser:
-    """The options that make the data and the runs."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}")
-    parser.add_argument("--codecs", default="none,zstd")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=10.0, help="a run of a client without workers")
-    parser.add_argument("--records", type=int, default=records)
-    parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=262_144)
-    parser.add_argument("--linger-ms", type=float, default=20)
-    parser.add_argument("--profile", action="store_true")
-    return parser
+OURS = "Consumer"
+"""Our in-process consumer, in all tables."""
+QUICK_SHARE = 0.02
+"""Of the records, with --quick."""
+SETTLE_S = 1.0
 
 
-def filled_topics(options: argparse.Namespace) -> Iterator[tuple[KafkaCluster, str, dict[str, Any]]]:
-    """A broker of one's own, and for each codec a topic with all the records and the task of reading it."""
-    with KafkaCluster(brokers=1, jvm_options=BENCHMARK_JVM).start() as cluster:
-        for codec in options.codecs.split(","):
-            topic = cluster.create_topic(f"bench-{codec}", options.partitions)
-            print(f"{codec}: producing {options.records:,} records of {options.size} bytes", file=sys.stderr)
-            expected = produce(cluster.bootstrap_servers, topic, codec, options)
-            task = {
-                "bootstrap": cluster.bootstrap_servers,
-                "topic": topic,
-                "expected": expected,
-                "seconds": options.seconds,
-            }
-            yield cluster, codec, task
+@dataclass(frozen=True)
+class Options:
+    """How long and how often to measure; the defaults are what counts."""
+
+    rounds: int = 5
+    seconds: float = 10.0
+    quick: bool = False
+    profile: bool = False
+    clients: tuple[str, ...] = ()
+
+    def data(self, data: Data) -> Data:
+        return data.smaller(QUICK_SHARE) if self.quick else data
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Options:
+        quick, profile = arguments.quick, arguments.profile
+        rounds = arguments.rounds or (1 if quick or profile else cls.rounds)
+        seconds = arguments.seconds or (1.0 if quick else cls.seconds)
+        return cls(rounds, seconds, quick, profile, tuple(arguments.clients or ()))
 
 
-def produce(
-    bootstrap: str, topic: str, codec: str, options: argparse.Namespace
-) -> dict[int, tuple[int, int]]:
-    """Produces JSON-like values under 8-byte keys, evenly. Returns (records, CRC-32C of the values) by partition."""
-    from confluent_kafka import Producer
+class Stage:
+    """A real broker with its topics, and how clients are run against it."""
 
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "compression.type": codec,
-            "linger.ms": options.linger_ms,
-            "batch.size": options.batch_size,
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 2_000_000,
-            "enable.idempotence": True,
-        }
-    )
-    sums = dict.fromkeys(range(options.partitions), 0)
-    counts = dict.fromkeys(range(options.partitions), 0)
-    filler = os.urandom(64).hex() * (options.size // 128 + 1)
-    for number in range(options.records):
-        partition = number % options.partitions
-        head = b'{"id":%010d,"amount":%06d,"note":"' % (number, number * 7919 % 1_000_000)
-        start = number % 61
-        value = (head + filler[start : start + options.size].encode())[: options.size - 2] + b'"}'
-        while True:
-            try:
-                producer.produce(topic, value, b"%08d" % (number % 100_000_000), partition)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        sums[partition] = crc32c.crc32c(value, sums[partition])
-        counts[partition] += 1
-        if not number % 10_000:
-            producer.poll(0)
-    producer.flush()
-    return {p: (counts[p], sums[p]) for p in sums}
+    def __init__(self, cluster: KafkaCluster, shelf: Shelf, options: Options) -> None:
+        self.cluster = cluster
+        self.shelf = shelf
+        self.options = options
+
+    def task(self, data: Data | None = None, **options: Any) -> Task:
+        """The task of reading a topic."""
+        data = None if data is None else self.options.data(data)
+        return Task(
+            bootstrap=self.cluster.bootstrap_servers,
+            topic="" if data is None else data.topic,
+            expected={} if data is None else self.shelf.get(data),
+            seconds=self.options.seconds,
+            broker_pid=self.cluster.node_pid(1),
+            options=options,
+        )
+
+    def run(self, where: str, task: Task) -> Run:
+        """Runs `module:function` of the benchmarks in a process of its own."""
+        command = ["-m", "benchmarks.client", f"benchmarks.{where}", json.dumps(vars(task))]
+        if self.options.profile:
+            command = [*py_spy(f"{where}-{task.topic}"), sys.executable, *command]
+        else:
+            command = [sys.executable, *command]
+        limit = 600 + 30 * task.seconds
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=limit, check=False)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # py-spy talks as well
+        if done.returncode or not lines:
+            raise SystemExit(f"{where} failed with exit code {done.returncode}")
+        result: Run = json.loads(lines[-1])
+        return result
 
 
-def fresh_process(arguments: list[str], client: str, label: str, options: argparse.Namespace) -> Run:
-    """Runs `python -m …` and returns the JSON object that it prints. `--profile` records our clients with py-spy."""
-    command = [sys.executable, "-m", *arguments]
-    if options.profile and client.startswith("ours"):
-        target = RESULTS / f"profile-{re.sub('[^a-z]+', '-', client)}-{label}.txt"
-        spy = [str(Path(sys.executable).with_name("py-spy")), "record", "-f", "raw", "-t", "-n", "-r", "200"]
-        command = [*spy, "-o", str(target), "--", *command]
-    limit = options.seconds * 10 + 120
-    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
-    if done.returncode:
-        raise SystemExit(f"{client} failed: {done.stderr[-2000:]}")
-    # py-spy talks as well.
-    result: Run = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
-    return result
+def py_spy(label: str) -> list[str]:
+    """Records the stacks of a command, native ones and those of its children too, one line a stack with its count."""
+    target = RESULTS / f"profile-{re.sub('[^A-Za-z0-9]+', '-', label)}.txt"
+    spy = str(Path(sys.executable).with_name("py-spy"))
+    return [spy, "record", "-f", "raw", "-t", "-n", "-s", "-r", "200", "-o", str(target), "--"]
 
 
-# ---------------------------------------------------------------- the report
+Client = Callable[[Stage], Run]
 
 
-def rate(run: Run) -> float:
-    """Million records a second."""
-    return float(run["records"] / run["seconds"] / 1e6)
+@dataclass(frozen=True)
+class Section:
+    """Clients that are compared with each other: in each round each of them runs once.
+
+    `data` are the topics that they read, `broker_config` what the broker needs beside its defaults, `once` those
+    that run in the first round only because no target is about them and they are slow, `notes` which options differ
+    from the defaults.
+    """
+
+    name: str
+    title: str
+    clients: Mapping[str, Client]
+    data: Sequence[Data] = ()
+    broker_config: Mapping[str, str] = field(default_factory=dict)
+    once: frozenset[str] = frozenset()
+    notes: str = ""
 
 
-def say(run: Run) -> None:
-    """One line on stderr when a run is over."""
-    what = f"{run['codec']:5} run {run['run'] + 1} {run['client']:24}"
-    print(f"{what} {rate(run):7.2f} M records/s", file=sys.stderr)
+Results = dict[str, dict[str, Any]]
+"""Section → its title, when and where it was measured, and all of its runs."""
 
 
-def rates(runs: list[Run], record_bytes: int, base: float | None) -> str:
-    """The columns that all tables have: the median with its range, MB/s, and the ratio to the base's median."""
-    each = sorted(map(rate, runs))
-    middle = statistics.median(each)
-    ratio = "" if base is None else f"{middle / base:.1f} x"
-    return f"{middle:.2f} ({each[0]:.2f}-{each[-1]:.2f}) | {middle * record_bytes:.0f} | {ratio}"
+def run_sections(sections: Sequence[Section], options: Options) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Runs sections one after the other, on one broker for all that want the same broker; (name, result) of each."""
+    for config in {tuple(sorted(s.broker_config.items())): None for s in sections}:
+        chosen = [s for s in sections if tuple(sorted(s.broker_config.items())) == config]
+        with KafkaCluster(
+            brokers=1, jvm_options=BENCHMARK_JVM, broker_config=dict(config)
+        ).start() as cluster:
+            uses = [options.data(data) for section in chosen for data in section.data]
+            stage = Stage(cluster, Shelf(cluster, uses), options)
+            for section in chosen:
+                yield section.name, run_section(section, stage)
+                for data in section.data:
+                    stage.shelf.done(options.data(data))
 
 
-def report(
-    name: str,
-    options: argparse.Namespace,
-    runs: list[Run],
-    *,
-    title: str,
-    columns: list[str],
-    row: Callable[[list[Run]], list[str]],
-) -> None:
-    """Prints a table, and writes it with all single runs to benchmarks/results. `columns` and `row`, which takes all
-    runs of one client, are what follows the columns of `rates`."""
-    machine = machine_facts()
-    headings = ["codec", "client", "million records/s", "MB/s", f"against {BASE}", *columns]
-    lines = [
-        title,
-        ", ".join(f"{key} {value}" for key, value in machine.items()),
-        "",
-        f"| {' | '.join(headings)} |",
-        "|---" * len(headings) + "|",
-    ]
-    for codec in dict.fromkeys(run["codec"] for run in runs):
-        chosen = [run for run in runs if run["codec"] == codec]
-        base = statistics.median([rate(r) for r in chosen if r["client"] == BASE] or [0.0]) or None
-        for client in dict.fromkeys(run["client"] for run in chosen):
-            its = [run for run in chosen if run["client"] == client]
-            cells = [codec, client, rates(its, options.size + 8, base), *row(its)]
-            lines.append(f"| {' | '.join(cells)} |")
-    text = "\n".join(lines) + "\n"
-    whole = {"at": datetime.now(UTC).isoformat(), "machine": machine, "options": vars(options), "runs": runs}
-    (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1))
-    (RESULTS / f"{name}.md").write_text(text)
-    print(text)
+def run_section(section: Section, stage: Stage) -> dict[str, Any]:
+    options = stage.options
+    wanted = chosen_clients(section, options)
+    for data in section.data:
+        # Makes the topic, has it in the page cache, and the broker's code compiled before what counts.
+        stage.run("floor:floor", stage.task(data))
+    runs: list[Run] = []
+    for number in range(options.rounds):
+        for name, client in section.clients.items():
+            if name not in wanted or (number and name in section.once):
+                continue
+            time.sleep(SETTLE_S)
+            began = time.monotonic()
+            runs.append({"client": name, "round": number, **client(stage)})
+            say(section.name, runs[-1], time.monotonic() - began)
+    return {
+        "title": section.title,
+        "notes": section.notes,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "machine": machine_facts(),
+        "options": {"rounds": options.rounds, "seconds": options.seconds, "quick": options.quick},
+        "stored_mb": {options.data(d).topic: stage.shelf.stored_mb(options.data(d)) for d in section.data},
+        "runs": runs,
+    }
+
+
+def chosen_clients(section: Section, options: Options) -> set[str]:
+    """Those that were asked for; for a profile ours, else all."""
+    if options.clients:
+        return set(options.clients)
+    ours = {name for name in section.clients if name.startswith(("Consumer", "Job", "Producer"))}
+    return ours if options.profile and ours else set(section.clients)
+
+
+def say(section: str, run: Run, took: float) -> None:
+    """One line when a run is over."""
+    figures = [f"{key} {value:,.4g}" for key, value in run.items() if isinstance(value, float)]
+    what = f"{section} round {run['round'] + 1} {run['client']}"
+    print(f"{what:45} {took:5.0f} s  {', '.join(figures)}", file=sys.stderr, flush=True)
 
 
 def machine_facts() -> dict[str, Any]:
     """What a figure has to be read with."""
+    names = ("kafka-actors", "confluent-kafka", "aiokafka", "pyarrow", "ray")
     return {
         "cpus": os.cpu_count(),
-        "machine": platform.machine(),
+        "cpu": cpu_model(),
+        "memory GB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "linux": platform.release(),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("kafka-actors", "confluent-kafka", "aiokafka", "pyarrow", "ray")},
+        "kafka": DEFAULT_VERSION,
+        **{name: version(name) for name in names},
     }
+
+
+def commit() -> str:
+    """What was measured; with a plus where the work tree differs from it."""
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+"],
+        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return said.stdout.strip() or "unknown"
+
+
+def cpu_model() -> str:
+    try:
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    except OSError:
+        found = None
+    return found[1] if found else platform.machine()

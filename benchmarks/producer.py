@@ -1,231 +1,201 @@
-"""`Producer` beside confluent-kafka and Java's producer, in one run: alternating, each in a fresh process and a fresh topic.
+"""`Producer` beside confluent-kafka and Java's ProducerPerformance: each in a fresh process and a fresh topic.
 
-    python -m benchmarks producer [--codecs none,zstd] [--runs 5] [--seconds 10] [--size 100] [--partitions 8]
-                                  [--clients …] [--profile]
-
-Starts a broker of its own. All send the same JSON-like values under 8-byte keys, over and over, with acks=all and
-idempotence, until the time is over, then flush; the rate is that of all that was acknowledged, and the end offsets of
-the topic have to agree. The input of ours is an Arrow batch; confluent-kafka is measured from the same Arrow batch,
-which it needs as Python objects, and from lists of bytes that are there already. Its queue is raised to a million
-messages; all else is as shipped. Java's is Kafka's own ProducerPerformance: values of its own, without keys. Prints a
-table and writes it, with all single runs, to benchmarks/results/producer.{json,md}. `--profile` records our runs with
-py-spy.
+All send the same JSON values under 8-byte keys, over and over, with acks=all and idempotence, until the time is
+over, then flush; the rate is that of all that was acknowledged, and the end offsets of the topic have to agree. The
+input of ours is an Arrow batch; confluent-kafka is measured from the same Arrow batch, which it needs as Python
+objects, and from lists of bytes that are there already. Its queue is raised to a million messages; all else is as
+shipped. Java's tool makes values of its own, without keys.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import re
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.common import BASE, RESULTS, Run, fresh_process, report, say
-from kafka_actors.testing import BENCHMARK_JVM, KafkaCluster
+from benchmarks.common import Client, Section, Stage
+from benchmarks.data import block_of
+from benchmarks.peers import CONFLUENT, JAVA
+from benchmarks.reading import Run, Task, cpu_of
+from kafka_actors.testing import BENCHMARK_JVM
 
-ROWS = 65_536
-JAVA = "java"
+PRODUCER, SEND = "Producer", "Producer, send()"
+FROM_ARROW = f"{CONFLUENT}, from Arrow"
+SIZE, PARTITIONS = 100, 8
+JAVA_RECORDS_PER_S = 800_000
+"""About what Java's tool sends: how many records it is given is this by the seconds of a run."""
+
+Pairs = Iterable[tuple[bytes, bytes]]
 
 
-def rows_of(size: int) -> pa.RecordBatch:
-    """What is sent: one Arrow batch."""
-    filler = os.urandom(64).hex() * (size // 128 + 1)
-    values = []
-    for number in range(ROWS):
-        head = b'{"id":%010d,"amount":%06d,"note":"' % (number, number * 7919 % 1_000_000)
-        start = number % 61
-        values.append((head + filler[start : start + size].encode())[: size - 2] + b'"}')
-    return pa.record_batch({"key": [b"%08d" % n for n in range(ROWS)], "value": values})
+def sections() -> list[Section]:
+    clients = {
+        PRODUCER: "producer:batches",
+        SEND: "producer:one_by_one",
+        CONFLUENT: "producer:confluent",
+        FROM_ARROW: "producer:confluent_from_arrow",
+    }
+    return [
+        Section(
+            f"producer/{codec}",
+            f"Values of {SIZE} bytes under 8-byte keys to {PARTITIONS} partitions, {codec}, acks=all, idempotent",
+            {**{name: sends(where, codec) for name, where in clients.items()}, JAVA: java(codec)},
+            notes="All with their defaults, but confluent-kafka with `queue.buffering.max.messages=1000000` and the "
+            "partitioner of Java's clients",
+        )
+        for codec in ("none", "zstd")
+    ]
+
+
+def sends(where: str, codec: str) -> Client:
+    """A run into a topic of its own, whose end offsets have to be what the client says that it sent."""
+
+    def run(stage: Stage) -> Run:
+        return into_new_topic(stage, codec, lambda task: stage.run(where, task))
+
+    return run
+
+
+def into_new_topic(stage: Stage, codec: str, send: Callable[[Task], Run]) -> Run:
+    topic = stage.cluster.create_topic(f"producer-{time.monotonic_ns()}", PARTITIONS)
+    task = stage.task(codec=codec)
+    task.topic = topic
+    run = send(task)
+    written = sum(stage.cluster.end_offsets(topic).values())
+    if written != run["records"]:
+        raise SystemExit(f"the client says that it sent {run['records']} records, the topic has {written}")
+    stage.cluster.delete_topic(topic)
+    return run
 
 
 # ---------------------------------------------------------------- the clients, each in its own process
 
 
-def ours(task: dict[str, Any], batch: pa.RecordBatch) -> int:
+def measured(task: Task, send: Callable[[float], int]) -> Run:
+    """`send` goes on until that time and returns how many records were acknowledged."""
+    broker_before, cpu_before = cpu_of(task.broker_pid), time.process_time()
+    began = time.perf_counter()
+    records = send(began + task.seconds)
+    seconds = time.perf_counter() - began
+    return {
+        "records": records,
+        "seconds": seconds,
+        "rate": records / seconds,
+        "cpu": time.process_time() - cpu_before,
+        "broker_cpu": cpu_of(task.broker_pid) - broker_before,
+    }
+
+
+def arrow() -> pa.RecordBatch:
+    values, keys = block_of(SIZE)
+    return pa.record_batch({"key": keys, "value": values})
+
+
+def batches(told: dict[str, Any]) -> Run:
     """`send_batch` of Arrow."""
     from kafka_actors import Producer
 
-    sent, end = 0, time.perf_counter() + task["seconds"]
-    with Producer(bootstrap_servers=task["bootstrap"], compression_type=task["codec"]) as producer:
-        while time.perf_counter() < end:
-            producer.send_batch(batch, task["topic"])
-            sent += batch.num_rows
-        producer.flush()
-    return sent
+    task, batch = Task.of(told), arrow()
+
+    def send(end: float) -> int:
+        sent = 0
+        with Producer(bootstrap_servers=task.bootstrap, compression_type=task.options["codec"]) as producer:
+            while time.perf_counter() < end:
+                producer.send_batch(batch, task.topic)
+                sent += batch.num_rows
+            producer.flush()
+        return sent
+
+    return measured(task, send)
 
 
-def ours_one_by_one(task: dict[str, Any], batch: pa.RecordBatch) -> int:
-    """`send` of lists of bytes."""
+def one_by_one(told: dict[str, Any]) -> Run:
+    """`send` of bytes."""
     from kafka_actors import Producer
 
-    pairs = list(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
-    sent, end, topic = 0, time.perf_counter() + task["seconds"], task["topic"]
-    with Producer(bootstrap_servers=task["bootstrap"], compression_type=task["codec"]) as producer:
-        send = producer.send
-        while time.perf_counter() < end:
-            for key, value in pairs:
-                send(topic, value, key)
-            sent += len(pairs)
-        producer.flush()
-    return sent
+    task = Task.of(told)
+    values, keys = block_of(SIZE)
+
+    def send(end: float) -> int:
+        sent, topic = 0, task.topic
+        with Producer(bootstrap_servers=task.bootstrap, compression_type=task.options["codec"]) as producer:
+            one = producer.send
+            while time.perf_counter() < end:
+                for key, value in zip(keys, values, strict=True):
+                    one(topic, value, key)
+                sent += len(values)
+            producer.flush()
+        return sent
+
+    return measured(task, send)
 
 
-def confluent_from_arrow(task: dict[str, Any], batch: pa.RecordBatch) -> int:
+def confluent(told: dict[str, Any]) -> Run:
+    """`produce` of bytes."""
+    values, keys = block_of(SIZE)
+    return _confluent(Task.of(told), lambda: zip(keys, values, strict=True))
+
+
+def confluent_from_arrow(told: dict[str, Any]) -> Run:
     """`produce` of what Arrow makes of each batch."""
+    batch = arrow()
     return _confluent(
-        task, lambda: zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True), batch.num_rows
+        Task.of(told), lambda: zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
     )
 
 
-def confluent(task: dict[str, Any], batch: pa.RecordBatch) -> int:
-    """`produce` of lists of bytes."""
-    pairs = list(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
-    return _confluent(task, lambda: pairs, batch.num_rows)
-
-
-def _confluent(task: dict[str, Any], pairs: Callable[[], Any], rows: int) -> int:
+def _confluent(task: Task, pairs: Callable[[], Pairs]) -> Run:
     from confluent_kafka import Producer
 
     producer = Producer(
         {
-            "bootstrap.servers": task["bootstrap"],
-            "compression.type": task["codec"],
+            "bootstrap.servers": task.bootstrap,
+            "compression.type": task.options["codec"],
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 1_000_000,
         }
     )
-    sent, end, topic, produce = 0, time.perf_counter() + task["seconds"], task["topic"], producer.produce
-    while time.perf_counter() < end:
-        for key, value in pairs():
-            while True:
-                try:
-                    produce(topic, value, key)
-                    break
-                except BufferError:
-                    producer.poll(0.01)
-        producer.poll(0)
-        sent += rows
-    if producer.flush(60):
-        raise SystemExit("not all was delivered")
-    return sent
+
+    def send(end: float) -> int:
+        sent, topic, produce = 0, task.topic, producer.produce
+        while time.perf_counter() < end:
+            for key, value in pairs():
+                while True:
+                    try:
+                        produce(topic, value, key)
+                        break
+                    except BufferError:
+                        producer.poll(0.01)
+                sent += 1
+            producer.poll(0)
+        if producer.flush(60):
+            raise SystemExit("not all was delivered")
+        return sent
+
+    return measured(task, send)
 
 
-CLIENTS: dict[str, Callable[[dict[str, Any], pa.RecordBatch], int]] = {
-    "ours": ours,
-    "ours, send": ours_one_by_one,
-    BASE: confluent,
-    "confluent-kafka, Arrow": confluent_from_arrow,
-}
+def java(codec: str) -> Client:
+    """ProducerPerformance, with so many records that it takes about as long."""
 
+    def run(stage: Stage) -> Run:
+        def send(task: Task) -> Run:
+            records = int(task.seconds * JAVA_RECORDS_PER_S)
+            said = stage.cluster.tool(
+                "org.apache.kafka.tools.ProducerPerformance",
+                *("--topic", task.topic, "--num-records", str(records), "--record-size", str(SIZE)),
+                *("--throughput", "-1", "--producer-props", f"bootstrap.servers={task.bootstrap}"),
+                *(f"compression.type={codec}", "acks=all", "enable.idempotence=true"),
+                timeout=task.seconds * 20 + 120,
+                jvm_options=BENCHMARK_JVM,
+            ).stdout
+            rate = float(re.findall(r"^\d+ records sent, ([\d.]+) records/sec", said, re.M)[-1])
+            return {"records": records, "seconds": records / rate, "rate": rate}
 
-def client_main(name: str, task: dict[str, Any]) -> None:
-    batch = rows_of(task["size"])
-    began, cpu = time.perf_counter(), time.process_time()
-    sent = CLIENTS[name](task, batch)
-    result = {
-        "records": sent,
-        "seconds": time.perf_counter() - began,
-        "cpu": time.process_time() - cpu,
-    }
-    print(json.dumps(result))
+        return into_new_topic(stage, codec, send)
 
-
-# ---------------------------------------------------------------- the run
-
-
-def main() -> None:
-    options = parsed()
-    if options.client:
-        client_main(options.client, json.loads(options.task))
-        return
-    RESULTS.mkdir(exist_ok=True)
-    runs: list[Run] = []
-    with KafkaCluster(brokers=1, jvm_options=BENCHMARK_JVM).start() as cluster:
-        measure(
-            cluster, "ours", "none", options, "warm"
-        )  # so that the broker's code is compiled before what counts
-        for codec in options.codecs.split(","):
-            for number in range(options.runs):
-                for client in options.clients.split(";"):
-                    run = measure(cluster, client, codec, options, f"{codec}-{number}")
-                    runs.append({"codec": codec, "client": client, "run": number, **run})
-                    say(runs[-1])
-    report(
-        "producer",
-        options,
-        runs,
-        title=f"Values of {options.size} bytes under 8-byte keys to {options.partitions} partitions, acks=all and "
-        f"idempotent; medians of {options.runs} alternating runs of {options.seconds:g} s, range in brackets",
-        columns=["CPU cores"],
-        row=row,
-    )
-
-
-def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks producer")
-    parser.add_argument("--codecs", default="none,zstd")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--clients", default=";".join([*CLIENTS, JAVA]), help="separated by ;")
-    parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--client", help=argparse.SUPPRESS)
-    parser.add_argument("--task", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def measure(
-    cluster: KafkaCluster, client: str, codec: str, options: argparse.Namespace, label: str
-) -> dict[str, Any]:
-    """One run, into a topic of its own, which is deleted afterwards."""
-    topic = cluster.create_topic(f"bench-{time.monotonic_ns()}", options.partitions)
-    if client == JAVA:
-        run = java(cluster, topic, codec, options)
-    else:
-        task = {
-            "bootstrap": cluster.bootstrap_servers,
-            "topic": topic,
-            "codec": codec,
-            "seconds": options.seconds,
-            "size": options.size,
-        }
-        arguments = ["benchmarks.producer", "--client", client, "--task", json.dumps(task)]
-        run = fresh_process(arguments, client, f"producer-{label}", options)
-    written = sum(cluster.end_offsets(topic).values())
-    if written != run["records"]:
-        raise SystemExit(f"{client} says that it sent {run['records']} records, the topic has {written}")
-    cluster.delete_topic(topic)
-    time.sleep(1)
     return run
-
-
-def java(cluster: KafkaCluster, topic: str, codec: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Kafka's ProducerPerformance, with so many records that it takes about as long."""
-    records = int(options.seconds * 800_000 * 100 / max(100, options.size))
-    began = time.perf_counter()
-    said = cluster.tool(
-        "org.apache.kafka.tools.ProducerPerformance",
-        *("--topic", topic, "--num-records", str(records), "--record-size", str(options.size)),
-        *("--throughput", "-1", "--producer-props", f"bootstrap.servers={cluster.bootstrap_servers}"),
-        *(f"compression.type={codec}", "acks=all", "enable.idempotence=true"),
-        timeout=options.seconds * 20 + 120,
-        jvm_options=BENCHMARK_JVM,
-    ).stdout
-    rates = re.findall(r"^\d+ records sent, ([\d.]+) records/sec", said, re.M)
-    seconds = records / float(rates[-1]) if rates else time.perf_counter() - began
-    return {"records": records, "seconds": seconds, "cpu": float("nan")}
-
-
-def row(runs: list[Run]) -> list[str]:
-    return [f"{statistics.median(run['cpu'] / run['seconds'] for run in runs):.2f}"]
-
-
-if __name__ == "__main__":
-    main()

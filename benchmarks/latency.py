@@ -1,0 +1,233 @@
+"""End-to-end latency at 1,000 messages/s: from `produce` to the message in the reader's hands, or to the call of a job's function.
+
+The producer is confluent-kafka for all, in a process of its own, with linger.ms=0; it writes the time into each value,
+by the clock that all processes of a machine share. The first 10 s are not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.common import OURS, Section, Stage
+from benchmarks.peers import CONFLUENT, CONFLUENT_NOTE
+from benchmarks.reading import MAX_SILENCE_S, Run, Task
+
+RATE = 1_000
+SAMPLES, WARM_UP = 60_000, 10_000
+QUICK_SAMPLES, QUICK_WARM_UP = 3_000, 1_000
+PARTITIONS = 8
+VALUE_BYTES = 100
+HEAD = np.dtype([("sent", "<i8"), ("number", "<i8"), ("rest", f"V{VALUE_BYTES - 16}")])
+
+
+def sections() -> list[Section]:
+    clients = {
+        OURS: "latency:ours",
+        CONFLUENT: "latency:confluent",
+        "Job, 2 workers": "latency:job",
+    }
+    title = f"Latency at {RATE:,} messages/s of {VALUE_BYTES} bytes in {PARTITIONS} partitions"
+    return [
+        Section(
+            "latency",
+            title,
+            {name: measured(where) for name, where in clients.items()},
+            notes=f"{CONFLUENT_NOTE}. The producer with `linger.ms=0`",
+        )
+    ]
+
+
+def measured(where: str) -> Callable[[Stage], Run]:
+    def run(stage: Stage) -> Run:
+        topic = stage.cluster.create_topic(f"latency-{time.monotonic_ns()}", PARTITIONS)
+        counts = (QUICK_SAMPLES, QUICK_WARM_UP) if stage.options.quick else (SAMPLES, WARM_UP)
+        task = stage.task(samples=counts[0], warm_up=counts[1], workers=2)
+        task.topic = topic
+        result = stage.run(where, task)
+        stage.cluster.delete_topic(topic)
+        return result
+
+    return run
+
+
+# ---------------------------------------------------------------- the producer
+
+
+def produce(told: dict[str, Any]) -> dict[str, Any]:
+    """A message each millisecond; one that is late doesn't put off the next."""
+    import confluent_kafka
+
+    task = Task.of(told)
+    producer = confluent_kafka.Producer({"bootstrap.servers": task.bootstrap, "linger.ms": 0})
+    total = task.options["samples"] + task.options["warm_up"]
+    rest = b"." * (VALUE_BYTES - 16)
+    began = time.monotonic()
+    for number in range(total):
+        ahead = began + number / RATE - time.monotonic()
+        if ahead > 0:
+            time.sleep(ahead)
+        head = time.monotonic_ns().to_bytes(8, "little") + number.to_bytes(8, "little")
+        producer.produce(task.topic, head + rest, partition=number % PARTITIONS)
+        producer.poll(0)
+    seconds = time.monotonic() - began
+    if producer.flush(30):
+        raise SystemExit("not all messages were delivered")
+    return {"rate": total / seconds}
+
+
+def start_producer(told: dict[str, Any]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.client", "benchmarks.latency:produce", json.dumps(told)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+# ---------------------------------------------------------------- what was seen
+
+
+class Samples:
+    """Latencies in nanoseconds, by the number of the message."""
+
+    def __init__(self, task: Task) -> None:
+        self._warm_up = task.options["warm_up"]
+        self.total: int = self._warm_up + task.options["samples"]
+        self._ns = np.full(self.total, -1, dtype=np.int64)
+        self.received = 0
+        self._heard = time.monotonic()
+
+    def add(self, values: bytes | memoryview, now: int) -> None:
+        """Values of messages, one behind the other, that were handed out at `now`."""
+        heads = np.frombuffer(values, dtype=HEAD)
+        self.fill(heads["number"], now - heads["sent"])
+
+    def fill(self, numbers: npt.NDArray[np.int64], ns: npt.NDArray[np.int64]) -> None:
+        self._ns[numbers] = ns
+        self.received += len(numbers)
+        self._heard = time.monotonic()
+
+    @property
+    def complete(self) -> bool:
+        if self.received < self.total and time.monotonic() - self._heard > MAX_SILENCE_S:
+            raise SystemExit(f"{self.received} of {self.total} messages came, then none for a minute")
+        return self.received >= self.total
+
+    def run(self, producer: subprocess.Popen[str]) -> Run:
+        said = producer.communicate()[0]
+        if producer.returncode:
+            raise SystemExit("the producer failed")
+        if (self._ns < 0).any() or self.received != self.total:
+            raise SystemExit(f"of {self.total} messages {int((self._ns < 0).sum())} were not read")
+        counted = self._ns[self._warm_up :] / 1e6
+        p50, p99, p999 = np.percentile(counted, (50, 99, 99.9))
+        return {
+            "samples": len(counted),
+            "p50_ms": float(p50),
+            "p99_ms": float(p99),
+            "p999_ms": float(p999),
+            "max_ms": float(counted.max()),
+            "produced_per_s": json.loads(said)["rate"],
+        }
+
+
+# ---------------------------------------------------------------- the readers
+
+
+def ours(told: dict[str, Any]) -> Run:
+    """`poll_batch`."""
+    from benchmarks.ours import reader
+    from benchmarks.reading import value_bytes
+
+    task = Task.of(told)
+    samples = Samples(task)
+    with reader(plain(task)) as consumer:
+        consumer.poll_batch(timeout_ms=1000)
+        producer = start_producer(told)
+        while not samples.complete:
+            batch = consumer.poll_batch(timeout_ms=1000)
+            now = time.monotonic_ns()
+            if batch is not None:
+                samples.add(value_bytes(batch.column(1)), now)
+    return samples.run(producer)
+
+
+def confluent(told: dict[str, Any]) -> Run:
+    """`poll`: `consume` would wait until its list is full."""
+    from benchmarks.peers import confluent_consumer
+
+    task = Task.of(told)
+    samples = Samples(task)
+    consumer = confluent_consumer(plain(task))
+    consumer.poll(1.0)
+    producer = start_producer(told)
+    seen: list[tuple[bytes, int]] = []
+    heard = time.monotonic()
+    while len(seen) < samples.total and time.monotonic() - heard < MAX_SILENCE_S:
+        message = consumer.poll(1.0)
+        if message is not None:
+            now = time.monotonic_ns()
+            seen.append((message.value(), now))
+            heard = now / 1e9
+    for value, now in seen:
+        samples.add(value, now)
+    consumer.close()
+    return samples.run(producer)
+
+
+def job(told: dict[str, Any]) -> Run:
+    """The call of a job's function."""
+    import kafka_actors as ka
+    from benchmarks.jobs import Reports, own_ray, wait_until
+    from benchmarks.reading import value_bytes
+
+    task = Task.of(told)
+    samples = Samples(task)
+
+    with own_ray(), tempfile.TemporaryDirectory() as directory:
+
+        class Noting:
+            def __init__(self) -> None:
+                self._seen: list[tuple[int, bytes]] = []
+
+            def __call__(self, batch: Any) -> None:
+                now = time.monotonic_ns()
+                self._seen.append((now, bytes(value_bytes(batch.column(1)))))
+
+            def close(self) -> None:
+                numbers: list[int] = []
+                ns: list[int] = []
+                for now, values in self._seen:
+                    heads = np.frombuffer(values, dtype=HEAD)
+                    numbers += heads["number"].tolist()
+                    ns += (now - heads["sent"]).tolist()
+                Reports(directory).leave({"numbers": numbers, "ns": ns})
+
+        defined = ka.Job(
+            topics=[task.topic],
+            group_id=f"bench-{uuid.uuid4()}",
+            bootstrap_servers=task.bootstrap,
+            process=Noting,
+            workers=task.options["workers"],
+        )
+        with defined.start() as running:
+            time.sleep(1)
+            producer = start_producer(told)
+            wait_until(
+                lambda: running.status().records >= samples.total, samples.total / RATE + MAX_SILENCE_S
+            )
+        for report in Reports(directory).all():
+            if report["numbers"]:
+                samples.fill(np.array(report["numbers"]), np.array(report["ns"]))
+    return samples.run(producer)
+
+
+def plain(task: Task) -> Task:
+    """The same topic for a client without options, with its partitions."""
+    return Task(task.bootstrap, task.topic, dict.fromkeys(range(PARTITIONS), (0, 0)), 0, task.broker_pid)

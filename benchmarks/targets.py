@@ -1,0 +1,125 @@
+"""The targets of the read path, as data: what is compared with what, and what has to come out.
+
+A figure is a ratio of two medians of one section, or one median where there is nothing to compare with. So it hardly
+depends on the machine, unlike what it is made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from benchmarks.batches import LARGE_NAME, SMALL_NAME
+from benchmarks.common import OURS
+from benchmarks.consumer import FLOOR
+from benchmarks.job import ONE_WORKER, TWO_PROCESSES, TWO_WORKERS
+from benchmarks.peers import CONFLUENT, JAVA
+from benchmarks.producer import PRODUCER
+from benchmarks.scale import PARTITIONS, name_of
+from benchmarks.start import WORKERS
+
+BEST = "the best"
+"""In place of a client to compare with: the one of the section with the highest median."""
+TOLERANCE = 0.15
+"""How far a figure may fall behind the baseline: more than the ratios of alternating runs differ on a quiet machine."""
+LATENCY_TOLERANCE = 0.5
+"""A p99 is made by the rarest events of a run, and differs that much between runs."""
+
+
+class Sense(StrEnum):
+    AT_LEAST = "at least"
+    AT_MOST = "at most"
+    REPORTED = "reported"
+    """No bound; larger is worse, as with what has to be at most something."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """`metric` of `client` in `section`, divided by that of `against` if one is named.
+
+    `bounded_by` says, from a profile, what keeps it from being reached; shown where it isn't.
+    """
+
+    what: str
+    section: str
+    client: str
+    metric: str
+    sense: Sense
+    bound: float
+    against: str | None = None
+    unit: str = "x"
+    tolerance: float = TOLERANCE
+    bounded_by: str = ""
+
+    @property
+    def key(self) -> str:
+        """How the baseline names it."""
+        against = f" / {self.against}" if self.against else ""
+        return f"{self.section}: {self.metric} of {self.client}{against}"
+
+    @property
+    def larger_is_better(self) -> bool:
+        return self.sense is Sense.AT_LEAST
+
+    def reached(self, figure: float) -> bool | None:
+        """None where there is no bound."""
+        if self.sense is Sense.REPORTED:
+            return None
+        return figure >= self.bound if self.larger_is_better else figure <= self.bound
+
+    def text(self, figure: float) -> str:
+        """With its unit."""
+        if self.unit == "%":
+            return f"{figure * 100:.0f} %"
+        if self.unit == "x":
+            return f"{figure:.2f} x"
+        return f"{figure:.3g} {self.unit}"
+
+
+def _rate(what: str, section: str, client: str, against: str, bound: float, unit: str = "x") -> Target:
+    return Target(what, section, client, "rate", Sense.AT_LEAST, bound, against, unit)
+
+
+def _most(what: str, section: str, client: str, metric: str, bound: float, unit: str) -> Target:
+    return Target(what, section, client, metric, Sense.AT_MOST, bound, None, unit)
+
+
+def _latency(what: str, client: str, metric: str, sense: Sense, bound: float = 0) -> Target:
+    return Target(what, "latency", client, metric, sense, bound, CONFLUENT, tolerance=LATENCY_TOLERANCE)
+
+
+TARGETS: tuple[Target, ...] = (
+    _rate("Consumer against confluent-kafka, plain", "consumer/none", OURS, CONFLUENT, 12),
+    _rate("Consumer against confluent-kafka, lz4", "consumer/lz4", OURS, CONFLUENT, 8),
+    _rate("Consumer against confluent-kafka, zstd", "consumer/zstd", OURS, CONFLUENT, 5),
+    _rate("Consumer against Java's ConsumerPerformance, plain", "consumer/none", OURS, JAVA, 3),
+    _rate("Consumer against Java's ConsumerPerformance, zstd", "consumer/zstd", OURS, JAVA, 1.8),
+    _rate("Consumer against the floor, plain", "consumer/none", OURS, FLOOR, 0.45, "%"),
+    _rate("Consumer against the floor, 1 KB records", "consumer/1KB", OURS, FLOOR, 0.65, "%"),
+    _rate("Consumer against the floor, 50 KB records", "consumer/50KB", OURS, FLOOR, 0.65, "%"),
+    _rate("16 KiB batches against large ones, plain", "batches/none", SMALL_NAME, LARGE_NAME, 0.6, "%"),
+    _rate("16 KiB batches against large ones, lz4", "batches/lz4", SMALL_NAME, LARGE_NAME, 0.6, "%"),
+    _rate("16 KiB batches against large ones, zstd", "batches/zstd", SMALL_NAME, LARGE_NAME, 0.6, "%"),
+    _rate("message at a time against confluent-kafka", "messages/none", OURS, CONFLUENT, 1.5),
+    _rate("Job, 2 workers, against 2 confluent-kafka, plain", "job/none", TWO_WORKERS, TWO_PROCESSES, 5),
+    _rate("Job, 2 workers, against 2 confluent-kafka, zstd", "job/zstd", TWO_WORKERS, TWO_PROCESSES, 7),
+    _rate("Job, 1 worker, against Consumer, plain", "job/none", ONE_WORKER, OURS, 0.4, "%"),
+    _rate("Job, 1 worker, against Consumer, zstd", "job/zstd", ONE_WORKER, OURS, 0.8, "%"),
+    _latency("latency p99: Consumer against confluent-kafka", OURS, "p99_ms", Sense.AT_MOST, 1.2),
+    _latency("latency p50: Consumer against confluent-kafka", OURS, "p50_ms", Sense.REPORTED),
+    _latency("latency p99: Job against confluent-kafka", TWO_WORKERS, "p99_ms", Sense.AT_MOST, 3),
+    _latency("latency p50: Job against confluent-kafka", TWO_WORKERS, "p50_ms", Sense.REPORTED),
+    _most("idle with 1,000 partitions: Consumer", "idle", OURS, "busiest_percent", 3, "% of a core"),
+    _most("idle: busiest process of a Job", "idle", TWO_WORKERS, "busiest_percent", 3, "% of a core"),
+    *(
+        _rate(f"the same bytes in {name_of(n)} against the best", "scale", name_of(n), BEST, 0.8, "%")
+        for n in PARTITIONS
+    ),
+    _most("memory over the imports: Consumer", "memory", OURS, "over_imports_mb", 300, "MB"),
+    _most("memory over the imports / limits: Job", "memory", TWO_WORKERS, "over_limits", 1.2, "x"),
+    _most("start of a Job, 4 workers", "start/0", WORKERS, "first_record_s", 4, "s"),
+    Target("the same with Kafka's 3 s of waiting for members", "start/3000", WORKERS, "first_record_s",
+           Sense.REPORTED, 0, unit="s"),
+    _rate("Producer, Arrow, against confluent-kafka, plain", "producer/none", PRODUCER, CONFLUENT, 3),
+    _rate("Producer, Arrow, against confluent-kafka, zstd", "producer/zstd", PRODUCER, CONFLUENT, 3),
+)  # fmt: skip

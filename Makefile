@@ -18,10 +18,10 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-unit lint format bench fuzz clean
+.PHONY: help demo test test-slow test-unit lint format bench bench-check fuzz clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.installed-demo  ## the main job on an embedded broker; KAFKA=host:port for a real one
 	$(BIN)/kafka-actors demo $(if $(KAFKA),--kafka $(KAFKA))
@@ -47,8 +47,11 @@ format: $(VENV)/.installed-dev  ## put the sources into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-dev  ## benchmarks; BENCH=name for one of them
+bench: $(VENV)/.installed-dev  ## benchmarks, for hours; BENCH="name …" for some, BENCH=--quick for a smoke run
 	$(BIN)/python -m benchmarks $(BENCH)
+
+bench-check: $(VENV)/.installed-dev  ## what of the latest benchmarks fell behind the committed baseline
+	$(BIN)/python -m benchmarks check
 
 fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads foreign bytes; FUZZ=name SECONDS=60
 	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)

@@ -15,7 +15,10 @@ def sections() -> list[Section]:
     for codec in CODECS:
         small = Data(codec, batch_size=DEFAULT, records=RECORDS)
         large = Data(codec, batch_size=LARGE, records=RECORDS)
-        clients = {SMALL_NAME: reads("ours:batches", small), LARGE_NAME: reads("ours:batches", large)}
+        clients = {
+            SMALL_NAME: reads("our_consumer:batches", small),
+            LARGE_NAME: reads("our_consumer:batches", large),
+        }
         title = f"Consumer, 100-byte values, {codec}, by the size of the producer's batches"
         found.append(Section(f"batches/{codec}", title, clients, [small, large]))
     return found

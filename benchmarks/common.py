@@ -68,6 +68,8 @@ class Stage:
             expected={} if data is None else self.shelf.get(data),
             seconds=self.options.seconds,
             broker_pid=self.cluster.node_pid(1),
+            # librdkafka's queue holds 64 MiB: it could never hold 10,000 large messages.
+            at_once=1_000 if data is not None and data.size > 5_000 else 10_000,
             options=options,
         )
 

@@ -15,7 +15,7 @@ CODECS = ("none", "lz4", "zstd")
 
 
 def sections() -> list[Section]:
-    batches = {OURS: "ours:batches", CONFLUENT: "peers:confluent", FLOOR: "floor:floor"}
+    batches = {OURS: "our_consumer:batches", CONFLUENT: "peers:confluent", FLOOR: "floor:floor"}
     found = []
     for codec in CODECS:
         data = Data(codec)

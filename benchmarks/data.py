@@ -21,6 +21,7 @@ LARGE, DEFAULT = 262_144, 16_384
 """Bytes of a producer's batch: a throughput setting, and what Kafka's producers have by default."""
 KEY_BYTES = 8
 BLOCK_BYTES = 16_000_000
+TEXT_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,17 @@ class Data:
 
 def block_of(size: int) -> tuple[list[bytes], list[bytes]]:
     """Values and keys that a topic repeats, over more bytes than a compressor looks back in one batch. The same each
-    time."""
+    time. The text is made of random words, so that compression has about as much to do as with people's own."""
     rows = max(64, min(65_521, BLOCK_BYTES // size))
-    filler = random.Random(5).randbytes(64).hex() * (size // 128 + 2)
+    rand = random.Random(5)
+    letters = "etaoinshrdlu"
+    vocabulary = ["".join(rand.choices(letters, k=rand.randint(2, 9))) for _ in range(2_000)]
+    text = " ".join(rand.choices(vocabulary, k=TEXT_BYTES // 6)).encode()
     values = []
     for number in range(rows):
-        head = b'{"id":%d,"amount":%d,"note":"' % (10**9 + number, 10**5 + number * 7919 % 900_000)
-        start = number % 61
-        values.append((head + filler[start : start + size].encode())[: size - 2] + b'"}')
+        head = b'{"id":%d,"amount":%d,"note":"' % (10**9 + number, 10**5 + rand.randrange(900_000))
+        start = rand.randrange(TEXT_BYTES - size)
+        values.append((head + text[start : start + size])[: size - 2] + b'"}')
     return values, [b"%08d" % number for number in range(rows)]
 
 
@@ -88,6 +92,7 @@ def produce(bootstrap: str, data: Data) -> Expected:
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 200_000,
             "enable.idempotence": True,
+            "log_level": 3,  # a broker that has just come up makes it warn
         }
     )
     values, keys = (column * 2 for column in block_of(data.size))

@@ -63,7 +63,7 @@ def of_thread(task: Task, poll: Callable[[], Any]) -> Run:
         time.sleep(SETTLE_S)
         results.append(watched({"client": os.getpid()}, task.options["window"]))
 
-    watcher = threading.Thread(target=watch)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     while watcher.is_alive():
         if poll() is not None:
@@ -84,16 +84,11 @@ def send_one(task: Task) -> None:
     producer.flush(10)
 
 
-def all_of(task: Task) -> Task:
-    """The same topic for a client without options, with its partitions."""
-    return Task(task.bootstrap, task.topic, dict.fromkeys(range(PARTITIONS), (0, 0)), 0, task.broker_pid)
-
-
 def ours(told: dict[str, Any]) -> Run:
-    from benchmarks.ours import reader
+    from benchmarks.our_consumer import reader
 
     task = Task.of(told)
-    with reader(all_of(task)) as consumer:
+    with reader(task.of_all(PARTITIONS)) as consumer:
         return of_thread(task, lambda: consumer.poll_batch(timeout_ms=1000))
 
 
@@ -101,7 +96,7 @@ def confluent(told: dict[str, Any]) -> Run:
     from benchmarks.peers import confluent_consumer
 
     task = Task.of(told)
-    consumer = confluent_consumer(all_of(task))
+    consumer = confluent_consumer(task.of_all(PARTITIONS))
     result = of_thread(task, lambda: consumer.poll(1.0))
     consumer.close()
     return result
@@ -112,7 +107,7 @@ def job(told: dict[str, Any]) -> Run:
     import psutil
 
     import kafka_actors as ka
-    from benchmarks.jobs import own_ray, wait_until
+    from benchmarks.our_jobs import own_ray, wait_until
 
     task = Task.of(told)
     with own_ray(), tempfile.TemporaryDirectory() as directory:

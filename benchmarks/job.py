@@ -16,9 +16,9 @@ def sections() -> list[Section]:
     for codec in ("none", "zstd"):
         data = Data(codec)
         clients = {
-            OURS: reads("ours:batches", data),
-            ONE_WORKER: reads("jobs:throughput", data, workers=1),
-            TWO_WORKERS: reads("jobs:throughput", data, workers=2),
+            OURS: reads("our_consumer:batches", data),
+            ONE_WORKER: reads("our_jobs:throughput", data, workers=1),
+            TWO_WORKERS: reads("our_jobs:throughput", data, workers=2),
             TWO_PROCESSES: reads("peers:confluent_group", data, members=2),
         }
         title = f"100-byte values, {codec}, workers that sum"

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -101,23 +101,16 @@ class Samples:
         self.total: int = self._warm_up + task.options["samples"]
         self._ns = np.full(self.total, -1, dtype=np.int64)
         self.received = 0
-        self._heard = time.monotonic()
 
-    def add(self, values: bytes | memoryview, now: int) -> None:
-        """Values of messages, one behind the other, that were handed out at `now`."""
-        heads = np.frombuffer(values, dtype=HEAD)
-        self.fill(heads["number"], now - heads["sent"])
+    def add(self, seen: Iterable[tuple[bytes, int]]) -> None:
+        """Values of messages, one behind the other, and when they were handed out."""
+        for values, now in seen:
+            heads = np.frombuffer(values, dtype=HEAD)
+            self.fill(heads["number"], now - heads["sent"])
 
     def fill(self, numbers: npt.NDArray[np.int64], ns: npt.NDArray[np.int64]) -> None:
         self._ns[numbers] = ns
         self.received += len(numbers)
-        self._heard = time.monotonic()
-
-    @property
-    def complete(self) -> bool:
-        if self.received < self.total and time.monotonic() - self._heard > MAX_SILENCE_S:
-            raise SystemExit(f"{self.received} of {self.total} messages came, then none for a minute")
-        return self.received >= self.total
 
     def run(self, producer: subprocess.Popen[str]) -> Run:
         said = producer.communicate()[0]
@@ -142,19 +135,24 @@ class Samples:
 
 def ours(told: dict[str, Any]) -> Run:
     """`poll_batch`."""
-    from benchmarks.ours import reader
+    from benchmarks.our_consumer import reader
     from benchmarks.reading import value_bytes
 
     task = Task.of(told)
     samples = Samples(task)
-    with reader(plain(task)) as consumer:
+    with reader(task.of_all(PARTITIONS)) as consumer:
         consumer.poll_batch(timeout_ms=1000)
         producer = start_producer(told)
-        while not samples.complete:
+        seen: list[tuple[bytes, int]] = []
+        left, heard = samples.total, time.monotonic()
+        while left > 0 and time.monotonic() - heard < MAX_SILENCE_S:
             batch = consumer.poll_batch(timeout_ms=1000)
-            now = time.monotonic_ns()
             if batch is not None:
-                samples.add(value_bytes(batch.column(1)), now)
+                now = time.monotonic_ns()
+                seen.append((bytes(value_bytes(batch.column(1))), now))
+                left -= batch.num_rows
+                heard = now / 1e9
+    samples.add(seen)
     return samples.run(producer)
 
 
@@ -164,7 +162,7 @@ def confluent(told: dict[str, Any]) -> Run:
 
     task = Task.of(told)
     samples = Samples(task)
-    consumer = confluent_consumer(plain(task))
+    consumer = confluent_consumer(task.of_all(PARTITIONS))
     consumer.poll(1.0)
     producer = start_producer(told)
     seen: list[tuple[bytes, int]] = []
@@ -175,16 +173,15 @@ def confluent(told: dict[str, Any]) -> Run:
             now = time.monotonic_ns()
             seen.append((message.value(), now))
             heard = now / 1e9
-    for value, now in seen:
-        samples.add(value, now)
     consumer.close()
+    samples.add(seen)
     return samples.run(producer)
 
 
 def job(told: dict[str, Any]) -> Run:
     """The call of a job's function."""
     import kafka_actors as ka
-    from benchmarks.jobs import Reports, own_ray, wait_until
+    from benchmarks.our_jobs import Reports, own_ray, wait_until
     from benchmarks.reading import value_bytes
 
     task = Task.of(told)
@@ -226,8 +223,3 @@ def job(told: dict[str, Any]) -> Run:
             if report["numbers"]:
                 samples.fill(np.array(report["numbers"]), np.array(report["ns"]))
     return samples.run(producer)
-
-
-def plain(task: Task) -> Task:
-    """The same topic for a client without options, with its partitions."""
-    return Task(task.bootstrap, task.topic, dict.fromkeys(range(PARTITIONS), (0, 0)), 0, task.broker_pid)

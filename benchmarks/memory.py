@@ -15,13 +15,13 @@ from benchmarks.reading import Check, Run, Task
 
 def sections() -> list[Section]:
     data = Data()  # 5.4 GB of keys and values
-    clients = {OURS: reads("memory:consumer", data), TWO_WORKERS: reads("jobs:memory", data, workers=2)}
+    clients = {OURS: reads("memory:consumer", data), TWO_WORKERS: reads("our_jobs:memory", data, workers=2)}
     return [Section("memory", "Peak memory over the imports, one pass over 5.4 GB", clients, [data])]
 
 
 def consumer(told: dict[str, Any]) -> Run:
     """One pass in one process; the peak is the kernel's own, VmHWM."""
-    from benchmarks.ours import fold, reader
+    from benchmarks.our_consumer import fold, reader
 
     task = Task.of(told)
     imports_mb = status_mb("VmRSS")

@@ -8,7 +8,7 @@ from benchmarks.data import Data
 from benchmarks.peers import CONFLUENT, CONFLUENT_NOTE
 
 CLIENTS = {
-    OURS: "ours:messages",
+    OURS: "our_consumer:messages",
     CONFLUENT: "peers:confluent_messages",
     f"{CONFLUENT}, poll()": "peers:confluent_polls",
 }

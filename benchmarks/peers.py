@@ -62,7 +62,7 @@ def _confluent(told: dict[str, Any], fold: Callable[[Iterable[Any], Check], None
         consumer = confluent_consumer(task)
         clock.start()
         while not check.complete:
-            messages = consumer.consume(10_000, timeout=1.0)
+            messages = consumer.consume(at_once(task, check), timeout=1.0)
             if messages:
                 fold(messages, check)
                 clock.first()
@@ -71,6 +71,11 @@ def _confluent(told: dict[str, Any], fold: Callable[[Iterable[Any], Check], None
         check.verify()
         if not more:
             return clock.run()
+
+
+def at_once(task: Task, check: Check) -> int:
+    """How many messages to ask `consume` for: it waits until it has so many, so never for more than are left."""
+    return min(task.at_once, check.left)
 
 
 def fold(messages: Iterable[Any], check: Check) -> None:
@@ -238,7 +243,7 @@ def confluent_member(told: dict[str, Any]) -> None:
     check = Check({p: task.expected[p] for p in mine})
     fold(early, check)
     while not check.complete:
-        fold(consumer.consume(10_000, timeout=1.0), check)
+        fold(consumer.consume(at_once(task, check), timeout=1.0), check)
     ended = time.monotonic()
     check.verify()
     report = {"partitions": mine, "records": check.records, "began": began, "ended": ended}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import crc32c
@@ -16,19 +16,24 @@ MAX_SILENCE_S = 60.0
 @dataclass
 class Task:
     """What to read: `expected` is (records, CRC-32C of all values in order) by partition. `broker_pid`, to see what
-    the broker's share of the CPU is."""
+    the broker's share of the CPU is. `at_once`: how many messages confluent-kafka's `consume` is asked for."""
 
     bootstrap: str
     topic: str
     expected: dict[int, tuple[int, int]]
     seconds: float
     broker_pid: int
+    at_once: int = 10_000
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Task:
         """From JSON, whose keys are text."""
         return cls(**{**told, "expected": {int(p): tuple(e) for p, e in told["expected"].items()}})
+
+    def of_all(self, partitions: int) -> Task:
+        """The same topic, nothing expected of its partitions, for a client at its defaults."""
+        return replace(self, expected=dict.fromkeys(range(partitions), (0, 0)), options={})
 
     @property
     def total(self) -> int:
@@ -51,6 +56,11 @@ class Check:
         self._counts[partition] += count
         self.records += count
         self._heard = time.monotonic()
+
+    @property
+    def left(self) -> int:
+        """Records still to come."""
+        return self._total - self.records
 
     @property
     def complete(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.figures import Runs, figures_of
-from benchmarks.targets import TARGETS, Sense
+from benchmarks.targets import TARGETS, Sense, Target
 
 UNITS = {
     "rate": ("million records/s", 1e-6),
@@ -66,9 +66,20 @@ def targets_table(sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
         bound = target.sense if target.sense is Sense.REPORTED else f"{target.sense} {text(target.bound)}"
         reached = {True: "yes", False: "**no**", None: ""}[target.reached(figure.value)]
         measured = f"{text(figure.value)} ({text(figure.low)} to {text(figure.high)})"
-        why = target.bounded_by if reached == "**no**" else ""
+        why = (target.bounded_by or cores_of(target, sections)) if reached == "**no**" else ""
         lines.append(f"| {target.what} | {bound} | {measured} | {figure.runs} | {reached} | {why} |")
     return lines
+
+
+def cores_of(target: Target, sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """What is known without a profile: how busy the client and the broker were."""
+    runs = [with_cores(run) for run in sections[target.section]["runs"] if run["client"] == target.client]
+    if not all({"client cores", "broker cores"} <= run.keys() for run in runs):
+        return ""
+    client, broker = (
+        statistics.median(run[name] for run in runs) for name in ("client cores", "broker cores")
+    )
+    return f"not profiled; cores busy: client {client:.2f}, broker {broker:.2f}"
 
 
 def section_table(runs: Runs) -> list[str]:

@@ -16,6 +16,6 @@ def name_of(partitions: int) -> str:
 
 def sections() -> list[Section]:
     topics = {name_of(n): Data(partitions=n, records=RECORDS) for n in PARTITIONS}
-    clients = {name: reads("ours:batches", data) for name, data in topics.items()}
+    clients = {name: reads("our_consumer:batches", data) for name, data in topics.items()}
     title = f"Consumer, {RECORDS:,} values of 100 bytes, none, by the number of partitions"
     return [Section("scale", title, clients, list(topics.values()))]

@@ -16,7 +16,7 @@ def sections() -> list[Section]:
         Section(
             f"start/{delay}",
             f"Job.start() to the first record processed, {DELAY}={delay}",
-            {WORKERS: reads("jobs:start", data, workers=4)},
+            {WORKERS: reads("our_jobs:start", data, workers=4)},
             [data],
             broker_config={DELAY: str(delay)},
         )

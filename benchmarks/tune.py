@@ -1,11 +1,15 @@
-"""Which settings of confluent-kafka are fastest here: `python -m benchmarks tune`. What it finds is in peers.py."""
+"""Which settings of confluent-kafka are fastest here, and which size of a fetch makes the floor.
+
+`python -m benchmarks tune --rounds 3`; what it finds is in peers.py and floor.py.
+"""
 
 from __future__ import annotations
 
 import statistics
 from typing import Any
 
-from benchmarks.common import Options, Section, run_sections
+from benchmarks.common import Client, Options, Section, run_sections
+from benchmarks.consumer import reads
 from benchmarks.data import Data
 
 TRIED: tuple[dict[str, Any], ...] = (
@@ -21,19 +25,23 @@ TRIED: tuple[dict[str, Any], ...] = (
 )
 
 
+FLOORS = (256, 1024, 4096)
+"""KiB a partition."""
+
+
 def main(options: Options) -> None:
     sections = []
-    for data in (Data(records=4_000_000), Data("zstd", records=10_000_000)):
-        clients = {
-            ", ".join(
-                f"{name}={value}" for name, value in settings.items()
-            ): lambda stage, d=data, s=settings: stage.run("peers:confluent", stage.task(d, **s))
-            for settings in TRIED
-        }
+    for data in (Data(records=10_000_000), Data("zstd", records=10_000_000)):
+        clients: dict[str, Client] = {}
+        for settings in TRIED:
+            name = ", ".join(f"{name}={value}" for name, value in settings.items())
+            clients[name] = reads("peers:confluent", data, **settings)
+        for kib in FLOORS:
+            name = f"floor, {kib} KiB a partition"
+            clients[name] = reads("floor:floor", data, partition_max_bytes=kib * 1024)
         sections.append(Section(data.codec, data.topic, clients, [data]))
     for codec, result in run_sections(sections, options):
         for client in dict.fromkeys(run["client"] for run in result["runs"]):
             rates = [run["rate"] / 1e6 for run in result["runs"] if run["client"] == client]
-            print(
-                f"{codec:5} {statistics.median(rates):6.2f} ({min(rates):.2f}-{max(rates):.2f}) M/s  {client}"
-            )
+            middle = statistics.median(rates)
+            print(f"{codec:5} {middle:6.2f} ({min(rates):.2f}-{max(rates):.2f}) M/s  {client}")

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from benchmarks.ours import fold
+from benchmarks.our_consumer import fold
 from benchmarks.reading import Check, Run, Task, cpu_of
 
 SAMPLE_S = 0.05
@@ -113,6 +113,17 @@ def verify(task: Task, reports: list[dict[str, Any]]) -> None:
         raise SystemExit(f"read something else than was produced: {found}, expected {task.expected}")
 
 
+def ended(running: Any, seconds: float) -> bool:
+    """Whether the job has ended, waiting that long. Raises `JobFailed`."""
+    from kafka_actors.errors import KafkaTimeoutError
+
+    try:
+        running.wait(timeout=seconds)
+    except KafkaTimeoutError:
+        return False
+    return True
+
+
 def wait_until(holds: Callable[[], bool], seconds: float) -> None:
     """Raises `SystemExit` where it does not hold in time."""
     deadline = time.monotonic() + seconds
@@ -161,19 +172,14 @@ class Cpu:
 
     def watch(self, running: Any) -> None:
         """Looks twice a second, until the job has ended."""
-        import kafka_actors as ka
-
-        while True:
+        over = False
+        while not over:
             actors = [pid for pid in running.status().actors.values() if pid is not None]
             for pid in (os.getpid(), self._broker_pid, *actors):
                 with contextlib.suppress(psutil.Error):
                     self._last[pid] = cpu_of(pid)
                     self._first.setdefault(pid, self._last[pid])
-            try:
-                running.wait(timeout=0.5)
-                return
-            except ka.KafkaTimeoutError:
-                pass
+            over = ended(running, 0.5)
 
     @property
     def broker(self) -> float:
@@ -204,11 +210,11 @@ def memory(told: dict[str, Any]) -> Run:
     have when they only import; and that as a share of the limits which the job's options name."""
     import ray
 
-    import kafka_actors as ka
+    from kafka_actors.config import JobConfig
 
     task = Task.of(told)
     workers = task.options["workers"]
-    limits_mb = workers * ka.config.JobConfig().worker_buffer_bytes / 1e6
+    limits_mb = workers * JobConfig().worker_buffer_bytes / 1e6
     with own_ray():
         bare = ray.remote(num_cpus=0)(Bare).remote()
         import_mb = ray.get(bare.megabytes.remote())
@@ -232,7 +238,7 @@ class Bare:
     """An actor that has imported what ours import, and done nothing."""
 
     def megabytes(self) -> float:
-        import benchmarks.jobs as imported
+        import benchmarks.our_jobs as imported
         import kafka_actors.actors.connection_actor
         import kafka_actors.actors.coordinator_actor
         import kafka_actors.actors.worker_actor  # noqa: F401
@@ -277,9 +283,8 @@ class Peak:
         self.actors = 0
 
     def watch(self, running: Any) -> None:
-        import kafka_actors as ka
-
-        while True:
+        over = False
+        while not over:
             pids = [pid for pid in running.status().actors.values() if pid is not None]
             self.actors = max(self.actors, len(pids))
             store_mb = self._store.mb - self._before_mb
@@ -288,8 +293,4 @@ class Peak:
                 with contextlib.suppress(OSError, KeyError):
                     mb += private_mb(pid)
             self.mb, self.store_mb = max(self.mb, mb), max(self.store_mb, store_mb)
-            try:
-                running.wait(timeout=SAMPLE_S)
-                return
-            except ka.KafkaTimeoutError:
-                pass
+            over = ended(running, SAMPLE_S)

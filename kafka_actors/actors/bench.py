@@ -95,7 +95,7 @@ class Bench:
         batch_rows: int | None,
         linger_s: float,
         events: EventSink,
-        on_progress: Callable[[], None],
+        on_progress: Callable[[bool], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._processor = processor
@@ -252,8 +252,8 @@ class Bench:
             piece, attempt = self._give_up(partition, epoch, piece, failure, attempt), 0
         self._count(piece.batch)
         with self._lock:
-            self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch)
-        self._on_progress()
+            ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch)
+        self._on_progress(ended)
 
     def _permission(self, partition: TopicPartition, epoch: Epoch) -> Steps:
         """Waits while the job is paused or the lease has run out: no new call then, whatever is in the buffers."""

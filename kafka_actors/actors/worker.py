@@ -221,12 +221,10 @@ class Worker:
 
     # ------------------------------------------------------------ commits
 
-    def _on_progress(self) -> None:
-        """Called on the bench's thread after each call of the user's function. The end of a bounded run, too, is not
-        to wait for the next commit in turn."""
-        with self._lock:
-            at_once = self._draining or self._holdings.ended_uncommitted
-        if at_once and self._loop is not None:
+    def _on_progress(self, ended: bool) -> None:
+        """Called on the bench's thread after each call of the user's function. The end of a bounded partition, too,
+        is not to wait for the next commit in turn."""
+        if (ended or self._draining) and self._loop is not None:
             self._loop.call_soon_threadsafe(self._commit_now.set)
 
     async def _commit_loop(self) -> None:

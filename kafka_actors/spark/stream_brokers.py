@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from kafka_actors.admin.asking import Deadline
 from kafka_actors.admin.groups import Groups
-from kafka_actors.consumer.io_thread import IoThread
 from kafka_actors.errors import ConfigError, KafkaActorsError, NonEmptyGroupError
-from kafka_actors.net import EARLIEST, LATEST
+from kafka_actors.net import EARLIEST, LATEST, IoThread
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .brokers import Brokers

@@ -132,12 +132,15 @@ class Holdings:
         self.held[partition].in_hand = True
         return True
 
-    def done(self, partition: TopicPartition, epoch: Epoch, next_offset: int, leader_epoch: int = -1) -> None:
-        """The function returned for everything below `next_offset`, or there was nothing to call it for."""
+    def done(self, partition: TopicPartition, epoch: Epoch, next_offset: int, leader_epoch: int = -1) -> bool:
+        """The function returned for everything below `next_offset`, or there was nothing to call it for. Returns
+        whether that was the end of a bounded partition."""
         held = self._under(partition, epoch)
-        if held is not None:
-            held.in_hand = False
-            held.processed, held.leader_epoch = next_offset, leader_epoch
+        if held is None:
+            return False
+        held.in_hand = False
+        held.processed, held.leader_epoch = next_offset, leader_epoch
+        return held.end_offset is not None and next_offset >= held.end_offset
 
     def given_up(self, partition: TopicPartition, epoch: Epoch) -> None:
         """A call ended without success; nothing moves."""
@@ -195,17 +198,6 @@ class Holdings:
         for partition in done:
             del self.held[partition]
         return done
-
-    @property
-    def ended_uncommitted(self) -> bool:
-        """Whether a bounded partition is processed to its end, and only its commit is missing."""
-        return any(
-            h.end_offset is not None
-            and h.processed is not None
-            and h.processed >= h.end_offset
-            and h.uncommitted
-            for h in self.held.values()
-        )
 
     @property
     def quiet(self) -> bool:

@@ -77,7 +77,7 @@ class Stage:
             batch_rows=rows,
             linger_s=linger,
             events=lambda event: None,
-            on_progress=lambda: None,
+            on_progress=lambda ended: None,
             clock=lambda: self.now,
         )
         self.orders([Grant(p, EPOCH) for p in (P0, P1)])

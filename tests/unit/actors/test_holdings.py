@@ -148,12 +148,9 @@ def test_a_drain_under_an_epoch_that_the_worker_never_had_drops_the_partition():
     assert holdings.apply(orders(2, [], [Drain(P0, (1, 7))])).drop == [P0]
 
 
-def test_a_bounded_partition_at_its_end_is_to_be_committed_at_once():
+def test_the_end_of_a_bounded_partition_is_told():
     holdings = Holdings()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 5, end_offset=8), Grant(P1, (1, 1), 5)]))
     for partition, offset, wanted in ((P1, 100, False), (P0, 7, False), (P0, 8, True)):
         holdings.begin(partition, (1, 1))
-        holdings.done(partition, (1, 1), offset)
-        assert holdings.ended_uncommitted == wanted
-    holdings.committed(CommitReply(1, holdings.commits(), [], []))
-    assert not holdings.ended_uncommitted
+        assert holdings.done(partition, (1, 1), offset) == wanted

@@ -61,6 +61,9 @@ class CommitQueue:
         """Of `_sent`, what has been taken from this member since."""
         self._held_in: Generation | None = None
         """The generation whose commits the group no longer takes."""
+        self._joining = False
+        """Whether the member was not through with JoinGroup and SyncGroup when it heard so: it may come out in the same
+        generation, because a JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
         self._tickets: list[Ticket] = []
         self._done: list[Ticket] = []
         self._notices: list[Notice] = []
@@ -142,7 +145,8 @@ class CommitQueue:
         return self._request
 
     def _may_send(self, standing: Standing) -> bool:
-        return bool(self._waiting) and standing.may_commit and standing.generation != self._held_in
+        held = standing.generation == self._held_in and not (self._joining and standing.settled)
+        return bool(self._waiting) and standing.may_commit and not held
 
     def _commit_request(self, standing: Standing) -> OffsetCommitRequest:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
@@ -200,6 +204,7 @@ class CommitQueue:
                 worst = error, verdict
             if verdict is Verdict.REJOIN and standing.owned is not None:
                 self._held_in = request.generation
+                self._joining = not (standing.settled and standing.may_commit)
         if worst is not None:
             self._notify(*worst, request, standing)
         if again:

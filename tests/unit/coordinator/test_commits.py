@@ -303,6 +303,23 @@ def test_trap_2_what_is_not_owned_is_never_sent():
     assert ticket.results[B] is None
 
 
+@pytest.mark.parametrize("meanwhile", [{}, {"settled": True, "may_commit": False}])
+def test_theme_06_what_was_held_while_joining_anew_goes_out_though_the_generation_stays(meanwhile):
+    s = Script(settled=False)
+    ticket = s.submit({A: 5})
+    s.poll()
+    s.be(**meanwhile)
+    s.answer({A: 27})
+    assert s.poll(2.0) is None
+    s.be(settled=True, may_commit=False)  # the group waits for SyncGroup
+    assert s.poll(2.0) is None
+    s.be(may_commit=True)
+    assert s.poll() == {A: 5}
+    s.answer({A: 0})
+    s.poll()
+    assert ticket.results[A] is None
+
+
 @pytest.mark.parametrize("how", [14, 27, KafkaTimeoutError("silent")])
 def test_theme_06_what_is_lost_while_in_flight_is_not_sent_again(how):
     s = Script()

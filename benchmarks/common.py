@@ -73,11 +73,15 @@ class Stage:
             options=options,
         )
 
-    def run(self, where: str, task: Task) -> Run:
-        """Runs `module:function` of the benchmarks in a process of its own."""
+    def run(self, where: str, task: Task, *, warms_up: bool = False) -> Run:
+        """Runs `module:function` of the benchmarks in a process of its own; what only warms up has no profile."""
         command = ["-m", "benchmarks.client", f"benchmarks.{where}", json.dumps(vars(task))]
-        if self.options.profile:
-            command = [*py_spy(f"{where}-{task.topic}"), sys.executable, *command]
+        if self.options.profile and not warms_up:
+            command = [
+                *py_spy("-".join([where, task.topic, *(f"{k}-{v}" for k, v in task.options.items())])),
+                sys.executable,
+                *command,
+            ]
         else:
             command = [sys.executable, *command]
         limit = 600 + 30 * task.seconds
@@ -141,7 +145,7 @@ def run_section(section: Section, stage: Stage) -> dict[str, Any]:
     wanted = chosen_clients(section, options)
     for data in section.data:
         # Makes the topic, has it in the page cache, and the broker's code compiled before what counts.
-        stage.run("floor:floor", stage.task(data))
+        stage.run("floor:floor", stage.task(data), warms_up=True)
     runs: list[Run] = []
     for number in range(options.rounds):
         for name, client in section.clients.items():

@@ -140,14 +140,13 @@ def throughput(told: dict[str, Any]) -> Run:
     """Bounded jobs, one after the other, until the time of a run is over. The clock of each runs from the first call
     of its function to the end of the last; what was fetched before is at most what the workers' buffers hold."""
     task = Task.of(told)
-    records, seconds, cpu, broker_cpu = 0, 0.0, 0.0, 0.0
-    start_ups: list[float] = []
+    records, seconds, start_ups = 0, 0.0, list[float]()
+    counts: list[Cpu] = []
     with own_ray():
         while seconds < task.seconds:
             counted = Cpu(task.broker_pid)
             began, reports = bounded_job(task, task.options["workers"], counted.watch)
-            cpu += counted.job
-            broker_cpu += counted.broker
+            counts.append(counted)
             first = min(report["first"] for report in reports)
             records += task.total
             seconds += max(report["last"] for report in reports) - first
@@ -157,8 +156,8 @@ def throughput(told: dict[str, Any]) -> Run:
         "seconds": seconds,
         "rate": records / seconds,
         "start_up": statistics.median(start_ups),
-        "cpu": cpu,
-        "broker_cpu": broker_cpu,
+        "cores": sum(c.job for c in counts) / sum(c.seconds for c in counts),
+        "broker_cores": sum(c.broker for c in counts) / sum(c.seconds for c in counts),
     }
 
 
@@ -169,9 +168,11 @@ class Cpu:
         self._broker_pid = broker_pid
         self._first: dict[int, float] = {}
         self._last: dict[int, float] = {}
+        self.seconds = 0.0
 
     def watch(self, running: Any) -> None:
         """Looks twice a second, until the job has ended."""
+        began = time.monotonic()
         over = False
         while not over:
             actors = [pid for pid in running.status().actors.values() if pid is not None]
@@ -179,6 +180,7 @@ class Cpu:
                 with contextlib.suppress(psutil.Error):
                     self._last[pid] = cpu_of(pid)
                     self._first.setdefault(pid, self._last[pid])
+            self.seconds = time.monotonic() - began
             over = ended(running, 0.5)
 
     @property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 TOP = 15
+PROCESS = 40
 
 
 def summary(raw: str, top: int = TOP) -> str:
@@ -17,8 +19,7 @@ def summary(raw: str, top: int = TOP) -> str:
         if not stack or not count.isdigit():
             continue
         frames = stack.split(";")
-        place = [frame for frame in frames if frame.startswith(("process ", "thread "))]
-        threads[" ".join(place) or "all"] += int(count)
+        threads[place_of(frames)] += int(count)
         leaves[frames[-1]] += int(count)
     total = sum(leaves.values())
     if not total:
@@ -27,3 +28,19 @@ def summary(raw: str, top: int = TOP) -> str:
     for counts in (threads, leaves):
         lines += [f"{count / total:6.1%}  {name}" for name, count in counts.most_common(top)] + [""]
     return "\n".join(lines)
+
+
+def place_of(frames: list[str]) -> str:
+    """The process and the thread that a stack begins with, without their numbers and arguments: the same thread of one
+    run after the other is one. A process of another stands behind that one."""
+    process = thread = ""
+    for frame in frames:
+        found = re.match(r"(process|thread) \(?\w+\)?:?(.*)", frame)
+        if not found:
+            break
+        if found[1] == "process":
+            process = found[2].strip(' "')
+        else:
+            thread = found[2].strip()
+    program = re.search(r"benchmarks\.client (\S+)|(\w+\.py)", process)
+    return f"{(program[1] or program[2]) if program else process[:PROCESS]} {thread}".strip() or "main"

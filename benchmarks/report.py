@@ -13,8 +13,8 @@ from benchmarks.targets import TARGETS, Sense, Target
 UNITS = {
     "rate": ("million records/s", 1e-6),
     "start_up": ("start-up s", 1),
-    "client cores": ("CPU cores, client", 1),
-    "broker cores": ("CPU cores, broker", 1),
+    "cores": ("CPU cores, client", 1),
+    "broker_cores": ("CPU cores, broker", 1),
     "rss_mb": ("RSS MB", 1),
     "p50_ms": ("p50 ms", 1),
     "p99_ms": ("p99 ms", 1),
@@ -74,11 +74,9 @@ def targets_table(sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def cores_of(target: Target, sections: Mapping[str, Mapping[str, Any]]) -> str:
     """What is known without a profile: how busy the client and the broker were."""
     runs = [with_cores(run) for run in sections[target.section]["runs"] if run["client"] == target.client]
-    if not all({"client cores", "broker cores"} <= run.keys() for run in runs):
+    if not all({"cores", "broker_cores"} <= run.keys() for run in runs):
         return ""
-    client, broker = (
-        statistics.median(run[name] for run in runs) for name in ("client cores", "broker cores")
-    )
+    client, broker = (statistics.median(run[name] for run in runs) for name in ("cores", "broker_cores"))
     return f"not profiled; cores busy: client {client:.2f}, broker {broker:.2f}"
 
 
@@ -100,9 +98,9 @@ def section_table(runs: Runs) -> list[str]:
 
 
 def with_cores(run: Mapping[str, Any]) -> dict[str, Any]:
-    """CPU as cores: seconds of CPU by second of the run."""
+    """CPU as cores where it is told in seconds: those by the seconds of the run."""
     found = dict(run)
-    for metric, name in (("cpu", "client cores"), ("broker_cpu", "broker cores")):
+    for metric, name in (("cpu", "cores"), ("broker_cpu", "broker_cores")):
         if metric in run:
             found[name] = run[metric] / run["seconds"]
     return found

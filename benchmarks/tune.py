@@ -31,7 +31,7 @@ FLOORS = (256, 1024, 4096)
 
 def main(options: Options) -> None:
     sections = []
-    for data in (Data(records=10_000_000), Data("zstd", records=10_000_000)):
+    for data in (Data(records=5_000_000), Data("zstd", records=5_000_000)):
         clients: dict[str, Client] = {}
         for settings in TRIED:
             name = ", ".join(f"{name}={value}" for name, value in settings.items())

@@ -160,9 +160,18 @@ def test_the_chart_is_well_formed_and_its_bars_are_to_scale() -> None:
 def test_the_summary_of_a_profile_has_the_share_of_threads_and_functions() -> None:
     raw = "thread (0x1): main;run (a.py:1);crc (x.c) 30\nthread (0x2): fetch;recv (libc.so) 10\nno stack\n"
     said = summary(raw)
-    assert " 75.0%  thread (0x1): main" in said
+    assert " 75.0%  main" in said
     assert " 25.0%  recv (libc.so)" in said
     assert summary("") == "no samples\n"
+
+
+def test_threads_of_one_name_are_one_in_a_profile_whatever_their_numbers() -> None:
+    stack = 'process {0}:"ray::WorkerActor";thread ({0}): fetch-1;recv (libc.so) 10\n'
+    assert "100.0%  ray::WorkerActor fetch-1" in summary(stack.format(17) + stack.format(18))
+    command = (
+        'process 9:"/x/python -m benchmarks.client benchmarks.idle:job {}";thread (9): loop;f (a.py:1) 1\n'
+    )
+    assert "100.0%  benchmarks.idle:job loop" in summary(command)
 
 
 # ---------------------------------------------------------------- the guard

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
+from kafka_actors.admin.asking import Deadline, fresh_snapshot, persist
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import ConfigError, UnknownTopicOrPartitionError, error_for_code
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
@@ -39,10 +41,11 @@ class Brokers:
         await self.client.close()
 
     async def refresh(self, max_age_s: float) -> None:
-        """Asks about the topics again, unless that was done less than so many seconds ago."""
+        """Asks about the topics again, unless that was done less than so many seconds ago. Raises `KafkaTimeoutError`
+        where no broker answered for `request_timeout_ms`."""
         asked = self._clock()
         if asked - self._asked >= max_age_s:
-            await self.client.update_metadata()
+            await persist(self.client, partial(fresh_snapshot, self.client), Deadline(self.client))
             self._asked = asked
 
     def _topics(self) -> list[str] | None:
@@ -67,7 +70,7 @@ class Brokers:
                 return _selected(self.client.snapshot, self._options)
             except ConfigError:
                 await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
-                await self.client.update_metadata()
+                await self.refresh(0.0)
         return _selected(self.client.snapshot, self._options)
 
     def present(self) -> list[TopicPartition]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from kafka_actors.admin.asking import Deadline
 from kafka_actors.admin.groups import Groups
-from kafka_actors.errors import ConfigError, KafkaActorsError, NonEmptyGroupError
+from kafka_actors.errors import ConfigError, GroupIdNotFoundError, KafkaActorsError, NonEmptyGroupError
 from kafka_actors.net import EARLIEST, LATEST, IoThread
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -135,14 +135,19 @@ class StreamBrokers:
         return self._options.group_id
 
     def check_group(self) -> None:
-        """Raises `NonEmptyGroupError` for a group that has members: its offsets are theirs."""
+        """Raises `NonEmptyGroupError` for a group that has members: its offsets are theirs; and what a broker says of
+        a group that may not be described."""
         self._run(self._check_group())
 
     async def _check_group(self) -> None:
         await self._brokers.connect()
         described = await self._groups.describe([self._group_id], Deadline(self._brokers.client))
         [group] = described.values()
-        if not isinstance(group, KafkaActorsError) and group.members:
+        if isinstance(group, GroupIdNotFoundError):
+            return  # its first commit makes it
+        if isinstance(group, KafkaActorsError):
+            raise group
+        if group.members:
             raise NonEmptyGroupError(
                 f"commitOffsets: group {self._group_id!r} has members ({len(group.members)}), who commit its offsets: "
                 "stop them, or name another group in kafka.group.id"

@@ -30,6 +30,9 @@ from .stream_brokers import StreamBrokers
 
 logger = logging.getLogger(__name__)
 
+_COMMIT_PAUSE_S = 10.0
+"""Until the same offsets are tried again: an idle query is asked a hundred times a second."""
+
 
 class StreamDriver:
     """Offsets go in and out in Spark's form, as `StreamOffsets.to_json` has it. For one thread.
@@ -52,6 +55,8 @@ class StreamDriver:
         self._target: dict[TopicPartition, int] | None = None
         self._newest: dict[TopicPartition, int] | None = None
         self._committed: dict[TopicPartition, int] = {}
+        self._refused: dict[TopicPartition, int] = {}
+        self._again_at = 0.0
         self._told: set[str] = set()
         self._group_checked = False
         for note in options.notes:
@@ -131,9 +136,15 @@ class StreamDriver:
 
     def finished(self, end: dict[str, Any]) -> None:
         """Spark has finished all up to `end`. It says so a batch late: from 4.2 on the next `latest` knew before."""
-        if self._options.commit_offsets:
-            done = StreamOffsets.from_json(end)
-            self._commit(done, self._brokers.seen(done))
+        if not self._options.commit_offsets:
+            return
+        done = StreamOffsets.from_json(end)
+        try:
+            seen = self._brokers.seen(done)
+        except KafkaActorsError as error:
+            logger.warning("group %s: offsets are not committed: %s", self._options.group_id, error)
+        else:
+            self._commit(done, seen)
 
     def _tell(self, found: Iterable[DataLossError]) -> None:
         for loss in found:
@@ -157,11 +168,13 @@ class StreamDriver:
             return
         here = seen.ends.keys() - newcomers(done, seen)
         new = {tp: o for tp, o in done.by_partition.items() if tp in here and self._committed.get(tp) != o}
-        if not new:
+        now = self._clock()
+        if not new or (new == self._refused and now < self._again_at):
             return
         try:
             self._brokers.commit(new)
         except KafkaActorsError as error:
+            self._refused, self._again_at = new, now + _COMMIT_PAUSE_S
             logger.warning("group %s: offsets are not committed: %s", self._options.group_id, error)
         else:
             self._committed.update(new)

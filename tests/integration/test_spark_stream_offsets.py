@@ -181,6 +181,24 @@ def test_a_start_that_retention_has_passed_is_a_loss_or_left_out(
     assert [o for _, o, _ in lenient.rows(start, lenient.latest(start))] == [6, 7, 8, 9]
 
 
+def test_a_broker_that_dies_between_triggers_ends_no_query(
+    kafka_topic: Topic, produce: Produce, kafka_cluster_3: KafkaCluster
+) -> None:
+    topic = kafka_topic(3, cluster=kafka_cluster_3, replication_factor=3)
+    running = Query(kafka_cluster_3.bootstrap_servers, subscribe=topic, startingOffsets="earliest")
+    try:
+        end = running.latest(running.initial())
+        produce(topic, [b"x"] * 30, bootstrap_servers=kafka_cluster_3.bootstrap_servers)
+        leader = kafka_cluster_3.leaders(topic)[0]
+        kafka_cluster_3.kill(leader)
+        try:
+            assert len(running.rows(end, running.latest(end))) == 30
+        finally:
+            kafka_cluster_3.restart(leader)
+    finally:
+        running.driver.close()
+
+
 # ---------------------------------------------------------------- the group
 
 

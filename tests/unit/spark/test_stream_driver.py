@@ -1,0 +1,123 @@
+"""What a stream answers at its triggers where brokers refuse or are slow: with brokers that only a test has."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kafka_actors.errors import DataLossError, KafkaActorsError, NonEmptyGroupError
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.spark.machines.stream import Seen, StreamOffsets
+from kafka_actors.spark.options import parse_stream
+from kafka_actors.spark.stream_driver import StreamDriver
+
+T0 = TopicPartition("t", 0)
+
+
+class FakeBrokers:
+    """One partition whose log ends at `end`; commits are kept or refused."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.asked = 0
+        self.commits: list[dict[TopicPartition, int]] = []
+        self.refusal: KafkaActorsError | None = None
+
+    def seen(self, base: StreamOffsets, *, fresh: bool = False) -> Seen:
+        return Seen({T0: self.end})
+
+    def check_group(self) -> None:
+        self.asked += 1
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.refusal is not None:
+            self.asked += 1
+            raise self.refusal
+        self.commits.append(dict(offsets))
+
+
+class Scene:
+    def __init__(self, **options: str) -> None:
+        self.now = 0.0
+        self.brokers = FakeBrokers()
+        given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "kafka.group.id": "g", **options}
+        fake: Any = self.brokers
+        self.driver = StreamDriver(parse_stream(given, limits=True), lambda: self.now, fake)
+
+    def latest(self, offset: int) -> int:
+        found: int = self.driver.latest({"t": {"0": offset}})["t"]["0"]
+        return found
+
+
+def test_a_commit_that_is_refused_is_tried_again_after_a_while_or_with_the_next_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(commitOffsets="true")
+    scene.brokers.end = 5
+    scene.latest(5)
+    assert scene.brokers.commits == [{T0: 5}]
+    scene.brokers.refusal = NonEmptyGroupError("group 'g' has members")
+    scene.brokers.asked = 0
+    scene.brokers.end = 7
+    with caplog.at_level(logging.WARNING, "kafka_actors"):
+        for _ in range(100):
+            assert scene.latest(7) == 7
+    assert scene.brokers.asked == 1
+    assert caplog.text.count("group g: offsets are not committed") == 1
+    scene.now += 11
+    scene.latest(7)
+    scene.brokers.end = 8
+    scene.latest(8)
+    assert scene.brokers.asked == 3
+    scene.brokers.refusal = None
+    scene.now += 11
+    scene.latest(8)
+    assert scene.brokers.commits[-1] == {T0: 8}
+
+
+def test_nothing_is_committed_unless_it_is_asked_for() -> None:
+    scene = Scene()
+    scene.brokers.end = 5
+    scene.latest(3)
+    assert (scene.brokers.commits, scene.brokers.asked) == ([], 0)
+
+
+def test_a_loss_that_is_passed_over_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    strict, lenient = Scene(), Scene(failOnDataLoss="false")
+    for scene in (strict, lenient):
+        scene.brokers.end = 4
+    with pytest.raises(DataLossError, match=r"^t-0 at offset 9: the log ends at 4: it was truncated$"):
+        strict.latest(9)
+    with caplog.at_level(logging.WARNING, "kafka_actors"):
+        assert [lenient.latest(9) for _ in range(3)] == [4, 4, 4]
+    assert caplog.text.count("t-0 at offset 9") == 1
+
+
+def test_a_batch_is_held_back_until_there_is_enough() -> None:
+    scene = Scene(minOffsetsPerTrigger="10", maxTriggerDelay="60s", maxOffsetsPerTrigger="12")
+    scene.brokers.end = 3
+    assert scene.latest(0) == 3
+    scene.brokers.end = 12
+    assert scene.latest(3) == 3
+    scene.brokers.end = 30
+    assert scene.latest(3) == 15
+    assert scene.driver.latest({"t": {"0": 3}}, limited=False)["t"]["0"] == 30
+    scene.brokers.end = 31
+    scene.now = 59.0
+    assert scene.latest(30) == 30
+    scene.now = 60.0
+    assert scene.latest(30) == 31
+
+
+def test_progress_says_how_far_the_planned_end_is_behind() -> None:
+    scene = Scene(maxOffsetsPerTrigger="4")
+    assert scene.driver.reported() is None
+    scene.brokers.end = 10
+    scene.latest(0)
+    reported = scene.driver.reported()
+    assert reported is not None
+    assert reported["t"] == {"0": 10}
+    assert reported["@metrics"]["maxOffsetsBehindLatest"] == "6"

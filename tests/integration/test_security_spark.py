@@ -102,6 +102,19 @@ def test_javas_options_read_stream_and_write_as_they_stand(
         assert written.is_dir() or PASSWORD.encode() not in written.read_bytes()
 
 
+def test_a_password_that_is_written_out_is_in_no_plan(spark, javas, secure, produce, group_id, capsys):
+    kafka, _ = secure
+    topic = kafka.create_topic(f"plain-{group_id}")
+    produce(topic, [b"x"], bootstrap_servers=kafka.bootstrap_servers)
+    login = javas["kafka.sasl.jaas.config"].partition("password=")[0]
+    options = {**javas, "kafka.sasl.jaas.config": f'{login}password="{PASSWORD}";'}
+    frame = spark.read.format("kafka_actors").options(**options, subscribe=topic).load()
+    for mode in ("extended", "formatted", "codegen", "cost"):
+        frame.explain(mode=mode)
+    assert frame.count() == 1
+    assert PASSWORD not in capsys.readouterr().out
+
+
 def test_a_reference_to_nothing_is_one_clear_error(spark, javas):
     options = {**javas, "kafka.sasl.jaas.config": "${env:NOT_THERE_AT_ALL}", "subscribe": "t"}
     with pytest.raises(

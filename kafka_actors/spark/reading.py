@@ -32,7 +32,7 @@ def read_ranges(
     """
     topics = {r.topic for r in ranges}
     with sessions.lend(options.client.key, lambda: ReadSession(options.consumer, topics)) as session:
-        session.begin(topics)
+        session.begin(r.tp for r in ranges)
         yield from _Reading(session, options, ranges, clock).batches()
         session.end()
 

@@ -16,6 +16,7 @@ from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import BrokerFetcher, FetchedBytes, Fetcher
 from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
+from kafka_actors.protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -58,12 +59,16 @@ class ReadSession:
             logger.debug("the loop had ended already")
         self._thread.join()
 
-    def begin(self, topics: Iterable[str]) -> None:
-        """For the next task: knows these topics. Raises `NoBrokersError` where no broker tells of them."""
-        wanted = sorted(set(topics))
-        if wanted != self._topics:
-            self._topics = wanted
-            self._run(self._track(wanted))
+    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """For the next task: knows these partitions, if they are there. What is known from earlier tasks may be older
+        than a partition. Raises `NoBrokersError` where no broker tells of them."""
+        tps = list(partitions)
+        topics = sorted({tp.topic for tp in tps})
+        if topics != self._topics:
+            self._topics = topics
+            self._run(self._track(topics))
+        elif any(self.client.snapshot.partition(tp) is None for tp in tps):
+            self.refresh()
 
     def refresh(self) -> None:
         """Asks about the topics again. Raises as `begin`."""

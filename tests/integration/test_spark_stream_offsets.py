@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewPartitions
 
 from kafka_actors import Consumer
 from kafka_actors.admin import Admin
@@ -341,6 +342,21 @@ def test_tasks_use_the_connections_of_earlier_ones(
         ranges = tuple(r for r in plan(options) if r.size)
         assert sum(batch.num_rows for batch in read_ranges(options, ranges)) == expected
     assert len(made) == 1
+
+
+def test_a_partition_that_is_newer_than_the_connections_is_read_at_once(
+    kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster
+) -> None:
+    topic = kafka_topic(1)
+    given = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers, "subscribe": topic}
+    options = parse_batch({**given, "kafkaConsumer.pollTimeoutMs": "5000"})
+    produce(topic, [b"x"] * 5)
+    assert sum(batch.num_rows for batch in read_ranges(options, tuple(plan(options)))) == 5
+    for done in kafka_cluster.admin.create_partitions([NewPartitions(topic, 2)]).values():
+        done.result(30)
+    produce(topic, [b"y"] * 3, partition=1)
+    ranges = tuple(r for r in plan(options) if r.partition == 1)
+    assert sum(batch.num_rows for batch in read_ranges(options, ranges)) == 3
 
 
 def test_a_topic_made_anew_is_noticed_over_connections_that_know_the_old_one(

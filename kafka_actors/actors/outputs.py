@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.batches import batches_of
 from kafka_actors.config import ClientConfig, ConsumerConfig
 from kafka_actors.errors import KafkaActorsError, SinkError
 from kafka_actors.sinks import DeadLetters, Sink, Writer, origin_of
@@ -61,7 +61,7 @@ class Outputs:
         """What the user's function returned for a batch. Raises `TypeError` for what can't be written, and what the
         sink raises."""
         assert self._sink is not None
-        for part in batches_of(result):
+        for part in batches_of(result, "process"):
             if part.num_rows:
                 with self._lock:
                     self._unflushed = True
@@ -100,20 +100,3 @@ class Outputs:
             if writer is not None:
                 with suppress(KafkaActorsError):
                     writer.close()
-
-
-def batches_of(result: Any) -> Iterable[pa.RecordBatch]:
-    """A RecordBatch, a Table, several of them, or None. Raises `TypeError`."""
-    if result is None:
-        return
-    if isinstance(result, pa.RecordBatch):
-        yield result
-    elif isinstance(result, pa.Table):
-        yield from result.combine_chunks().to_batches()
-    elif isinstance(result, Iterable) and not isinstance(result, (str, bytes, dict)):
-        for part in result:
-            yield from batches_of(part)
-    else:
-        raise TypeError(
-            f"process returned a {type(result).__name__}; with a sink it returns a RecordBatch, a Table, several, or None"
-        )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 
-from .columns import RECORD
 from .source import producer_config
 from .stages import RAY, Columns, DataFrames, Function, OnError, Stage, WithKey, WriteKafka
 
@@ -33,7 +33,7 @@ class Checked(NamedTuple):
     @property
     def columns(self) -> Columns:
         """Those that the sink, or whoever takes the rows, gets."""
-        return self.steps[-1].behind if self.steps else RECORD
+        return self.steps[-1].behind if self.steps else SCHEMA
 
     @property
     def num_gpus(self) -> float:
@@ -45,7 +45,7 @@ def check(pipeline: Definition, engine: str | None) -> Checked:
     """See `Pipeline.check`."""
     if pipeline.source is None:
         raise ConfigError("pipeline", "has no source: begin it with Pipeline.read_kafka(…)")
-    columns: Columns = RECORD
+    columns: Columns = SCHEMA
     steps = []
     for stage in pipeline.stages:
         _check_place(pipeline, stage)

@@ -8,32 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 
 Array: TypeAlias = Any  # pyarrow publishes no types of its own
 Numbers: TypeAlias = npt.NDArray[np.int32]
 
-HEADERS_TYPE = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
-
-RECORD: pa.Schema = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("timestampType", pa.int32()),
-        pa.field("headers", HEADERS_TYPE),
-    ]
-)
-"""What comes from Kafka: the columns of `records.SCHEMA`, which are those of Spark's Kafka source."""
-
 KAFKA = "_kafka"
 KAFKA_FIELDS = ("topic", "partition", "offset", "timestamp", "key", "headers")
-KAFKA_TYPE = pa.struct([RECORD.field(name) for name in KAFKA_FIELDS])
+KAFKA_TYPE = pa.struct([SCHEMA.field(name) for name in KAFKA_FIELDS])
 KAFKA_FIELD = pa.field(KAFKA, KAFKA_TYPE)
 """The hidden column: expressions may name it (`pc.field("_kafka", "offset")`), functions get it if they ask."""
 

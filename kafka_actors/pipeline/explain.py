@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 
 from .checking import Checked, Step, check
-from .columns import RECORD
 from .stages import RAY, SPARK, Columns, DataFrames, Function
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def explain(pipeline: Definition, engine: str) -> str:
     checked = check(pipeline, engine)
     assert pipeline.source is not None
     group = f", group {pipeline.source.group_id}" if pipeline.source.group_id else ""
-    lines = [f"On {engine.capitalize()}: {pipeline.source.what}{group}", f"      {_columns(RECORD)}"]
+    lines = [f"On {engine.capitalize()}: {pipeline.source.what}{group}", f"      {_columns(SCHEMA)}"]
     before: Place | None = None
     for number, (step, place) in enumerate(placed(checked, engine), 1):
         if place != before:

@@ -42,7 +42,7 @@ class Fused:
             raise
 
     def run(self, source: pa.RecordBatch) -> Outcome:
-        """Works on a batch of one partition, with the columns of `RECORD`. Raises `StageError`."""
+        """Works on a batch of one partition, with the columns of `SCHEMA`. Raises `StageError`."""
         rows = [rows_of(source)]
         failures: list[Failed] = []
         for guard in self._guards:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from kafka_actors.batches import batches_of
 
 from .arrays import CastError, Failure, cast_to
 from .avro import avro_reader, parse_avro
@@ -134,7 +136,7 @@ class Calling:
         if not rows.batch.num_rows:
             return []
         given = rows.with_kafka(source) if self._kafka else rows.batch
-        batches = list(_batches(self._made(given)))
+        batches = list(batches_of(self._made(given), "it"))
         if self._kafka:
             return [self._by_kafka(batch, rows, source) for batch in batches]
         cast = [cast_to(self._schema, batch) for batch in batches]
@@ -174,22 +176,6 @@ class CallingRows(Calling):
                     )
         batch = cast_to(self._schema, pa.RecordBatch.from_pylist(found, self._schema))
         return [Rows(batch, np.repeat(rows.origin, counts))]
-
-
-def _batches(result: Any) -> Iterator[pa.RecordBatch]:
-    if result is None:
-        return
-    if isinstance(result, pa.RecordBatch):
-        yield result
-    elif isinstance(result, pa.Table):
-        yield from result.combine_chunks().to_batches()
-    elif isinstance(result, Iterable) and not isinstance(result, (str, bytes, dict)):
-        for part in result:
-            yield from _batches(part)
-    else:
-        raise TypeError(
-            f"it returned a {type(result).__name__}: give a RecordBatch, a Table, several, or None"
-        )
 
 
 def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[Rows]:

@@ -4,7 +4,7 @@
 batch, `next_offset` tells where a response ends by its headers alone. `SCHEMA` is what all batches look like.
 """
 
-from kafka_actors.records.arrow import SCHEMA
+from kafka_actors.batches import SCHEMA
 from kafka_actors.records.decoder import Chunk, Decoder, Limits, decode
 from kafka_actors.records.encode import encode
 from kafka_actors.records.kernel import ACTIVE as _ACTIVE

@@ -9,29 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_actors.batches import HEADER_TYPE, HEADERS_TYPE, SCHEMA
 from kafka_actors.records.batch import BinaryBuffers, ColumnBuffers, HeaderBuffers
 
 Array: TypeAlias = Any  # pyarrow publishes no types of its own
-
-HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
-
-_FIELDS: list[Any] = [
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("timestampType", pa.int32()),
-    pa.field("headers", HEADERS_TYPE),
-]
-
-SCHEMA: pa.Schema = pa.schema(_FIELDS)
-"""The eight columns of every batch, with the types that Spark expects of its Kafka source's schema.
-
-`timestampType` is 0 for CreateTime, 1 for LogAppendTime, -1 where the format (v0) has none; `timestamp` is then
--1 ms, as in Java and Spark. `headers` is null for a record without headers."""
 
 EMPTY: pa.RecordBatch = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in SCHEMA], schema=SCHEMA)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from kafka_actors.batches import HEADERS_TYPE
 from kafka_actors.config import ProducerConfig
-from kafka_actors.records.arrow import HEADERS_TYPE
 
 from .kafka import CLOSE_MS, producer_of
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from kafka_actors.pipeline.columns import RECORD
+from kafka_actors.batches import SCHEMA
 
 
 def records(
@@ -32,4 +32,4 @@ def records(
         if headers
         else [None] * count,
     }
-    return pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in RECORD], schema=RECORD)
+    return pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in SCHEMA], schema=SCHEMA)

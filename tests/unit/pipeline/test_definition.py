@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pytest
 
 import kafka_actors as ka
+from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
-from kafka_actors.pipeline.columns import RECORD
 
 READ = ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
 JSON = READ.decode_json("id BIGINT NOT NULL, country STRING, amount DOUBLE")
@@ -141,7 +141,7 @@ def test_columns_are_known_before_the_start():
             pa.field("more", pa.int32()),
         ]
     )
-    assert READ.check().columns == RECORD
+    assert READ.check().columns == SCHEMA
     assert JSON.map_batches(Known).check().columns == pa.schema({"id": pa.int64()})
     assert READ.raw(text=True).check().columns == pa.schema({"key": pa.string(), "value": pa.string()})
 

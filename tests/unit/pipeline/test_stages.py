@@ -10,9 +10,7 @@ from fakes.records import records
 
 from kafka_actors.errors import StageError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.columns import RECORD
 from kafka_actors.pipeline.fused import Fused
-from kafka_actors.records.arrow import SCHEMA
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
 JSON = READ.decode_json("id BIGINT, amount DOUBLE")
@@ -31,10 +29,6 @@ def ids(outcome):
 
 def origins(outcome):
     return [o for rows in outcome.rows for o in rows.origin.tolist()]
-
-
-def test_a_pipeline_begins_with_the_columns_of_the_records():
-    assert RECORD.equals(SCHEMA)
 
 
 def test_filter_keeps_what_is_true_and_drops_null():

@@ -1,0 +1,47 @@
+"""What a batch of records looks like everywhere, and which batches a user's function may return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
+
+_FIELDS: list[Any] = [
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("timestampType", pa.int32()),
+    pa.field("headers", HEADERS_TYPE),
+]
+
+SCHEMA: pa.Schema = pa.schema(_FIELDS)
+"""The eight columns of every batch, with the types that Spark expects of its Kafka source's schema.
+
+`timestampType` is 0 for CreateTime, 1 for LogAppendTime, -1 where the format (v0) has none; `timestamp` is then
+-1 ms, as in Java and Spark. `headers` is null for a record without headers."""
+
+
+def batches_of(result: Any, function: str) -> Iterator[pa.RecordBatch]:
+    """The batches in what `function` returned: a RecordBatch, a Table, several of them, or None.
+
+    Raises `TypeError`, which names the function.
+    """
+    if result is None:
+        return
+    if isinstance(result, pa.RecordBatch):
+        yield result
+    elif isinstance(result, pa.Table):
+        yield from result.combine_chunks().to_batches()
+    elif isinstance(result, Iterable) and not isinstance(result, (str, bytes, dict)):
+        for part in result:
+            yield from batches_of(part, function)
+    else:
+        what = type(result).__name__
+        raise TypeError(f"{function} returned a {what}: give a RecordBatch, a Table, several, or None")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import difflib
 import inspect
 import logging
@@ -113,17 +114,46 @@ class Job:
         self.name = _name(name)
         self.detached = detached
         self.resources = _resources(resources_per_worker)
-        outputs = OutputsSpec(
-            None if sink is None else as_sink(sink), _dead_letters(self.config.on_error, dead_letter_topic)
-        )
-        self._spec = checked(process, process_message, self.config.retries, self.config.on_error, outputs)
-        if until not in (None, "latest"):
-            raise ConfigError("until", f"is {until!r}: accepts None or 'latest'")
-        if detached and not name:
+        self._process = process
+        self._process_message = process_message
+        self._sink = None if sink is None else as_sink(sink)
+        self._dead_letter_topic = dead_letter_topic
+        self._check()
+
+    def _check(self) -> None:
+        """What the options say together, and what workers are told of them. Raises `ConfigError`."""
+        config = self.config
+        outputs = OutputsSpec(self._sink, _dead_letters(config.on_error, self._dead_letter_topic))
+        self._spec = checked(self._process, self._process_message, config.retries, config.on_error, outputs)
+        if self.until not in (None, "latest"):
+            raise ConfigError("until", f"is {self.until!r}: accepts None or 'latest'")
+        if self.detached and not self.name:
             raise ConfigError("name", "is needed for a detached job: it is what Job.attach(name) looks for")
-        if self.config.group_id is None:
+        if config.group_id is None:
             raise ConfigError("group_id", "is required")
-        _check_assignors(self.config)
+        _check_assignors(config)
+
+    def changed(
+        self,
+        options: Mapping[str, Any] | None = None,
+        *,
+        workers: int | None = None,
+        until: Literal["latest"] | None = None,
+    ) -> Job:
+        """A copy with other values for what is given; `options` are those of `JobConfig`, underscored.
+
+        Raises `ConfigError` as making it does.
+        """
+        job = copy.copy(self)
+        if options:
+            known = {name: getattr(self.config, name) for name in self.config.__struct_fields__}
+            job.config = build(JobConfig, {**known, **options})
+        if workers is not None:
+            job.workers = _workers(workers)
+        if until is not None:
+            job.until = until
+        job._check()
+        return job
 
     def start(self) -> RunningJob:
         """Starts the job: on the Ray cluster there is, else on a local one. Returns when all workers are ready.

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import KafkaActorsError, UsageError
 
 from .errors import LoadError
@@ -21,7 +18,7 @@ from .errors import LoadError
 if TYPE_CHECKING:
     from kafka_actors.actors import Job
 
-__all__ = ["load_job", "with_options"]
+__all__ = ["load_job"]
 
 
 def load_job(target: str) -> Job:
@@ -41,32 +38,6 @@ def load_job(target: str) -> Job:
     if not isinstance(found, Job):
         raise UsageError(f"{target} is a {type(found).__name__}, not a Job or a function that returns one")
     return found
-
-
-def with_options(
-    job: Job,
-    *,
-    workers: int | None = None,
-    until: Literal["latest"] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Job:
-    """A copy of `job` with other values for what is not None; `options` are those of `JobConfig`, underscored.
-
-    Raises `ConfigError` as `Job` does.
-    """
-    changed = copy.copy(job)
-    given = {name: value for name, value in (options or {}).items() if value is not None}
-    if given:
-        changed.config = build(JobConfig, {**_as_options(job.config), **given})
-    if workers is not None:
-        changed.workers = workers
-    if until is not None:
-        changed.until = until
-    return changed
-
-
-def _as_options(config: JobConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in config.__struct_fields__}
 
 
 # ---------------------------------------------------------------- modules

@@ -9,7 +9,7 @@ import click
 from kafka_actors.errors import ConfigError
 
 from .errors import EXIT_DONE
-from .load import load_job, with_options
+from .load import load_job
 from .options import command, needs
 from .output import Output
 from .progress import Reading
@@ -67,7 +67,7 @@ def run(
     """
     needs("ray", "ray", "a job runs on Ray, which is not installed")
     options = parse_settings(settings, bootstrap_servers=bootstrap_servers, group_id=group_id)
-    job = with_options(load_job(target), workers=workers, until=until, options=options)
+    job = load_job(target).changed(options, workers=workers, until=until)
     running = start(job)
     if running is None:
         output.print("stopped before it had started")

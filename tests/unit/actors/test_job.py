@@ -69,3 +69,33 @@ def test_one_topic_may_be_given_without_a_list():
 
 def test_auto_commit_may_be_said_to_be_on():
     assert job(config={"enable_auto_commit": True}).config.enable_auto_commit
+
+
+def test_a_changed_job_has_other_options_and_leaves_the_rest() -> None:
+    first = job(workers=2, config={"session_timeout_ms": 20_000})
+    changed = first.changed(
+        {"bootstrap_servers": "b:2,c:3", "session_timeout_ms": "30000"}, workers=5, until="latest"
+    )
+    assert (changed.workers, changed.until) == (5, "latest")
+    assert changed.config.bootstrap_servers == ["b:2", "c:3"]
+    assert (changed.config.group_id, changed.config.session_timeout_ms) == ("g", 30_000)
+    assert (first.workers, first.until, first.config.bootstrap_servers) == (2, None, ["h:1"])
+
+
+def test_a_changed_jobs_workers_are_told_of_what_changed() -> None:
+    plan = job().changed({"on_error": "skip", "retries": "7"}).plan()
+    assert (plan.spec.on_error, plan.spec.retries) == ("skip", 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "message"),
+    [
+        ({"sesion_timeout_ms": "1"}, {}, "did you mean 'session_timeout_ms'"),
+        ({"heartbeat_interval_ms": "50000"}, {}, "heartbeat_interval_ms"),
+        ({"on_error": "dead_letter"}, {}, "dead_letter_topic: is missing"),
+        ({}, {"workers": 0}, "workers: is 0"),
+    ],
+)
+def test_a_changed_job_is_checked_like_a_new_one(options, more, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        job().changed(options, **more)

@@ -7,7 +7,7 @@ import pytest
 
 from kafka_actors.actors import Job
 from kafka_actors.cli.errors import LoadError, describe
-from kafka_actors.cli.load import load_job, with_options
+from kafka_actors.cli.load import load_job
 from kafka_actors.errors import ConfigError, UsageError
 
 JOB = """
@@ -132,33 +132,3 @@ def test_a_wrong_option_in_the_definition_comes_as_it_is(workplace: Path) -> Non
     _write(workplace, "shop.py", JOB.replace('group_id="g"', 'group_id="g", config={"sesion_timeout_ms": 1}'))
     with pytest.raises(ConfigError, match="did you mean 'session_timeout_ms'"):
         load_job("shop.py:job")
-
-
-def _job() -> Job:
-    return Job(
-        topics=["t"],
-        group_id="g",
-        bootstrap_servers="a:1",
-        process=print,
-        workers=2,
-        config={"session_timeout_ms": 20_000},
-    )
-
-
-def test_options_replace_those_of_the_definition_and_leave_the_rest() -> None:
-    job = _job()
-    changed = with_options(
-        job, workers=5, until="latest", options={"bootstrap_servers": "b:2,c:3", "group_id": None}
-    )
-    assert (changed.workers, changed.until) == (5, "latest")
-    assert changed.config.bootstrap_servers == ["b:2", "c:3"]
-    assert (changed.config.group_id, changed.config.session_timeout_ms) == ("g", 20_000)
-    assert (job.workers, job.until, job.config.bootstrap_servers) == (2, None, ["a:1"])
-
-
-def test_options_given_as_text_are_checked_like_those_of_a_definition() -> None:
-    assert with_options(_job(), options={"session_timeout_ms": "30000"}).config.session_timeout_ms == 30_000
-    with pytest.raises(ConfigError, match="did you mean 'session_timeout_ms'"):
-        with_options(_job(), options={"sesion_timeout_ms": "1"})
-    with pytest.raises(ConfigError, match="heartbeat_interval_ms"):
-        with_options(_job(), options={"heartbeat_interval_ms": "20000"})

@@ -330,6 +330,7 @@ def test_the_package_that_spark_looks_up_imports_little() -> None:
         "kafka_actors",
         "kafka_actors.errors",
         "kafka_actors.spark",
+        "kafka_actors.spark.clear",
         "kafka_actors.spark.source",
         "pyspark_kafka_actors",
     }

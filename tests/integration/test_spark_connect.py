@@ -21,6 +21,9 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="Spark Connect needs grpcio"),
 ]
 
+# Spark looks for `pyspark_…` in the folders of sys.path: there an installed package stands, an editable one does not.
+REPOSITORY = str(Path(__file__).parents[2])
+
 # A session of Connect and one without can't be in the same process.
 SCRIPT = """
 import sys
@@ -60,7 +63,12 @@ def test_it_is_found_registered_read_streamed_and_written(
     produce(source, [b"a"])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, kafka_cluster.bootstrap_servers, source, target, str(tmp_path / "c")],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": REPOSITORY,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
         cwd=tmp_path,  # Connect leaves files where it runs
         capture_output=True,
         text=True,

@@ -10,9 +10,14 @@ from pathlib import Path
 from .errors import ConfigError
 from .properties import parse_properties
 
-__all__ = ["resolve"]
+__all__ = ["refers", "resolve"]
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
+
+
+def refers(text: str) -> bool:
+    """Whether there is a reference in it."""
+    return _REFERENCE.search(text) is not None
 
 
 def resolve(option: str, text: str) -> str:

@@ -47,23 +47,26 @@ class KafkaDataSource(DataSource):
         from .options import parse_batch, parse_stream
         from .schema import schema
         from .stream import LIMITS
+        from .tables import noted
 
         with ClearErrors():
             try:
-                return schema(parse_batch(self.options).include_headers)
+                headers = parse_batch(self.options).include_headers
             except ConfigError as error:
                 try:
-                    return schema(parse_stream(self.options, limits=LIMITS).include_headers)
+                    headers = parse_stream(self.options, limits=LIMITS).include_headers
                 except ConfigError:
                     raise error from None
+            return noted(schema(headers), self.options)
 
     def reader(self, schema: StructType) -> KafkaBatchReader:
         from .batch import FilteringKafkaBatchReader, KafkaBatchReader
         from .options import parse_batch
         from .schema import columns_of
+        from .tables import options_of
 
         with ClearErrors():
-            options = parse_batch(self.options)
+            options = parse_batch(options_of(self.options, schema))
             reader = FilteringKafkaBatchReader if options.push_filters else KafkaBatchReader
             return reader(options, columns_of(schema, options.include_headers))
 
@@ -71,9 +74,10 @@ class KafkaDataSource(DataSource):
         from .options import parse_stream
         from .schema import columns_of
         from .stream import LIMITS, reader_class
+        from .tables import options_of
 
         with ClearErrors():
-            options = parse_stream(self.options, limits=LIMITS)
+            options = parse_stream(options_of(self.options, schema), limits=LIMITS)
             return reader_class()(options, columns_of(schema, options.include_headers))
 
     def writer(self, schema: StructType, overwrite: bool) -> KafkaWriter:

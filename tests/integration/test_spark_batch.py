@@ -404,5 +404,20 @@ def test_a_table_of_the_catalog(
             ("a",),
             ("b",),
         ]
+        assert spark.sql("SELECT * FROM orders_log WITH (`endingTimestamp` '1')").count() == 0
+        stream = spark.readStream.option("startingOffsets", "earliest").table("orders_log").select("offset")
+        query = stream.writeStream.format("memory").queryName("from_table").trigger(once=True).start()
+        assert query.awaitTermination(60)
+        assert spark.table("from_table").count() == 2
     finally:
         spark.sql("DROP TABLE orders_log")
+    with pytest.raises(AnalysisException) as caught:
+        spark.sql(
+            "CREATE TABLE secret_log USING kafka_actors OPTIONS (subscribe 't', `kafka.bootstrap.servers` 'a:1', "
+            "`kafka.security.protocol` 'SASL_PLAINTEXT', `kafka.sasl.mechanism` 'PLAIN', "
+            "`kafka.sasl.plain.username` 'u', `kafka.sasl.plain.password` 'hush')"
+        )
+    assert "kafka.sasl.plain.password: is written out, and a catalog shows what it keeps" in errors_line(
+        caught
+    )
+    assert "hush" not in str(caught.value)

@@ -307,6 +307,10 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         """
         return engine("ray")(self, workers=workers, **options)
 
+    def on_spark(self, spark: Any, **options: Any) -> Any:
+        """This pipeline in a Spark session: see `kafka_actors.on_spark.OnSpark`. Raises `ConfigError` as `check`."""
+        return engine("spark")(self, spark, **options)
+
     # ------------------------------------------------------------ before it starts
 
     def check(self, engine: str | None = None) -> Checked:

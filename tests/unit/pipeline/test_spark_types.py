@@ -1,5 +1,7 @@
 """Arrow's types as Spark has them, and the rows that its source gives."""
 
+import uuid
+
 import pyarrow as pa
 import pytest
 from fakes.records import records
@@ -74,7 +76,7 @@ def test_the_options_of_the_source_are_the_pipelines_as_text():
 
 def plan(pipeline, kafka=False):
     checked = pipeline.check("spark")
-    return SparkPlan(repr(id(pipeline)), pipeline, checked.steps, checked.columns, kafka, {})
+    return SparkPlan(uuid.uuid4().hex, pipeline, checked.steps, checked.columns, kafka, {})
 
 
 def test_failed_records_are_rows_with_nothing_but_the_error():

@@ -119,22 +119,26 @@ class BrokerFetcher:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
-                answers = self._answers(job.pull)
-            except AuthenticationError as error:
-                self._break()
-                _resolve(job, None, error)
-            except (KafkaActorsError, OSError, SequenceGap) as error:
-                self._break()
-                _resolve(job, None, DisconnectedError(f"broker {self.broker} at {self._where()}: {error}"))
-            except Exception as error:  # whatever it is, the worker must not wait for an answer in vain
-                logger.exception("the fetch thread of broker %d failed", self.broker)
-                self._break()
-                _resolve(job, None, error)
-            else:
-                _resolve(job, answers, None)
+            self._carry_out(job)
             del job
         self._break()
+
+    def _carry_out(self, job: _Job) -> None:
+        """Nothing of the answers stays behind here: the memory of responses is used again when nobody has it."""
+        try:
+            answers = self._answers(job.pull)
+        except AuthenticationError as error:
+            self._break()
+            _resolve(job, None, error)
+        except (KafkaActorsError, OSError, SequenceGap) as error:
+            self._break()
+            _resolve(job, None, DisconnectedError(f"broker {self.broker} at {self._where()}: {error}"))
+        except Exception as error:  # whatever it is, the worker must not wait for an answer in vain
+            logger.exception("the fetch thread of broker %d failed", self.broker)
+            self._break()
+            _resolve(job, None, error)
+        else:
+            _resolve(job, answers, None)
 
     def _answers(self, pull: Pull) -> list[Answer]:
         channel = self._ready(pull)

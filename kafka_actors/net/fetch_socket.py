@@ -41,7 +41,8 @@ class FetchSocket(ProcessBound):
     """One socket to one broker, used by one thread; only `close` may be called from another.
 
     A response is received into memory of a ring. The caller slices it as it likes; when the last slice is
-    dropped, another response is received there. Any failure closes the socket. `max_response_bytes` bounds the length that a response may claim.
+    dropped, another response is received there. Any failure closes the socket. `max_response_bytes` bounds the
+    length that a response may claim.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any, Literal, Protocol, TypeVar
 
 import assignors
-from kafka_actors.cluster.subscription import check_pattern, check_topics
+from kafka_actors.cluster.subscription import check_pattern, check_topic, check_topics
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.sinks import as_sink
@@ -378,12 +378,7 @@ def _dead_letters(on_error: str, topic: Any) -> str | None:
             if topic is None
             else "is given without on_error='dead_letter'",
         )
-    if topic is None:
-        return None
-    try:
-        return next(iter(check_topics([topic])))
-    except ConfigError as error:
-        raise ConfigError("dead_letter_topic", error.message) from None
+    return None if topic is None else check_topic(topic, "dead_letter_topic")
 
 
 def _workers(workers: Any) -> int:

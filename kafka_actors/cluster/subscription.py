@@ -129,15 +129,18 @@ def check_topics(topics: Iterable[str] | None) -> frozenset[str]:
     """Checks names as Kafka does (`Topic.validate`). Raises `ConfigError`."""
     if topics is None or isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
         raise ConfigError("topics", f"is {topics!r}, {kind_of(topics)}: accepts a list of topic names")
-    names = list(topics)
-    for name in names:
-        if isinstance(name, str) and "," in name:
-            raise ConfigError("topics", f"has {name!r}: several topics are a list, {name.split(',')!r}")
-        if not isinstance(name, str) or _LEGAL_TOPIC.fullmatch(name) is None or name in (".", ".."):
-            raise ConfigError(
-                "topics", f"has {name!r}: a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
-            )
-    return frozenset(names)
+    return frozenset(check_topic(name) for name in topics)
+
+
+def check_topic(name: object, option: str = "topics") -> str:
+    """Checks one name in the same way. Raises `ConfigError` for the option."""
+    if isinstance(name, str) and "," in name:
+        raise ConfigError(option, f"has {name!r}: several topics are a list, {name.split(',')!r}")
+    if not isinstance(name, str) or _LEGAL_TOPIC.fullmatch(name) is None or name in (".", ".."):
+        raise ConfigError(
+            option, f"has {name!r}: a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+        )
+    return name
 
 
 def check_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:

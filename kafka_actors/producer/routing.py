@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_actors.cluster.subscription import check_topics
 from kafka_actors.errors import MessageTooLargeError, UsageError
 from kafka_actors.records.batch import HEADER_SIZE, Kernel, Places, Rows
 from kafka_actors.records.columns import row_columns
@@ -73,11 +72,6 @@ def check_columns(schema: pa.Schema) -> None:
     for name in schema.names:
         if schema.names.count(name) > 1:
             raise UsageError(f"send_batch: there is more than one column {name!r}")
-
-
-def check_topic(topic: object) -> str:
-    """Raises `ConfigError` for what can't be a topic's name."""
-    return next(iter(check_topics([topic])))  # type: ignore[list-item]
 
 
 def rows_of(part: Part, kernel: Kernel, now_ms: int, max_request_size: int) -> Rows:

@@ -9,13 +9,14 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import pyarrow as pa
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
+from kafka_actors.cluster.subscription import check_topic
 from kafka_actors.errors import UsageError, kind_of
 from kafka_actors.protocol.types import TopicPartition
 
 from .core import Core
 from .futures import BatchFuture, RecordFuture
 from .machines.sticky import Sticky
-from .routing import by_topic, check_topic, no_such_partition, place, rows_of, too_large
+from .routing import by_topic, no_such_partition, place, rows_of, too_large
 
 T = TypeVar("T")
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]

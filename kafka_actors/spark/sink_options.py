@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
-from kafka_actors.cluster.subscription import check_topics
+from kafka_actors.cluster.subscription import check_topic
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import ConfigError
 
@@ -47,10 +47,7 @@ def parse_sink(options: Mapping[str, str], schema: StructType) -> SinkOptions:
     client = ClientOptions(given.kafka, "producer")
     topic = given.text("topic")
     if topic is not None:
-        try:
-            check_topics([topic])
-        except ConfigError as error:
-            raise ConfigError("topic", error.message) from None
+        check_topic(topic, "topic")
     parsed = SinkOptions(
         client=client,
         topic=topic,

@@ -6,7 +6,6 @@ import os
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -106,8 +105,7 @@ def job(told: dict[str, Any]) -> Run:
     """Each actor, and the driver; Ray's own processes are told beside them."""
     import psutil
 
-    import kafka_actors as ka
-    from benchmarks.our_jobs import own_ray, wait_until
+    from benchmarks.our_jobs import job_over, own_ray, wait_until
 
     task = Task.of(told)
     with own_ray(), tempfile.TemporaryDirectory() as directory:
@@ -115,13 +113,7 @@ def job(told: dict[str, Any]) -> Run:
         def process(batch: Any) -> None:
             open(f"{directory}/arrived", "w").close()
 
-        defined = ka.Job(
-            topics=[task.topic],
-            group_id=f"bench-{uuid.uuid4()}",
-            bootstrap_servers=task.bootstrap,
-            process=process,
-            workers=task.options["workers"],
-        )
+        defined = job_over(task, process, task.options["workers"])
         with defined.start() as running:
             wait_until(lambda: sum(len(w.partitions) for w in running.status().workers) == PARTITIONS, 60)
             time.sleep(SETTLE_S)

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -180,8 +179,7 @@ def confluent(told: dict[str, Any]) -> Run:
 
 def job(told: dict[str, Any]) -> Run:
     """The call of a job's function."""
-    import kafka_actors as ka
-    from benchmarks.our_jobs import Reports, own_ray, wait_until
+    from benchmarks.our_jobs import Reports, job_over, own_ray, wait_until
     from benchmarks.reading import value_bytes
 
     task = Task.of(told)
@@ -206,13 +204,7 @@ def job(told: dict[str, Any]) -> Run:
                     ns += (now - heads["sent"]).tolist()
                 Reports(directory).leave({"numbers": numbers, "ns": ns})
 
-        defined = ka.Job(
-            topics=[task.topic],
-            group_id=f"bench-{uuid.uuid4()}",
-            bootstrap_servers=task.bootstrap,
-            process=Noting,
-            workers=task.options["workers"],
-        )
+        defined = job_over(task, Noting, task.options["workers"])
         with defined.start() as running:
             time.sleep(1)
             producer = start_producer(told)

@@ -69,26 +69,31 @@ class Summing:
         self._reports.leave({"found": found, "first": self._first, "last": self._last})
 
 
+def job_over(task: Task, process: Any, workers: int, **more: Any) -> Any:
+    """A job over the task's topic, in a group of its own."""
+    import kafka_actors as ka
+
+    return ka.Job(
+        topics=[task.topic],
+        group_id=f"bench-{uuid.uuid4()}",
+        bootstrap_servers=task.bootstrap,
+        process=process,
+        workers=workers,
+        **more,
+    )
+
+
 def bounded_job(
     task: Task, workers: int, watch: Callable[[Any], None] | None = None
 ) -> tuple[float, list[dict[str, Any]]]:
     """One job over the whole topic. Returns when `start` was called, and the reports of its workers, checked."""
-    import kafka_actors as ka
-
     with tempfile.TemporaryDirectory() as directory:
 
         class Bound(Summing):
             def __init__(self) -> None:
                 super().__init__(directory, list(task.expected))
 
-        job = ka.Job(
-            topics=[task.topic],
-            group_id=f"bench-{uuid.uuid4()}",
-            bootstrap_servers=task.bootstrap,
-            process=Bound,
-            workers=workers,
-            until="latest",
-        )
+        job = job_over(task, Bound, workers, until="latest")
         began = time.monotonic()
         with job.start() as running:
             if watch is not None:

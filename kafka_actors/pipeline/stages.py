@@ -36,6 +36,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_sink: ClassVar[bool] = False
 
     def output(self, columns: Columns) -> Columns:
+        """The columns behind it, for those before it: each stage says. Raises `ConfigError` where it can't stand."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

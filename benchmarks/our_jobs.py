@@ -26,10 +26,12 @@ RAY_SETTLES_S = 3.0
 
 @contextlib.contextmanager
 def own_ray() -> Iterator[None]:
-    """A local Ray as a job would start it itself, but for the workers' output."""
+    """A local Ray as a job starts it itself, but for the workers' output."""
     import ray
 
-    ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    from kafka_actors.actors.ray_cluster import start_local_ray
+
+    start_local_ray(log_to_driver=False)
     try:
         yield
     finally:

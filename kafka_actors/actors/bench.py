@@ -204,7 +204,7 @@ class Bench:
             if not self._holdings.active(partition, epoch):
                 return
             # Before any of it is consumed: what a linger holds back must not pass for the start of the partition.
-            self._holdings.positioned(partition, fetched.fetched.fetch_offset)
+            self._holdings.positioned(partition, fetched.fetch_offset)
         regrouper = self._regrouper(partition, epoch)
         for chunk in self._reader.decode(fetched):
             whole = Piece(chunk.batch, chunk.next_offset, chunk.leader_epoch)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ray
 
 from kafka_actors.errors import UsageError
 
-__all__ = ["connect_to_ray"]
+__all__ = ["connect_to_ray", "start_local_ray"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +40,32 @@ def connect_to_ray(only_existing: bool = False) -> bool:
             return False
     if only_existing:
         raise UsageError("no Ray cluster runs here; set RAY_ADDRESS to the one that the job runs in")
-    ray.init(address="local", include_dashboard=False, log_to_driver=True)
+    start_local_ray(log_to_driver=True)
     return True
+
+
+def start_local_ray(**options: Any) -> None:
+    """A Ray for this program alone, without its dashboard. `options` are those of `ray.init`."""
+    with _told_to_free_at_once():
+        ray.init(address="local", include_dashboard=False, **options)
+
+
+FREE_AT_ONCE = "RAY_free_objects_batch_size"
+"""Ray gives the memory of objects that nobody refers to back in hundreds, or after a second. In a second some
+gigabytes of records pass through: they would all be held, and the next ones go into memory that no cache knows."""
+
+
+@contextlib.contextmanager
+def _told_to_free_at_once() -> Iterator[None]:
+    """Ray's own processes read their settings from the environment that they are started in."""
+    if FREE_AT_ONCE in os.environ:
+        yield
+        return
+    os.environ[FREE_AT_ONCE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[FREE_AT_ONCE]
 
 
 def _started_by_hand() -> str | None:

@@ -101,9 +101,9 @@ class BrokerLink:
         self._worker = worker
         self._handle = handle
 
-    async def pull(self, pull: Pull) -> list[tuple[FetchReply, pa.Buffer]]:
+    async def pull(self, pull: Pull) -> list[tuple[FetchReply, list[pa.Buffer]]]:
         answers = await call(self._handle, "pull", self._worker, pack(pull))
-        return [(unpack(reply, FetchReply), data) for reply, data in answers]
+        return [(unpack(reply, FetchReply), records) for reply, records in answers]
 
 
 class RelayClient:

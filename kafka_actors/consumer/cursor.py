@@ -23,7 +23,7 @@ class Cursor:
         self.item = item
         self.batch: pa.RecordBatch | None = None
         self.row = 0  # of the next record to hand out
-        self.end = item.fetched.fetch_offset  # behind the present chunk: where the fetcher's position is
+        self.end = item.fetch_offset  # behind the present chunk: where the fetcher's position is
         self.begun = 0  # the first row of what was handed out last
         self._epoch = -1  # leader epoch of the present chunk
         self._before = -1  # and of what came before it

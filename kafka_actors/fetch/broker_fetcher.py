@@ -11,10 +11,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
-
-import pyarrow as pa
 
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import AuthenticationError, DisconnectedError, KafkaActorsError
@@ -30,7 +28,7 @@ JOIN_S = 1.0
 
 MORE_BYTES = 512 * 1024  # a response that brought less had all there was
 
-Answer = tuple[FetchReply, memoryview]
+Answer = tuple[FetchReply, Sequence[bytes | memoryview]]
 
 
 class Versions(Protocol):
@@ -89,8 +87,8 @@ class BrokerFetcher:
         self._closed = False
 
     def pull(self, pull: Pull) -> asyncio.Future[list[Answer]]:
-        """A future of the replies, at least one, each with the whole response that it slices; made and resolved in
-        the running loop."""
+        """A future of the replies, at least one, each with the bytes of its partitions; made and resolved in the
+        running loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Answer]] = loop.create_future()
         if self._closed:
@@ -144,7 +142,7 @@ class BrokerFetcher:
         channel = self._ready(pull)
         self._session.apply(pull)
         answers = [self._exchange(channel, pull.max_wait_ms)]
-        while len(answers) < pull.fetches and len(answers[-1][1]) >= MORE_BYTES:
+        while len(answers) < pull.fetches and answers[-1][0].size >= MORE_BYTES:
             answers.append(self._exchange(channel, 0))
         return answers
 
@@ -160,13 +158,7 @@ class BrokerFetcher:
         if header.correlation_id != self._correlation_id:
             raise DisconnectedError(f"answer {header.correlation_id} to request {self._correlation_id}")
         response = decode_message(FetchResponse, version, body)
-        base = pa.py_buffer(view).address
-
-        def locate(records: bytes | memoryview) -> tuple[int, int]:
-            begin = pa.py_buffer(records).address - base
-            return begin, begin + len(records)
-
-        return self._session.digest(response, locate=locate, next_offset=next_offset, size=len(view)), view
+        return self._session.digest(response, next_offset=next_offset, size=len(view))
 
     def _ready(self, pull: Pull) -> Channel:
         """The open connection. One that was idle for long is replaced: the broker, or something between, may

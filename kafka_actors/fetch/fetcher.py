@@ -8,10 +8,8 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
-
-import pyarrow as pa
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
@@ -27,7 +25,7 @@ from kafka_actors.events import EventSink, log_event
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk, Decoder, Limits
 
-from .machines.buffer import FetchedBytes
+from .machines.buffer import FetchedBytes, Records
 from .machines.fetching import FetchMachine, Issue
 from .machines.partition import Purpose, Start, State
 from .machines.resets import Lookup
@@ -36,7 +34,7 @@ from .offsets import OffsetLookup, carry_out
 
 logger = logging.getLogger(__name__)
 
-Answer = tuple[FetchReply, "memoryview | pa.Buffer"]
+Answer = tuple[FetchReply, Sequence[Records]]
 Validation = tuple[TopicPartition, int, int, int]
 
 
@@ -44,7 +42,7 @@ class RecordSource(Protocol):
     """The connection side for one broker. A source that died raises `DisconnectedError`; its next pull has
     sequence 0. Pulls are answered in order, each by one response or, as it allows, by several."""
 
-    def pull(self, pull: Pull) -> Awaitable[list[Answer]]: ...
+    def pull(self, pull: Pull) -> Awaitable[Sequence[Answer]]: ...
 
 
 class Fetcher:
@@ -90,7 +88,7 @@ class Fetcher:
         self._thread = 0
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._lanes: dict[int, deque[tuple[Issue, asyncio.Future[list[Answer]]]]] = {}
+        self._lanes: dict[int, deque[tuple[Issue, asyncio.Future[Sequence[Answer]]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
         self._closed = False
@@ -283,14 +281,14 @@ class Fetcher:
         decoder = Decoder(
             topic,
             number,
-            fetch_offset=item.fetched.fetch_offset,
+            fetch_offset=item.fetch_offset,
             isolation_level=self._config.isolation_level,
-            aborted=item.fetched.aborted,
+            aborted=item.aborted,
             limits=self._limits,
         )
-        reached = item.fetched.fetch_offset
+        reached = item.fetch_offset
         try:
-            for chunk in decoder.feed(item.data):
+            for chunk in decoder.feed(*(piece.data for piece in item.slices)):
                 if not item.valid:
                     return
                 item.leader_epoch = chunk.leader_epoch
@@ -302,7 +300,7 @@ class Fetcher:
         except RecordError as error:
             self._bad_batch(item, error)
             return
-        if reached == item.fetched.fetch_offset:
+        if reached == item.fetch_offset:
             self._bad_batch(
                 item, CorruptRecordBatchError(topic, number, reached, None, "no complete record batch")
             )
@@ -394,7 +392,7 @@ class Fetcher:
         if not lane:
             self._lanes.pop(token, None)
 
-    def _answered(self, issue: Issue, pull: asyncio.Future[list[Answer]]) -> None:
+    def _answered(self, issue: Issue, pull: asyncio.Future[Sequence[Answer]]) -> None:
         if self._closed:
             return
         if pull.cancelled():
@@ -407,8 +405,8 @@ class Fetcher:
             self._failed(issue, error)
             return
         with self._lock:
-            for reply, data in pull.result():
-                self._machine.on_reply(issue, reply, memoryview(data).cast("B"), self._clock())
+            for reply, records in pull.result():
+                self._machine.on_reply(issue, reply, records, self._clock())
         self._pump()
 
     def _failed(self, issue: Issue, error: BaseException) -> None:

@@ -1,7 +1,7 @@
 """What the worker side of fetching and the connection side say to each other.
 
 They travel between actors as MessagePack, or are passed by reference inside one process. Record bytes are never
-inside: a `FetchReply` comes with the response buffer, and each `Fetched` names its slice of it.
+inside: a `FetchReply` comes with a buffer for each of its partitions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pull(Struct, frozen=True, tag=True):
 class Fetched(Struct, frozen=True, tag=True, gc=False):
     """One partition of one fetch response.
 
-    `begin:end` slices its record bytes out of the response; offsets run from `fetch_offset` to `next_offset`.
+    `size` is the length of its record bytes; offsets run from `fetch_offset` to `next_offset`.
     A partition with an `error_code`, with a `diverging_end_offset` (KIP-595) or a `preferred_read_replica`
     (KIP-392) is not fetched again until it is wanted anew. `current_leader_id` is KIP-951's hint, -1 for none.
     """
@@ -68,13 +68,12 @@ class Fetched(Struct, frozen=True, tag=True, gc=False):
     current_leader_id: int = -1
     current_leader_epoch: int = -1
     preferred_read_replica: int = -1
-    begin: int = 0
-    end: int = 0
+    size: int = 0
 
 
 class FetchReply(Struct, frozen=True, tag=True):
     """One response to a `Pull`. `size` is the length of the response in bytes, all of which stays in memory
-    until the last slice is dropped. `error_code` is that of the response as a whole.
+    until the last of its buffers is dropped. `error_code` is that of the response as a whole.
     """
 
     broker: int

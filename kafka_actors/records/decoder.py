@@ -103,7 +103,7 @@ class _UnreadableError(Exception):
 
 
 class Decoder:
-    """Decodes the bytes of one partition of one fetch response.
+    """Decodes the bytes of one partition out of one fetch response, or of several that follow each other.
 
     `fetch_offset` is the first offset wanted: earlier records of the first batch are dropped. `aborted` is the
     response's list of aborted transactions, (producer_id, first_offset); only read_committed heeds it.
@@ -133,23 +133,28 @@ class Decoder:
         self._columns: Columns | None = None
         self._rows_per_byte = 0.0
         self._growth = 1.0  # decompressed bytes per fetched byte
+        self._ahead = 0  # bytes of the parts behind the one at hand
 
-    def feed(self, data: Buffer) -> Iterator[Chunk]:
-        """Yields the chunks of `data`, all the bytes of one partition of one response, as they get ready.
+    def feed(self, *parts: Buffer) -> Iterator[Chunk]:
+        """Yields the chunks of `parts`, each all the bytes of the partition in one response, as they get ready.
 
-        A partial batch at the end is normal and left out. Raises CorruptRecordBatchError, BatchTooLargeError,
-        UnsupportedCompressionError or UnknownMagicError, with offset and next_offset, after the records before
-        the bad place were yielded. `data` is not held when the generator has ended.
+        A partial batch at the end of a part is normal and left out. Raises CorruptRecordBatchError,
+        BatchTooLargeError, UnsupportedCompressionError or UnknownMagicError, with offset and next_offset, after the
+        records before the bad place were yielded. `parts` are not held when the generator has ended.
         """
-        with memoryview(data) as whole, whole.cast("B") as view:
-            work = borrow()
-            try:
-                yield from self._feed(view, work)
-            finally:
-                self._columns = None
-                give_back(work)
+        work = borrow()
+        try:
+            self._ahead = sum(len(memoryview(part).cast("B")) for part in parts)
+            for part in parts:
+                with memoryview(part) as whole, whole.cast("B") as view:
+                    self._ahead -= len(view)
+                    yield from self._part(view, work)
+            yield from self._flush()
+        finally:
+            self._columns = None
+            give_back(work)
 
-    def _feed(self, view: memoryview, work: Workspace) -> Iterator[Chunk]:
+    def _part(self, view: memoryview, work: Workspace) -> Iterator[Chunk]:
         pos, status = 0, Scan.MORE
         while status in (Scan.MORE, Scan.LEGACY):
             start = pos
@@ -160,11 +165,12 @@ class Decoder:
                 yield from self._batches(view, work, n, flags)
             if status is Scan.LEGACY:
                 pos = yield from self._legacy(view, work, pos)
+        if status is Scan.END:
+            return
         yield from self._flush()
         if status is Scan.BAD_MAGIC:
             raise self._error(UnknownMagicError, f"magic {view[pos + 16]} is no format of Kafka's", view, pos)
-        if status is not Scan.END:
-            raise self._error(CorruptRecordBatchError, _SCAN_ERRORS[status], view, pos)
+        raise self._error(CorruptRecordBatchError, _SCAN_ERRORS[status], view, pos)
 
     def _batches(self, view: memoryview, work: Workspace, n: int, flags: int) -> Iterator[Chunk]:
         """Decodes the table's first n batches; those that are compressed or may be aborted are prepared first."""
@@ -286,7 +292,7 @@ class Decoder:
                 raise self._error(CorruptRecordBatchError, _FILL_ERRORS[Fill(code)], view, start)
 
     def _new_columns(self, view: memoryview, work: Workspace, lo: int) -> Columns:
-        left = len(view) - int(work.table[lo, Field.START])
+        left = len(view) - int(work.table[lo, Field.START]) + self._ahead
         rows = int(self._rows_per_byte * left * 1.05) + 16
         unpacked = int(left * self._growth * 1.05)
         return self._kernel.columns(

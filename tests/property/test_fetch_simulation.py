@@ -150,8 +150,8 @@ class World:
             return
         request, _ = session.request(17)
         response = self.brokers[n].fetch(request)
-        reply = session.digest(response, locate=lambda r: (0, 40), next_offset=int, size=100)
-        self.machine.on_reply(issue, reply, memoryview(bytes(40)), self.now)
+        reply, records = session.digest(response, next_offset=int, size=100)
+        self.machine.on_reply(issue, reply, records, self.now)
 
     def take(self, count):
         for _ in range(count):
@@ -159,9 +159,9 @@ class World:
             if item is None:
                 return
             p = item.partition.partition
-            assert item.fetched.fetch_offset == self.expected[p], "a gap, a repetition or another order"
+            assert item.fetch_offset == self.expected[p], "a gap, a repetition or another order"
             assert self.machine.consumed(item)
-            self.expected[p] = item.fetched.next_offset
+            self.expected[p] = item.next_offset
 
     def do(self, name, value):
         tp = TopicPartition(TOPIC, value if value in self.ends else 0)

@@ -126,6 +126,17 @@ def test_chunks_are_bounded_and_lose_nothing(data, limits):
     assert sorted(c.next_offset for c in chunks) == [c.next_offset for c in chunks]
 
 
+@given(st.lists(batches(), min_size=2, max_size=4), LIMITS)
+def test_parts_are_read_as_their_bytes_in_a_row(parts, limits):
+    def read(*data):
+        chunks = list(records.Decoder("t", 3, limits=limits).feed(*data))
+        return pa.Table.from_batches([c.batch for c in chunks], records.SCHEMA), chunks[-1:]
+
+    (apart, last), (whole, end) = read(*parts), read(b"".join(parts))
+    assert apart.equals(whole)
+    assert [c.next_offset for c in last] == [c.next_offset for c in end]
+
+
 @given(batches(), st.data())
 def test_a_cut_anywhere_is_a_partial_batch(data, choice):
     """The end of a fetch may cut a batch; what is whole before it is read and nothing is said about the rest."""

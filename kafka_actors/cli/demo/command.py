@@ -65,16 +65,13 @@ def _ray(address: str | None) -> Iterator[None]:
     """The demo's own local Ray, small enough for any machine, or the given cluster."""
     import ray
 
-    options: dict[str, Any] = (
-        {"address": address}
-        if address
-        else {
-            "address": "local",
-            "include_dashboard": False,
-            "object_store_memory": 256 * MIB,
-        }
-    )
-    ray.init(log_to_driver=True, logging_level="WARNING", **options)
+    from kafka_actors.actors.ray_cluster import start_local_ray
+
+    quiet = {"log_to_driver": True, "logging_level": "WARNING"}
+    if address:
+        ray.init(address=address, **quiet)
+    else:
+        start_local_ray(object_store_memory=256 * MIB, **quiet)
     try:
         yield
     finally:

@@ -8,9 +8,17 @@ room of another.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, TypeAlias
 
 from kafka_actors.fetch.messages import Epoch, Fetched
 from kafka_actors.protocol.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+Records: TypeAlias = "bytes | memoryview | pa.Buffer"
+"""Bytes of record batches, as they came."""
 
 
 class Response:
@@ -24,23 +32,58 @@ class Response:
         self.slices = 0
 
 
-class FetchedBytes:
-    """The records of one partition out of one response: `data` in the wire format, `fetched` what came with it.
+class Slice:
+    """The records of one partition in one response, in the wire format: `fetched` is what came with them.
 
-    `epoch` is the assignment epoch under which they were asked for. `valid` turns False when the position was
-    moved meanwhile (seek, revoke, reset): nothing of it may be handed on or committed any more.
+    `valid` turns False when the position was moved meanwhile (seek, revoke, reset).
     """
 
-    __slots__ = ("data", "epoch", "fetched", "held", "leader_epoch", "partition", "valid")
+    __slots__ = ("data", "fetched", "held", "valid")
 
-    def __init__(self, partition: TopicPartition, data: memoryview, fetched: Fetched, held: Response) -> None:
-        self.partition = partition
-        self.epoch: Epoch = fetched.epoch
+    def __init__(self, data: memoryview, fetched: Fetched, held: Response) -> None:
         self.data = data
         self.fetched = fetched
         self.held = held
-        self.leader_epoch = -1  # of the last batch decoded
         self.valid = True
+
+    def is_followed_by(self, other: Slice) -> bool:
+        """Whether one decoder may go on from here into the other: nothing lies between, and both are plain."""
+        here, there = self.fetched, other.fetched
+        return (
+            here.fetch_offset < here.next_offset == there.fetch_offset < there.next_offset
+            and here.epoch == there.epoch
+            and not here.aborted
+            and not there.aborted
+        )
+
+
+class FetchedBytes:
+    """Records of one partition from `fetch_offset` to `next_offset`: one slice, or several that follow each other.
+
+    `epoch` is the assignment epoch under which they were asked for. `valid` turns False when the position was
+    moved meanwhile: nothing of them may be handed on or committed any more.
+    """
+
+    __slots__ = ("aborted", "epoch", "fetch_offset", "leader_epoch", "next_offset", "partition", "slices")
+
+    def __init__(self, partition: TopicPartition, slices: list[Slice]) -> None:
+        first = slices[0].fetched
+        self.partition = partition
+        self.slices = slices
+        self.epoch: Epoch = first.epoch
+        self.fetch_offset = first.fetch_offset
+        self.next_offset = slices[-1].fetched.next_offset
+        self.aborted = first.aborted
+        self.leader_epoch = -1  # of the last batch decoded
+
+    @property
+    def valid(self) -> bool:
+        return self.slices[-1].valid  # the last one to be let go
+
+    @property
+    def brokers(self) -> set[int]:
+        """Whose responses they are in."""
+        return {piece.held.broker for piece in self.slices}
 
 
 class Buffer:
@@ -50,12 +93,13 @@ class Buffer:
     goes on with them before it works off what it has of its own.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, together: int = 0) -> None:
         self._budget = budget
+        self._together = together
         self._held: dict[int, int] = {}  # broker -> bytes of its responses still in memory
-        self._ready: OrderedDict[TopicPartition, deque[FetchedBytes]] = OrderedDict()
-        self._paused: dict[TopicPartition, deque[FetchedBytes]] = {}
-        self._in_hand: dict[TopicPartition, deque[FetchedBytes]] = {}
+        self._ready: OrderedDict[TopicPartition, deque[Slice]] = OrderedDict()
+        self._paused: dict[TopicPartition, deque[Slice]] = {}
+        self._in_hand: dict[TopicPartition, deque[Slice]] = {}
         self._waiting: dict[TopicPartition, int] = {}
         self._served: set[TopicPartition] = set()
         self._newcomers: dict[TopicPartition, None] = {}  # ready, and not served yet; in order of arrival
@@ -96,13 +140,13 @@ class Buffer:
         if response.slices == 0:
             self._release(response)
 
-    def add(self, item: FetchedBytes, *, paused: bool) -> None:
-        item.held.slices += 1
+    def add(self, tp: TopicPartition, piece: Slice, *, paused: bool) -> None:
+        piece.held.slices += 1
         queues = self._paused if paused else self._ready
-        queues.setdefault(item.partition, deque()).append(item)
-        if not paused and item.partition not in self._served:
-            self._newcomers[item.partition] = None
-        self._waiting[item.partition] = self.buffered(item.partition) + len(item.data)
+        queues.setdefault(tp, deque()).append(piece)
+        if not paused and tp not in self._served:
+            self._newcomers[tp] = None
+        self._waiting[tp] = self.buffered(tp) + len(piece.data)
 
     @property
     def newcomer(self) -> bool:
@@ -110,21 +154,29 @@ class Buffer:
         return bool(self._newcomers)
 
     def take(self) -> FetchedBytes | None:
-        """The next slice to hand out; its partition's next turn comes after all others'."""
+        """The next records to hand out; their partition's next turn comes after all others'.
+
+        Slices that follow each other come together, up to `together` bytes: what each costs to work off is the
+        same whether it has one record or a thousand, and it is small ones that pile up.
+        """
         if not self._ready:
             return None
         tp = next(iter(self._newcomers or self._ready))
         queue = self._ready[tp]
         self._newcomers.pop(tp, None)
         self._served.add(tp)
-        item = queue.popleft()
+        taken = [queue.popleft()]
+        size = len(taken[0].data)
+        while queue and size + len(queue[0].data) <= self._together and taken[-1].is_followed_by(queue[0]):
+            taken.append(queue.popleft())
+            size += len(taken[-1].data)
         if queue:
             self._ready.move_to_end(tp)
         else:
             del self._ready[tp]
-        self._waiting[tp] -= len(item.data)
-        self._in_hand.setdefault(tp, deque()).append(item)
-        return item
+        self._waiting[tp] -= size
+        self._in_hand.setdefault(tp, deque()).extend(taken)
+        return FetchedBytes(tp, taken)
 
     def consumed(self, tp: TopicPartition, next_offset: int) -> bool:
         """Everything below is consumed: slices in hand that end there are done with. Returns whether any was."""
@@ -151,9 +203,9 @@ class Buffer:
     def drop(self, tp: TopicPartition, *, in_hand: bool) -> None:
         """Drops what waits; with `in_hand` also what is handed out, which becomes invalid."""
         for queues in (self._ready, self._paused, self._in_hand) if in_hand else (self._ready, self._paused):
-            for item in queues.pop(tp, ()):
-                item.valid = False
-                self._let_go(item)
+            for piece in queues.pop(tp, ()):
+                piece.valid = False
+                self._let_go(piece)
         self._waiting.pop(tp, None)
         self._newcomers.pop(tp, None)
         if in_hand:
@@ -175,10 +227,10 @@ class Buffer:
             return []
         return [tp for tp, queue in self._paused.items() if any(item.held.broker == broker for item in queue)]
 
-    def _let_go(self, item: FetchedBytes) -> None:
-        item.held.slices -= 1
-        if item.held.slices == 0:
-            self._release(item.held)
+    def _let_go(self, piece: Slice) -> None:
+        piece.held.slices -= 1
+        if piece.held.slices == 0:
+            self._release(piece.held)
 
     def _release(self, response: Response) -> None:
         self._held[response.broker] -= response.size

@@ -6,7 +6,7 @@ clock: the shell (`kafka_actors.fetch.fetcher`) has both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -18,13 +18,14 @@ from kafka_actors.fetch.messages import Epoch, Fetched, FetchReply, Pull
 from kafka_actors.protocol.types import TopicPartition
 
 from .backoff import Backoff
-from .buffer import Buffer, FetchedBytes
+from .buffer import Buffer, FetchedBytes, Records, Slice
 from .partition import Partition, Purpose, Start, State
 from .positions import Positions
 from .resets import Lookup, ResetPolicy
 from .streams import Stream, want_of
 
 SHORT_WAIT_MS = 20
+TOGETHER_BYTES = 4 * 1024 * 1024  # of one partition, handed out at once: more makes nothing faster
 DOUBT_S = 1.5  # a broker that is silent for so long behind its long poll makes us look whether leaders moved
 
 
@@ -48,10 +49,16 @@ class Plan(Struct, frozen=True):
 
 class FetchMachine:
     """See the module. `credit`: pulls outstanding per broker while records flow; `bulk_bytes`: what each should
-    bring then, by as many fetches as that takes (0: by one)."""
+    bring then, by as many fetches as that takes (0: by one); `together`: bytes of a partition handed out at once."""
 
     def __init__(
-        self, config: ConsumerConfig, *, rand: Callable[[], float], credit: int = 2, bulk_bytes: int = 0
+        self,
+        config: ConsumerConfig,
+        *,
+        rand: Callable[[], float],
+        credit: int = 2,
+        bulk_bytes: int = 0,
+        together: int = TOGETHER_BYTES,
     ) -> None:
         self._config = config
         self._rand = rand
@@ -67,7 +74,7 @@ class FetchMachine:
             replica_lifetime_s=config.metadata_max_age_ms / 1000,
             rand=rand,
         )
-        self.buffer = Buffer(config.worker_buffer_bytes)
+        self.buffer = Buffer(config.worker_buffer_bytes, together)
         self._streams: dict[int, Stream] = {}
         self._tokens = 0
         self._source: dict[TopicPartition, int] = {}  # the broker whose stream has the partition
@@ -235,8 +242,9 @@ class FetchMachine:
 
     # ------------------------------------------------------------ what came back
 
-    def on_reply(self, issue: Issue, reply: FetchReply, data: memoryview, now: float) -> None:
-        """The answer to a pull; answers of one stream come in the order of their pulls."""
+    def on_reply(self, issue: Issue, reply: FetchReply, records: Sequence[Records], now: float) -> None:
+        """The answer to a pull, with the bytes of each of its partitions; answers of one stream come in the order of
+        their pulls."""
         stream = self._streams.get(issue.broker)
         if stream is None or stream.token != issue.token:
             return
@@ -245,7 +253,7 @@ class FetchMachine:
         stream.retry_at = now + reply.throttle_ms / 1000 if reply.throttle_ms else 0.0
         self._count_failure(stream, reply, now)
         response = self.buffer.hold(issue.broker, reply.size)
-        for fetched in reply.partitions:
+        for fetched, data in zip(reply.partitions, records, strict=True):
             tp = TopicPartition(fetched.topic, fetched.partition)
             partition = self.positions.get(tp)
             if partition is None or reply.sequence < stream.asked.get(tp, reply.sequence + 1):
@@ -254,10 +262,10 @@ class FetchMachine:
                 stream.dropped(tp)
                 self.positions.touch(tp)
             if self.positions.on_fetched(partition, fetched, issue.broker, now):
-                item = FetchedBytes(tp, data[fetched.begin : fetched.end], fetched, response)
-                self.buffer.add(item, paused=partition.paused)
+                piece = Slice(memoryview(data).cast("B"), fetched, response)
+                self.buffer.add(tp, piece, paused=partition.paused)
                 self._check_full(tp, stream)
-        stream.busy = any(fetched.end > fetched.begin for fetched in reply.partitions)
+        stream.busy = any(fetched.size for fetched in reply.partitions)
         self.buffer.settle(response)
         self._collect_errors()
         self._apply_void()
@@ -333,7 +341,7 @@ class FetchMachine:
         if item is None:
             return None
         partition = self.positions.require(item.partition)
-        partition.delivered = item.fetched.next_offset
+        partition.delivered = item.next_offset
         if (
             item.partition in self._full
             and self.buffer.buffered(item.partition) <= self.buffer.share(len(self._streams)) // 4
@@ -354,10 +362,10 @@ class FetchMachine:
         partition = self.positions.get(item.partition)
         if not item.valid or partition is None:
             return False
-        next_offset = item.fetched.next_offset if next_offset is None else next_offset
+        next_offset = item.next_offset if next_offset is None else next_offset
         self.positions.consumed(partition, next_offset, item.leader_epoch)
         released = self.buffer.consumed(item.partition, next_offset)
-        if partition.state is State.VALIDATING or (released and self._may_feed(item.held.broker)):
+        if partition.state is State.VALIDATING or (released and any(map(self._may_feed, item.brokers))):
             self.needs_plan = True
         return True
 
@@ -422,5 +430,5 @@ def _left_session(fetched: Fetched) -> bool:
         fetched.error_code
         or fetched.diverging_end_offset >= 0
         or fetched.preferred_read_replica >= 0
-        or fetched.end > fetched.begin
+        or fetched.size > 0
     )

@@ -46,7 +46,7 @@ class Positions(PartitionTable):
             return False
         partition.failures = 0
         partition.trouble = ""
-        if fetched.end > fetched.begin:
+        if fetched.size:
             partition.fetched = fetched.next_offset
             if fetched.next_offset == fetched.fetch_offset:
                 # Unreadable: the decoder finds out why, and until then there is no point in fetching it again.

@@ -20,7 +20,7 @@ from kafka_actors.protocol.messages.fetch import (
 )
 
 Key = tuple[str, int]
-Locate = Callable[[bytes | memoryview], tuple[int, int]]
+Records = bytes | memoryview
 NextOffset = Callable[[bytes | memoryview], int | None]
 
 NO_SESSION = 0
@@ -138,14 +138,15 @@ class FetchSession:
         return request, max_version if with_ids else min(max_version, LAST_WITHOUT_TOPIC_IDS)
 
     def digest(
-        self, response: FetchResponse, *, locate: Locate, next_offset: NextOffset, size: int = 0
-    ) -> FetchReply:
+        self, response: FetchResponse, *, next_offset: NextOffset, size: int = 0
+    ) -> tuple[FetchReply, list[Records]]:
         """Turns a response into the reply to the pull it answers, and advances what was fetched.
 
-        `locate(records)` gives the (begin, end) of record bytes within the response; `next_offset(records)` the
-        offset behind their last complete batch, None where there is none.
+        With the reply come the record bytes of each of its partitions. `next_offset(records)` gives the offset
+        behind their last complete batch, None where there is none.
         """
         partitions: list[Fetched] = []
+        records: list[Records] = []
         if response.error_code:
             self._refused(response.error_code)
         else:
@@ -158,10 +159,11 @@ class FetchSession:
                     answered.add(key)
                     wanted = self._wanted.get(key)
                     if wanted is not None:
-                        partitions.append(self._fetched(key, wanted, data, locate, next_offset))
+                        partitions.append(self._fetched(key, wanted, data, next_offset))
+                        records.append(data.records if partitions[-1].size and data.records else b"")
             if self._requested is not None and not self._requested <= answered:
                 self._epoch = FULL  # the broker's session isn't what was asked for
-        return FetchReply(
+        reply = FetchReply(
             broker=self.broker,
             sequence=self._pull.sequence,
             partitions=partitions,
@@ -169,17 +171,16 @@ class FetchSession:
             throttle_ms=response.throttle_time_ms,
             error_code=response.error_code,
         )
+        return reply, records
 
-    def _fetched(
-        self, key: Key, wanted: _Wanted, data: PartitionData, locate: Locate, next_offset: NextOffset
-    ) -> Fetched:
+    def _fetched(self, key: Key, wanted: _Wanted, data: PartitionData, next_offset: NextOffset) -> Fetched:
         fetch_offset = wanted.offset
-        begin = end = 0
+        size = 0
         stays = (
             not data.error_code and data.diverging_epoch.end_offset < 0 and data.preferred_read_replica < 0
         )
         if stays and data.records:
-            begin, end = locate(data.records)
+            size = len(data.records)
             behind = next_offset(data.records)
             if behind is None or behind <= fetch_offset:
                 stays = False  # bytes that lead nowhere: the worker finds out why, and wants it anew
@@ -206,8 +207,7 @@ class FetchSession:
             current_leader_id=data.current_leader.leader_id,
             current_leader_epoch=data.current_leader.leader_epoch,
             preferred_read_replica=data.preferred_read_replica,
-            begin=begin,
-            end=end,
+            size=size,
         )
 
     def _drop(self, key: Key) -> None:

@@ -13,6 +13,7 @@ from kafka_actors.actors.messages import CommitEntry, Drain, Grant, Orders
 from kafka_actors.actors.process import Processor, ProcessSpec
 from kafka_actors.errors import KafkaTimeoutError, ProcessError, StageError
 from kafka_actors.fetch import FetchedBytes
+from kafka_actors.fetch.machines.buffer import Slice
 from kafka_actors.fetch.messages import Fetched
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk
@@ -34,7 +35,7 @@ def batch(partition, first, last):
 
 
 def fetched(tp, first, last, epoch=EPOCH):
-    return FetchedBytes(tp, memoryview(b""), Fetched(*tp, epoch, first, last), None)
+    return FetchedBytes(tp, [Slice(memoryview(b""), Fetched(*tp, epoch, first, last), None)])
 
 
 class Source:
@@ -46,8 +47,7 @@ class Source:
         self.consumed_items = []
 
     def decode(self, item):
-        at = item.fetched
-        yield Chunk(batch(at.partition, at.fetch_offset, at.next_offset), at.next_offset, 3)
+        yield Chunk(batch(item.partition.partition, item.fetch_offset, item.next_offset), item.next_offset, 3)
 
     def take(self):
         return self.waiting.pop(0) if self.waiting else None

@@ -36,27 +36,17 @@ class Bench:
     def arrive(self, *slices):
         """Answers a pull with records: (partition, first offset, how many)."""
         machine = self.fetcher._machine
-        data, parts = b"", []
+        data, parts = [], []
         (issue,) = machine.plan(0.0).pulls[:1] or [self.last]
         self.last = issue
         for partition, first, count in slices:
             encoded = bytes(encode(rows(partition, first, count)))
-            parts.append(
-                Fetched(
-                    "t",
-                    partition,
-                    (0, 1 + partition),
-                    first,
-                    first + count,
-                    begin=len(data),
-                    end=len(data) + len(encoded),
-                )
-            )
-            data += encoded
+            parts.append(Fetched("t", partition, (0, 1 + partition), first, first + count, size=len(encoded)))
+            data.append(encoded)
         machine.on_reply(
             Issue(issue.broker, issue.token, issue.pull),
-            FetchReply(1, issue.pull.sequence, parts, size=len(data)),
-            memoryview(data),
+            FetchReply(1, issue.pull.sequence, parts, size=sum(map(len, data))),
+            data,
             0.0,
         )
 
@@ -186,8 +176,8 @@ def test_theme_28_a_chunk_without_records_moves_the_position_silently():
     data = bytes(
         encode(rows(0, 0, 10), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     )
-    part = Fetched("t", 0, (0, 1), 0, 10, aborted=((7, 0),), begin=0, end=len(data))
-    machine.on_reply(issue, FetchReply(1, 0, [part], size=len(data)), memoryview(data), 0.0)
+    part = Fetched("t", 0, (0, 1), 0, 10, aborted=((7, 0),), size=len(data))
+    machine.on_reply(issue, FetchReply(1, 0, [part], size=len(data)), [data], 0.0)
     assert bench.reader.next_batch() is None
     assert offsets(bench.reader.positions([T0])) == {0: 10}
     assert machine.buffer.total == 0
@@ -199,8 +189,8 @@ def test_theme_21_records_before_a_corrupt_batch_are_handed_out(bench):
     data = good + bytes(bad)
     machine = bench.fetcher._machine
     (issue,) = machine.plan(0.0).pulls
-    part = Fetched("t", 0, (0, 1), 0, 10, begin=0, end=len(data))
-    machine.on_reply(issue, FetchReply(1, 0, [part], size=len(data)), memoryview(data), 0.0)
+    part = Fetched("t", 0, (0, 1), 0, 10, size=len(data))
+    machine.on_reply(issue, FetchReply(1, 0, [part], size=len(data)), [data], 0.0)
     assert bench.reader.next_batch()["offset"].to_pylist() == list(range(5))
     bench.reader.settle()
     with pytest.raises(Exception, match="checksum") as caught:

@@ -40,10 +40,14 @@ def snapshot(*leaders, epochs=None, topic_id=b"i" * 16, brokers=(1, 2, 3)):
 class Bench:
     """A machine, a clock that the test moves, and answers in few words."""
 
-    def __init__(self, *, leaders=(1, 1), credit=2, bulk_bytes=0, **options):
+    def __init__(self, *, leaders=(1, 1), credit=2, bulk_bytes=0, together=0, **options):
         options.setdefault("auto_offset_reset", "earliest")
         self.machine = FetchMachine(
-            build(ConsumerConfig, options), rand=lambda: 0.5, credit=credit, bulk_bytes=bulk_bytes
+            build(ConsumerConfig, options),
+            rand=lambda: 0.5,
+            credit=credit,
+            bulk_bytes=bulk_bytes,
+            together=together,
         )
         self.now = 100.0
         self.machine.update_metadata(snapshot(*leaders), self.now)
@@ -64,17 +68,15 @@ class Bench:
         return issue
 
     def reply(self, issue, *fetched, **more):
-        size = more.pop("size", sum(f.end - f.begin for f in fetched))
+        size = more.pop("size", sum(f.size for f in fetched))
         reply = FetchReply(issue.broker, issue.pull.sequence, list(fetched), size=size, **more)
-        self.machine.on_reply(
-            issue, reply, memoryview(bytes(max([f.end for f in fetched], default=0))), self.now
-        )
+        self.machine.on_reply(issue, reply, [bytes(f.size) for f in fetched], self.now)
 
     def read(self):
         """Takes everything there is and consumes it; the offsets as (partition, from, to)."""
         seen = []
         while (item := self.machine.take()) is not None:
-            seen.append((item.partition.partition, item.fetched.fetch_offset, item.fetched.next_offset))
+            seen.append((item.partition.partition, item.fetch_offset, item.next_offset))
             assert self.machine.consumed(item)
         return seen
 
@@ -83,10 +85,8 @@ class Bench:
         return self.machine.positions.events
 
 
-def got(offset, to, *, partition=0, epoch=E1, size=100, begin=0, **more):
-    return Fetched(
-        "a", partition, epoch, offset, to, begin=begin, end=begin + size, high_watermark=500, **more
-    )
+def got(offset, to, *, partition=0, epoch=E1, size=100, **more):
+    return Fetched("a", partition, epoch, offset, to, size=size, high_watermark=500, **more)
 
 
 def nothing(offset, *, partition=0, epoch=E1, **more):
@@ -423,7 +423,7 @@ def test_an_error_of_authorization_fails_the_partition_after_what_came_before_it
     bench.reply(bench.pull(), got(10, 20))
     bench.reply(bench.pulls()[0], nothing(20, error_code=29))
     item = bench.machine.take()
-    assert item.fetched.next_offset == 20
+    assert item.next_offset == 20
     assert bench.machine.take() is None
     bench.machine.consumed(item)
     with pytest.raises(TopicAuthorizationFailedError) as caught:
@@ -911,3 +911,14 @@ def test_theme_15_partitions_of_a_silent_broker_are_read_from_its_successor_at_o
     for tp, version, _, _ in plan.validations:
         bench.machine.on_epoch_end(tp, version, (5, 10), bench.now)
     assert [issue.broker for issue in [*plan.pulls, *bench.pulls()]] == [2]
+
+
+def test_a_backlog_of_small_responses_is_handed_out_at_once():
+    bench = Bench(together=1_000)
+    bench.assign()
+    bench.assign(A1)
+    for n in range(3):
+        first, second = 10 + n, 11 + n
+        bench.reply(bench.pulls()[0], got(first, second), got(first, second, partition=1))
+    assert bench.read() == [(0, 10, 13), (1, 10, 13)]
+    assert bench.machine.buffer.total == 0

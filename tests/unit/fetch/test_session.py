@@ -48,12 +48,12 @@ class Wire:
         return self.session.request(self.version)
 
     def answer(self, answer):
-        return self.session.digest(
+        reply, self.records = self.session.digest(
             answer,
-            locate=lambda r: (10, 10 + len(r)),
             next_offset=lambda r: int(r) if r.isdigit() else None,
             size=99,
         )
+        return reply
 
 
 def named(request):
@@ -77,10 +77,11 @@ def test_a_request_within_a_session_names_only_what_advanced():
     wire = Wire()
     wire.ask([want(), want(partition=1)])
     reply = wire.answer(response(data(0, b"12"), data(1)))
-    assert [(f.partition, f.fetch_offset, f.next_offset, f.begin, f.end) for f in reply.partitions] == [
-        (0, 0, 12, 10, 12),
-        (1, 0, 0, 0, 0),
+    assert [(f.partition, f.fetch_offset, f.next_offset, f.size) for f in reply.partitions] == [
+        (0, 0, 12, 2),
+        (1, 0, 0, 0),
     ]
+    assert wire.records == [b"12", b""]
     assert (reply.broker, reply.sequence, reply.size) == (3, 0, 99)
     request, _ = wire.ask()
     assert (request.session_id, request.session_epoch) == (9, 1)

@@ -43,11 +43,11 @@ def patched(data: bytes, at: int, layout: str, value: int) -> bytes:
     return resealed(out)
 
 
-def drain(decoder: records.Decoder, data: bytes) -> tuple[list[int], RecordError | None]:
+def drain(decoder: records.Decoder, *data: bytes) -> tuple[list[int], RecordError | None]:
     """The offsets of all records, and the error that ended them."""
     offsets: list[int] = []
     try:
-        for chunk in decoder.feed(data):
+        for chunk in decoder.feed(*data):
             offsets += chunk.batch.column("offset").to_pylist()
     except RecordError as error:
         return offsets, error
@@ -73,6 +73,23 @@ def test_a_record_below_the_fetch_offset_is_dropped(kernel):
     decoder = records.Decoder("t", 0, fetch_offset=11, kernel=kernel)
     assert drain(decoder, batch(10) + batch(13)) == ([11, 12, 13, 14, 15], None)
     assert decoder.next_offset == 16
+
+
+def test_parts_that_follow_each_other_become_one_chunk(kernel):
+    cut = batch(13)[:-1]  # the partial batch at the end of a response comes again, whole, in the next
+    (chunk,) = records.Decoder("t", 0, kernel=kernel).feed(batch(10) + cut, batch(13), batch(16))
+    assert chunk.batch.column("offset").to_pylist() == list(range(10, 19))
+    assert chunk.next_offset == 19
+
+
+def test_a_broken_part_ends_behind_the_records_of_the_parts_before_it(kernel):
+    decoder = records.Decoder("t", 0, kernel=kernel)
+    broken = bytearray(batch(13))
+    broken[-1] ^= 0xFF
+    offsets, error = drain(decoder, batch(10), bytes(broken), batch(16))
+    assert offsets == [10, 11, 12]
+    assert isinstance(error, CorruptRecordBatchError)
+    assert (error.offset, error.next_offset) == (13, 16)
 
 
 def test_theme_29_a_batch_emptied_by_compaction_moves_the_position(kernel):

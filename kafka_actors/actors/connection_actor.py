@@ -14,7 +14,7 @@ from kafka_actors.fetch.messages import Pull
 from kafka_actors.net import Broker, ConnectionOpener, FetchSocket
 
 from .messages import pack, unpack
-from .shell import ActorShell, set_up_logging
+from .shell import ActorShell, set_up_process
 
 __all__ = ["ConnectionActor"]
 
@@ -26,7 +26,7 @@ class ConnectionActor(ActorShell):
     """
 
     def __init__(self, config: JobConfig, log_level: int) -> None:
-        set_up_logging(log_level)
+        set_up_process(log_level)
         self._config = config
         self._broker: Broker | None = None
         self._fetchers: dict[str, BrokerFetcher] = {}

@@ -13,7 +13,7 @@ from kafka_actors.net import KafkaClient
 
 from .coordinator import JobCoordinator
 from .messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
-from .shell import ActorShell, set_up_logging
+from .shell import ActorShell, set_up_process
 
 __all__ = ["CoordinatorActor"]
 
@@ -33,7 +33,7 @@ class CoordinatorActor(ActorShell):
         identity: bytes,
         log_level: int,
     ) -> None:
-        set_up_logging(log_level)
+        set_up_process(log_level)
         self._config = config
         self._incarnation = incarnation
         self._topics = topics

@@ -13,7 +13,7 @@ from kafka_actors.errors import JobNameInUseError, UsageError
 
 from .plan import JobPlan
 from .ray_runtime import RayRuntime
-from .shell import ActorShell, set_up_logging
+from .shell import ActorShell, set_up_process
 from .status import JobStatus
 from .supervisor import Supervisor
 
@@ -38,7 +38,7 @@ class JobActor(ActorShell):
         return self._supervisor is not None and self._supervisor.has_ended
 
     async def begin(self, plan: JobPlan) -> None:
-        set_up_logging(plan.log_level)
+        set_up_process(plan.log_level)
         self._supervisor = Supervisor(plan, RayRuntime(plan.resources))
         await self._supervisor.start()
 

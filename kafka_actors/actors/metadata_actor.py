@@ -17,7 +17,7 @@ from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.types import TopicPartition
 
 from .messages import ConnectionWanted, JobStart, Topology, pack
-from .shell import ActorShell, set_up_logging
+from .shell import ActorShell, set_up_process
 
 __all__ = ["MetadataActor"]
 
@@ -55,7 +55,7 @@ class MetadataActor(ActorShell):
     def __init__(
         self, config: JobConfig, topics: list[str] | None, pattern: str | None, log_level: int
     ) -> None:
-        set_up_logging(log_level)
+        set_up_process(log_level)
         self._config = config
         self._topics = topics
         self._pattern = pattern

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import threading
@@ -11,7 +12,7 @@ import ray
 
 from .messages import ActorInfo, pack
 
-__all__ = ["ActorShell", "set_up_logging"]
+__all__ = ["ActorShell", "set_up_process"]
 
 QUIT_S = 3.0
 
@@ -43,6 +44,11 @@ class ActorShell:
         return None
 
 
-def set_up_logging(level: int) -> None:
-    """Actors log to stderr, which Ray brings to the driver; one line an event."""
+def set_up_process(level: int) -> None:
+    """Actors log to stderr, which Ray brings to the driver; one line an event.
+
+    Ray has all its processes collect garbage every now and then, at the same moment: what is imported by now is
+    none, and going through it would keep every actor from its work for a tenth of a second and more.
+    """
+    gc.freeze()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 JOIN_S = 1.0
 
 MORE_BYTES = 512 * 1024  # a response that brought less had all there was
+THIN_BYTES = 64 * 1024
 
 Answer = tuple[FetchReply, Sequence[bytes | memoryview]]
 
@@ -84,6 +85,7 @@ class BrokerFetcher:
         self._session = FetchSession(broker=broker)
         self._correlation_id = 0
         self._used = 0.0
+        self._thin = False  # the last answer brought little
         self._closed = False
 
     def pull(self, pull: Pull) -> asyncio.Future[list[Answer]]:
@@ -141,10 +143,19 @@ class BrokerFetcher:
     def _answers(self, pull: Pull) -> list[Answer]:
         channel = self._ready(pull)
         self._session.apply(pull)
+        self._keep_pace(pull.pace_ms / 1000)
         answers = [self._exchange(channel, pull.max_wait_ms)]
         while len(answers) < pull.fetches and answers[-1][0].size >= MORE_BYTES:
             answers.append(self._exchange(channel, 0))
+        self._thin = answers[-1][0].size < THIN_BYTES
         return answers
+
+    def _keep_pace(self, pace_s: float) -> None:
+        """Where an answer is dear, one with a record in it must not follow upon the other: records that come
+        meanwhile come together."""
+        left = self._used + pace_s - self._clock()
+        if self._thin and left > 0:
+            time.sleep(left)
 
     def _exchange(self, channel: Channel, wait_ms: int) -> Answer:
         best = channel.versions.pick(FetchRequest)

@@ -34,7 +34,8 @@ class Pull(Struct, frozen=True, tag=True):
 
     `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` are then all there is.
     `max_bytes` bounds each response, `max_wait_ms` how long the broker may wait for data before the first; a
-    further one is fetched only while more is ready.
+    further one is fetched only while more is ready. After an answer that brought little the next one comes
+    `pace_ms` later at the earliest.
     """
 
     sequence: int
@@ -43,6 +44,7 @@ class Pull(Struct, frozen=True, tag=True):
     max_bytes: int = 0
     max_wait_ms: int = 0
     fetches: int = 1
+    pace_ms: int = 0
 
 
 class Fetched(Struct, frozen=True, tag=True, gc=False):

@@ -271,6 +271,35 @@ def test_a_pull_for_several_responses_gets_them_while_much_comes_and_waits_only_
     asyncio.run(body())
 
 
+def test_after_an_answer_that_brought_little_the_next_one_keeps_the_pace(monkeypatch):
+    """And one that comes late anyway is not held back."""
+
+    async def body():
+        nonlocal now
+        cluster = FakeCluster(1, {"t": 1})
+        async with cluster:
+            broker = cluster.brokers[0]
+            broker.on(ApiKey.FETCH, Log(cluster))
+            config = build(ConsumerConfig, bootstrap_servers=cluster.bootstrap)
+            fetcher = BrokerFetcher(
+                0, "127.0.0.1", broker.port, config, connect=FetchSocket, clock=lambda: now
+            )
+            want = Want("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
+            await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10, pace_ms=500))
+            assert slept == []
+            now += 0.2
+            await fetcher.pull(Pull(1, max_bytes=1000, max_wait_ms=10, pace_ms=500))
+            assert slept == [pytest.approx(0.3)]
+            now += 0.6
+            await fetcher.pull(Pull(2, max_bytes=1000, max_wait_ms=10, pace_ms=500))
+            assert len(slept) == 1
+            await fetcher.close()
+
+    now, slept = 1000.0, []
+    monkeypatch.setattr("kafka_actors.fetch.broker_fetcher.time.sleep", slept.append)
+    asyncio.run(body())
+
+
 def test_theme_22_close_does_not_wait_for_a_broker_that_is_silent():
     async def body():
         cluster = FakeCluster(1, {"t": 1})

@@ -84,7 +84,9 @@ class Stream:
         allowed = credit if self.busy else 1
         return self.active and len(self.outstanding) < allowed and self.retry_at <= now
 
-    def pull(self, wants: list[Want], max_bytes: int, max_wait_ms: int, fetches: int, reserve: int) -> Pull:
+    def pull(
+        self, wants: list[Want], max_bytes: int, max_wait_ms: int, fetches: int, pace_ms: int, reserve: int
+    ) -> Pull:
         """The next pull; `wants` are those of `self.want`. `reserve`: the bytes it will bring at most, as a rule."""
         pull = Pull(
             sequence=self.sequence,
@@ -93,6 +95,7 @@ class Stream:
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
             fetches=fetches,
+            pace_ms=pace_ms,
         )
         for tp in self.want:
             self.asked[tp] = self.sequence

@@ -298,6 +298,8 @@ class JobCoordinator:
         if worker not in self.placement.workers:
             # Given up on, and what it held has gone to others: it is to drop all, whatever it has seen.
             return Orders(max(version, report.seen), [], [], 0.0, self._plan.paused)
+        if report.seen == version:
+            return Orders(version, [], [], lease_s, self._plan.paused, hold=True)
         return Orders(
             version,
             [self._grant(s) for s in self.placement.held(worker, KEEPS)],

@@ -119,8 +119,9 @@ class Orders(Struct, frozen=True, tag=True):
 
     `draining`: finish the batch in hand, commit, then report without it. `lease_s`: how long, from the moment
     the worker *asked*, it may call the user's function and commit. `version`, (incarnation, n), rises with each
-    change: orders of an older coordinator never replace those of a newer one. `hold`: a new coordinator does not
-    know yet who has what, so the worker goes on with what it has; having seen this, it hears no older one.
+    change: orders of an older coordinator never replace those of a newer one. `hold`: the worker goes on with what
+    it has, because it has seen these orders, or because a new coordinator does not know yet who has what; having
+    seen this, it hears no older one.
     """
 
     version: Version

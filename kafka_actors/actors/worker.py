@@ -34,7 +34,7 @@ __all__ = ["Worker", "failure_of"]
 logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.02
-LONG_POLL_S = 0.5
+LONG_POLL_S = 1.0
 IDLE_S = 0.25
 
 
@@ -159,14 +159,9 @@ class Worker:
     def _report(self, wait_s: float) -> Report:
         with self._lock:
             self._learn_positions()
+            standings = self._fetcher.standings(self._holdings.held)
             holdings = [
-                holding_of(
-                    held,
-                    position=self._fetcher.position(partition),
-                    end=self._fetcher.end(partition),
-                    blocked=self._fetcher.reason(partition),
-                )
-                for partition, held in self._holdings.held.items()
+                holding_of(held, standings[partition]) for partition, held in self._holdings.held.items()
             ]
             seen = self._holdings.seen
         progress = self._bench.progress

@@ -4,7 +4,7 @@ each other (`messages`)."""
 from .broker_fetcher import BrokerFetcher
 from .fetcher import Fetcher, RecordSource
 from .machines.buffer import FetchedBytes
-from .machines.partition import Start
+from .machines.partition import Standing, Start
 from .messages import Fetched, FetchReply, Pull, Want
 from .offsets import OffsetLookup
 
@@ -17,6 +17,7 @@ __all__ = [
     "OffsetLookup",
     "Pull",
     "RecordSource",
+    "Standing",
     "Start",
     "Want",
 ]

@@ -27,7 +27,7 @@ from kafka_actors.records import Chunk, Decoder, Limits
 
 from .machines.buffer import FetchedBytes, Records
 from .machines.fetching import FetchMachine, Issue
-from .machines.partition import Purpose, Start, State
+from .machines.partition import Purpose, Standing, Start
 from .machines.resets import Lookup
 from .messages import Epoch, FetchReply, Pull
 from .offsets import OffsetLookup, carry_out
@@ -190,8 +190,7 @@ class Fetcher:
     def position(self, tp: TopicPartition) -> int | None:
         """The offset behind what was consumed, None until it is known. Raises `UsageError` if unassigned."""
         with self._lock:
-            partition = self._machine.positions.require(tp)
-            return partition.position if partition.position >= 0 and not _is_lost(partition.state) else None
+            return self._machine.positions.require(tp).known_position
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -218,10 +217,13 @@ class Fetcher:
     def end(self, tp: TopicPartition) -> int | None:
         """The end of the log as last seen: high watermark, or last stable offset under read_committed."""
         with self._lock:
-            partition = self._machine.positions.require(tp)
-            committed = self._machine.positions.read_committed
-            end = partition.last_stable_offset if committed else partition.high_watermark
-            return end if end >= 0 else None
+            positions = self._machine.positions
+            return positions.require(tp).end(positions.read_committed)
+
+    def standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Standing]:
+        """Of each partition `position`, `end` and `reason`, at once. Raises `UsageError` for one that isn't assigned."""
+        with self._lock:
+            return self._machine.standings(partitions, self._clock())
 
     def lag(self, tp: TopicPartition) -> int | None:
         """How far the position is behind `end`, in offsets; None until both are known."""
@@ -453,10 +455,6 @@ class Fetcher:
                 )
                 self._machine.on_epoch_end(tp, version, found, self._clock())
         self._soon()
-
-
-def _is_lost(state: State) -> bool:
-    return state is State.AWAITING_OFFSET
 
 
 def _cut(chunk: Chunk, end: int) -> Chunk:

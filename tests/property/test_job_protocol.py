@@ -18,6 +18,7 @@ from kafka_actors.actors.machines.commit_gate import CommitGate
 from kafka_actors.actors.machines.holdings import Holdings, holding_of
 from kafka_actors.actors.machines.placement import Placement, SlotState
 from kafka_actors.actors.messages import CommitReply, CommitRequest, Drain, Epoch, Grant, Orders, Report
+from kafka_actors.fetch import Standing
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 RECORDS = 12
@@ -59,7 +60,7 @@ class SimulatedWorker:
 
     def report(self) -> Report:
         self.holdings.release_drained()
-        lines = [holding_of(h, position=None, end=None, blocked="") for h in self.holdings.held.values()]
+        lines = [holding_of(h, Standing(None, None, "")) for h in self.holdings.held.values()]
         return Report(self.name, self.holdings.seen, True, lines)
 
 

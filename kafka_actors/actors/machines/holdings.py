@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kafka_actors.actors.messages import CommitEntry, CommitReply, Epoch, Grant, Holding, Orders, Version
+from kafka_actors.fetch.machines.partition import Standing
 from kafka_actors.protocol.types import TopicPartition
 
 __all__ = ["Changes", "Held", "HeldState", "Holdings"]
@@ -213,8 +214,9 @@ class Holdings:
         )
 
 
-def holding_of(held: Held, *, position: int | None, end: int | None, blocked: str) -> Holding:
+def holding_of(held: Held, standing: Standing) -> Holding:
     """The line of a report for one partition."""
     return Holding(
-        held.partition, held.epoch, held.processed, held.leader_epoch, position, end, held.finished, blocked
-    )
+        held.partition, held.epoch, held.processed, held.leader_epoch,
+        standing.position, standing.end, held.finished, standing.blocked,
+    )  # fmt: skip

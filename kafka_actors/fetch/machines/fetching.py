@@ -6,7 +6,7 @@ clock: the shell (`kafka_actors.fetch.fetcher`) has both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ from kafka_actors.protocol.types import TopicPartition
 
 from .backoff import Backoff
 from .buffer import Buffer, FetchedBytes, Records, Slice
-from .partition import Partition, Purpose, Start, State
+from .partition import Partition, Purpose, Standing, Start, State
 from .positions import Positions
 from .resets import Lookup, ResetPolicy
 from .streams import Stream, want_of
@@ -401,10 +401,23 @@ class FetchMachine:
         partition = self.positions.require(tp)
         return partition.end_offset is not None and partition.position >= partition.end_offset
 
+    def standings(self, partitions: Iterable[TopicPartition], now: float) -> dict[TopicPartition, Standing]:
+        """Where partitions stand."""
+        committed = self.positions.read_committed
+        found = {}
+        for tp in partitions:
+            partition = self.positions.require(tp)
+            found[tp] = Standing(
+                partition.known_position, partition.end(committed), self._reason(partition, now)
+            )
+        return found
+
     def reason(self, tp: TopicPartition, now: float) -> str:
         """Why no records of this partition are fetched, for people; empty while they are."""
-        partition = self.positions.require(tp)
-        own = partition.reason(now)
+        return self._reason(self.positions.require(tp), now)
+
+    def _reason(self, partition: Partition, now: float) -> str:
+        tp, own = partition.tp, partition.reason(now)
         stream = self._streams.get(self._source.get(tp, -1))
         if own or stream is None:
             return own

@@ -7,6 +7,7 @@ Three offsets run one behind the other: `position` (consumed by the user), `deli
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -25,6 +26,15 @@ class State(Enum):
     FETCHING = "fetching"
     AT_END = "at end"  # a bounded run has read up to its end offset
     FAILED = "failed"  # only a seek or a new assignment helps
+
+
+class Standing(NamedTuple):
+    """Where a partition stands, for others: the offset behind what was consumed, the end of the log as last seen, and
+    why no records are fetched."""
+
+    position: int | None
+    end: int | None
+    blocked: str
 
 
 class Happening(Enum):
@@ -187,9 +197,17 @@ class Partition:
             return f"backing off: {self.trouble}"
         return ""
 
+    @property
+    def known_position(self) -> int | None:
+        """The offset behind what was consumed, None until it is known."""
+        return self.position if self.position >= 0 and self.state is not State.AWAITING_OFFSET else None
+
+    def end(self, read_committed: bool) -> int | None:
+        """The end of the log as last seen: high watermark, or last stable offset under read_committed."""
+        end = self.last_stable_offset if read_committed else self.high_watermark
+        return end if end >= 0 else None
+
     def lag(self, read_committed: bool) -> int | None:
         """Records up to the end as last seen, by offsets; None while the end or the position isn't known."""
-        end = self.last_stable_offset if read_committed else self.high_watermark
-        if end < 0 or self.position < 0:
-            return None
-        return max(0, end - self.position)
+        end = self.end(read_committed)
+        return None if end is None or self.position < 0 else max(0, end - self.position)

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kafka_actors.spark.batch import KafkaBatchReader, KafkaInputPartition
-from kafka_actors.spark.options import parse_batch
-from kafka_actors.spark.reading import read_ranges
-from kafka_actors.spark.schema import columns_of, schema
+from kafka_actors.spark.batch import KafkaBatchReader, read_task
+from kafka_actors.spark.clear import ClearErrors
+from kafka_actors.spark.options import ReadOptions, parse_batch, parse_stream
+from kafka_actors.spark.schema import Columns, columns_of, schema
+from kafka_actors.spark.stream import LIMITS, KafkaStreamReader, reader_class
 
-from .plan import SparkPlan, fused_of, rows_for_spark
+from .fusion import Fusion
+
+_ALL: Columns = columns_of(schema(True), True)
+
+if TYPE_CHECKING:
+    _StreamReader = KafkaStreamReader
+else:
+    _StreamReader = reader_class()
 
 
-def source_of(plan: SparkPlan) -> type[DataSource]:
+class SourcePlan(msgspec.Struct, frozen=True, eq=False):
+    """`options` are those of the data source `kafka_actors`."""
+
+    name: str
+    fusion: Fusion
+    options: dict[str, str]
+
+
+def source_of(plan: SourcePlan) -> type[DataSource]:
     """A class to register in a session: bound to the plan, so that no secret of it stands in Spark's options."""
 
     class Bound(PipelineSource):
@@ -30,35 +47,48 @@ def source_of(plan: SparkPlan) -> type[DataSource]:
 class PipelineSource(DataSource):
     """See the module. Its name is the plan's."""
 
-    bound: ClassVar[SparkPlan]
+    bound: ClassVar[SourcePlan]
 
     @classmethod
     def name(cls) -> str:
-        return f"kafka_actors_pipeline_{cls.bound.key}"
+        return cls.bound.name
 
     def schema(self) -> StructType:
-        return from_arrow_schema(self.bound.schema())
+        return from_arrow_schema(self.bound.fusion.behind.schema)
 
     def reader(self, schema: StructType) -> PipelineReader:
-        return PipelineReader(self.bound)
+        with ClearErrors():
+            return PipelineReader(self.bound)
+
+    def streamReader(self, schema: StructType) -> PipelineStreamReader:
+        with ClearErrors():
+            return PipelineStreamReader(self.bound)
 
 
-class PipelineReader(DataSourceReader):
+class PipelineReader(KafkaBatchReader):
     """Plans once; in the tasks, each batch goes through the stages before Spark sees a row of it."""
 
-    def __init__(self, plan: SparkPlan) -> None:
-        self._plan = plan
-
-    def partitions(self) -> list[InputPartition]:
-        """As those of `KafkaBatchReader`."""
-        options = parse_batch(self._plan.options)
-        return KafkaBatchReader(options, columns_of(schema(True), True)).partitions()
+    def __init__(self, plan: SourcePlan) -> None:
+        super().__init__(parse_batch(plan.options), _ALL)
+        self._fusion = plan.fusion
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises `StageError`, and as `read_ranges`."""
-        assert isinstance(partition, KafkaInputPartition)
-        if not partition.ranges:
-            return
-        fused, columns = fused_of(self._plan), self._plan.schema()
-        for batch in read_ranges(parse_batch(self._plan.options), partition.ranges):
-            yield from rows_for_spark(self._plan, fused, columns, batch)
+        return _read(self._fusion, self._options, partition)
+
+
+class PipelineStreamReader(_StreamReader):
+    """The same for micro-batches: offsets, limits and lag are those of `kafka_actors`."""
+
+    def __init__(self, plan: SourcePlan) -> None:
+        super().__init__(parse_stream(plan.options, limits=LIMITS), _ALL)
+        self._fusion = plan.fusion
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises `StageError`, and as `read_ranges`."""
+        return _read(self._fusion, self._options, partition)
+
+
+def _read(fusion: Fusion, options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    for batch in read_task(options, _ALL, partition):
+        yield from fusion.run(batch)

@@ -8,7 +8,18 @@ from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 
 from .source import producer_config
-from .stages import RAY, Columns, DataFrames, Function, OnError, Stage, WithKey, WriteKafka
+from .stages import (
+    RAY,
+    SPARK,
+    Columns,
+    DataFrames,
+    Function,
+    OnError,
+    Stage,
+    WithKey,
+    WriteKafka,
+    WriteParquet,
+)
 
 if TYPE_CHECKING:
     from .definition import Definition
@@ -57,6 +68,8 @@ def check(pipeline: Definition, engine: str | None) -> Checked:
     checked = _apart(steps)
     if engine == RAY:
         _check_ray(pipeline, checked)
+    if engine == SPARK:
+        _check_spark(checked)
     _check_dead_letters(pipeline, checked, engine)
     _check_producers(pipeline, checked)
     return checked
@@ -101,6 +114,22 @@ def _check_ray(pipeline: Definition, checked: Checked) -> None:
         raise ConfigError(
             "pipeline", "has no sink: end it with write_kafka(…), write_parquet(…) or write(function)"
         )
+
+
+def _check_spark(checked: Checked) -> None:
+    """Behind a DataFrame stage rows are no records: nobody knows what to send. Spark writes Parquet by itself."""
+    before: Stage | None = None
+    for step in (*checked.steps, *([checked.sink] if checked.sink else [])):
+        if isinstance(step.stage, DataFrames):
+            before = step.stage
+        elif (
+            before is not None and step.on_error == "dead_letter" and not isinstance(step.stage, WriteParquet)
+        ):
+            raise ConfigError(
+                step.stage.name,
+                f"has on_error='dead_letter' behind the DataFrame stage {before.name}, whose rows are no records: say "
+                "on_error='fail' or 'skip' for it, or put it before",
+            )
 
 
 def _check_dead_letters(pipeline: Definition, checked: Checked, engine: str | None) -> None:

@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Stage)
 _POLICIES = ("fail", "skip", "dead_letter")
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """Base of `Pipeline`: a value of which every method returns a new one."""
 
     source: ReadKafka | None = None

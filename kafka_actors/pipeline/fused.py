@@ -41,9 +41,10 @@ class Fused:
             self.close()
             raise
 
-    def run(self, source: pa.RecordBatch) -> Outcome:
-        """Works on a batch of one partition, with the columns of `SCHEMA`. Raises `StageError`."""
-        rows = [rows_of(source)]
+    def run(self, source: pa.RecordBatch, begun: Rows | None = None) -> Outcome:
+        """Works on a batch of one partition, with the columns of `SCHEMA`; where earlier stages ran elsewhere, on the
+        rows that they made of it. Raises `StageError`."""
+        rows = [rows_of(source) if begun is None else begun]
         failures: list[Failed] = []
         for guard in self._guards:
             rows = [

@@ -208,17 +208,26 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
             kafka=kafka,
         )
 
-    def spark(self, transform: Callable[[Any], Any], *, name: str | None = None) -> Pipeline:
-        """A DataFrame stage: a function from a Spark DataFrame to one, for what shuffles or has state. Spark only."""
+    def spark(
+        self, transform: Callable[[Any], Any], *, kafka: bool = False, name: str | None = None
+    ) -> Pipeline:
+        """A DataFrame stage: a function from a Spark DataFrame to one, for what shuffles or has state. Spark only.
+
+        With `kafka=True` the DataFrame has the column `_kafka`: a watermark needs its timestamp,
+        `df.withColumn("at", df["_kafka.timestamp"]).withWatermark("at", "10 minutes")`.
+        """
         stage = named(name, f"spark({called(transform)})")
         if not callable(transform):
             raise ConfigError(
                 stage, f"is given {transform!r}: accepts a function from a DataFrame to a DataFrame"
             )
-        return self._with(s.DataFrames, stage, None, transform=transform)
+        return self._with(s.DataFrames, stage, None, transform=transform, kafka=kafka)
 
     def sql(self, query: str, *, name: str | None = None) -> Pipeline:
-        """A DataFrame stage: `.sql("select country, sum(amount) from {this} group by country")`. Spark only."""
+        """A DataFrame stage: `.sql("select country, sum(amount) from {this} group by country")`. Spark only.
+
+        A query that names `_kafka` (`window(_kafka.timestamp, '1 hour')`) gets that column.
+        """
         stage = named(name, "sql")
         if not isinstance(query, str):
             raise ConfigError(stage, f"is given {query!r}: accepts a query as text")

@@ -12,17 +12,18 @@ UNKNOWN = "-"
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """A run at one moment. `records`: worked on so far; `lag`: how many are left, None while that isn't known;
-    `batch`: the number of the micro-batch, where the engine has them."""
+    """A run at one moment. `records`: worked on so far; `lag`: how many are left; both None where that isn't known.
+    `batch`: the number of the micro-batch, and `tasks`: those that are done and all, where the engine has them."""
 
     title: str
     state: str
     elapsed_s: float
-    records: int
+    records: int | None
     records_per_s: float
     lag: int | None = None
     batch: int | None = None
     workers: int | None = None
+    tasks: tuple[int, int] | None = None
 
 
 class Meter:
@@ -50,12 +51,17 @@ def line(reading: Reading) -> str:
     parts = [
         reading.title,
         f"{reading.state} {reading.elapsed_s:.0f} s",
-        f"{reading.records:,} records",
-        f"{reading.records_per_s:,.0f}/s",
-        f"lag {_number(reading.lag)}",
     ]
+    if reading.records is not None:
+        parts += [
+            f"{reading.records:,} records",
+            f"{reading.records_per_s:,.0f}/s",
+            f"lag {_number(reading.lag)}",
+        ]
     if reading.batch is not None:
         parts.append(f"batch {reading.batch:,}")
+    if reading.tasks is not None:
+        parts.append("{:,} of {:,} tasks".format(*reading.tasks))
     if reading.workers is not None:
         parts.append(f"{reading.workers} worker{'s' * (reading.workers != 1)}")
     return "  ".join(parts)
@@ -66,12 +72,15 @@ def html(reading: Reading) -> str:
     cells = {
         "state": reading.state,
         "seconds": f"{reading.elapsed_s:,.0f}",
-        "records": f"{reading.records:,}",
-        "records/s": f"{reading.records_per_s:,.0f}",
-        "lag": _number(reading.lag),
     }
+    if reading.records is not None:
+        cells["records"] = f"{reading.records:,}"
+        cells["records/s"] = f"{reading.records_per_s:,.0f}"
+        cells["lag"] = _number(reading.lag)
     if reading.batch is not None:
         cells["batch"] = f"{reading.batch:,}"
+    if reading.tasks is not None:
+        cells["tasks"] = "{:,} of {:,}".format(*reading.tasks)
     if reading.workers is not None:
         cells["workers"] = str(reading.workers)
     head = "".join(f"<th>{escape(name)}</th>" for name in cells)

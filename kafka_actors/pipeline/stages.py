@@ -211,10 +211,13 @@ class WithKey(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class DataFrames(Stage, frozen=True, kw_only=True, eq=False):
-    """A DataFrame stage: `transform` takes and returns a Spark DataFrame; or `sql`, where {this} is the DataFrame."""
+    """A DataFrame stage: `transform` takes and returns a Spark DataFrame; or `sql`, where {this} is the DataFrame.
+
+    `kafka`: the DataFrame has the column `_kafka`; for `sql` its text says."""
 
     transform: Callable[[Any], Any] | None = None
     sql: str | None = None
+    kafka: bool = False
 
     engines: ClassVar[tuple[str, ...]] = (SPARK,)
 

@@ -11,10 +11,10 @@ from typing import Any, Self
 from kafka_actors.actors import Job, JobStatus, RunningJob
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.live import Live, display_for
 from kafka_actors.pipeline.progress import Meter, Reading, html
 from kafka_actors.pipeline.stages import WriteParquet
 
-from .live import Live, display_for
 from .process import Plan, process_of
 
 PARQUET_COMMIT_MS = 10_000

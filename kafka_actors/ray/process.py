@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
-from itertools import groupby
 from typing import ClassVar
 
 import msgspec
 import pyarrow as pa
 
-from kafka_actors.config import ClientConfig
 from kafka_actors.errors import KafkaActorsError, SinkError
-from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped, log_event
+from kafka_actors.events import EventSink, log_event
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.checking import Checked, Step
+from kafka_actors.pipeline.failures import events_of, of_policy
 from kafka_actors.pipeline.fused import Fused, once
-from kafka_actors.pipeline.guard import Guard
-from kafka_actors.pipeline.output import preparing
-from kafka_actors.pipeline.rows import Failed, Rows
-from kafka_actors.pipeline.source import ReadKafka, producer_config
-from kafka_actors.pipeline.stages import WriteFunction, WriteKafka, WriteParquet
-from kafka_actors.sinks import (
-    DeadLetters,
-    KafkaWriter,
-    ParquetWriter,
-    UserSink,
-    Writer,
-    origin_of,
-)
-
-logger = logging.getLogger(__name__)
+from kafka_actors.pipeline.rows import Failed
+from kafka_actors.pipeline.source import producer_config
+from kafka_actors.sinks import DeadLetters, origin_of
+from kafka_actors.sinks.stage import guarded, opened
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -71,7 +55,7 @@ class PipelineProcess:
         self._policies = {step.stage.name: step.on_error for step in (*checked.steps, checked.sink)}
         self._stages = Fused(checked.steps, retries=pipeline.retries)
         self._sink = opened(checked.sink, pipeline.source)
-        self._writing = _guarded(checked, self._write, pipeline.retries)
+        self._writing = guarded(checked, self._write, pipeline.retries)
         self._dead: DeadLetters | None = None
         if pipeline.dead_letter_topic is not None:
             config = producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
@@ -92,28 +76,18 @@ class PipelineProcess:
 
     def _take_out(self, batch: pa.RecordBatch, failures: list[Failed]) -> None:
         """Dead letters are sent, and both kinds told of: one event for the records of a stage."""
-        dead = [f for f in failures if self._policies[f.stage] == "dead_letter"]
+        dead = of_policy(failures, self._policies, "dead_letter")
         if dead:
             assert self._dead is not None
             records = batch.take(pa.array([f.record for f in dead]))
             with self._lock:
                 self._unflushed = True
                 self._dead.write(records, [f.stage for f in dead], [f.reason for f in dead])
-        where = origin_of(batch)
-        offsets = batch.column("offset")
-        for stage, of_stage in groupby(sorted(failures, key=_stage), key=_stage):
-            found = list(of_stage)
-            span = (
-                where.topic,
-                where.partition,
-                offsets[found[0].record].as_py(),
-                offsets[found[-1].record].as_py(),
-            )
-            said = f"stage {stage}: {len(found)} records, the first: {found[0].reason}"
-            if self._policies[stage] == "dead_letter" and self._dead is not None:
-                self._events(RecordsDeadLettered(*span, len(found), self._dead.topic, said))
-            else:
-                self._events(RecordsSkipped(*span, said))
+        for event in (
+            *events_of(dead, batch, self._dead.topic if self._dead else None),
+            *events_of(of_policy(failures, self._policies, "skip"), batch),
+        ):
+            self._events(event)
 
     def flush(self) -> None:
         """Returns when all that was given out is safe. Raises `SinkError`."""
@@ -134,45 +108,3 @@ class PipelineProcess:
             if writer is not None:
                 with suppress(KafkaActorsError):
                     writer.close()
-
-
-def _stage(failure: Failed) -> str:
-    return failure.stage
-
-
-def opened(step: Step, source: ReadKafka) -> Writer:
-    """The sink of a pipeline, open. Raises what keeps it from opening."""
-    stage = step.stage
-    if isinstance(stage, WriteKafka):
-        return KafkaWriter(producer_config(stage.name, source, stage.options), stage.topic)
-    if isinstance(stage, WriteParquet):
-        return ParquetWriter(stage.path, stage.compression)
-    assert isinstance(stage, WriteFunction)
-    return UserSink(stage.target, stage.arguments).open(ClientConfig())
-
-
-class _Writing:
-    """The sink as the last stage: what it refuses at once is an error of its rows, with the sink's policy."""
-
-    retriable = True
-
-    def __init__(self, checked: Checked, write: Callable[[pa.RecordBatch, pa.RecordBatch], None]) -> None:
-        self._prepare = preparing(checked)
-        self._write = write
-
-    def run(self, rows: Rows, source: pa.RecordBatch) -> list[Rows]:
-        if rows.batch.num_rows:
-            self._write(self._prepare(rows, source), source)
-        return []
-
-    def close(self) -> None:
-        pass
-
-
-def _guarded(
-    checked: Checked, write: Callable[[pa.RecordBatch, pa.RecordBatch], None], retries: int
-) -> Guard:
-    assert checked.sink is not None
-    return Guard(
-        checked.sink.stage.name, checked.sink.on_error, retries, _Writing(checked, write), time.sleep
-    )

@@ -3,7 +3,7 @@
 import io
 
 from kafka_actors.pipeline.progress import Meter, Reading, html, line
-from kafka_actors.ray.live import display_for
+from kafka_actors.pipeline.live import display_for
 
 
 def reading(**more):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from kafka_actors.pipeline.progress import Reading, html, line
+from .progress import Reading, html, line
 
 EVERY_S = 1.0
 PATIENCE_S = 2.0

@@ -1,0 +1,46 @@
+"""Errors of tasks as Spark reports them, told as what they were."""
+
+from __future__ import annotations
+
+import re
+
+from kafka_actors.errors import JobFailed, KafkaActorsError, SinkError, StageError
+
+_OURS = re.compile(r"^(?:\[?[\w.]*\] ?)?kafka_actors\.errors\.(\w+): (.+)$", re.MULTILINE)
+_STAGE = re.compile(
+    r"stage (?P<stage>.+?) failed on (?P<topic>.+)-(?P<partition>\d+) offsets? (?P<first>\d+)(?:-(?P<last>\d+))? "
+    r"after (?P<attempts>\d+) attempts?(?:: (?P<message>.*))?"
+)
+_SINK = re.compile(r"(?P<sink>.+?): (?P<message>.*); the offsets of its records are not committed")
+
+
+def failed(error: BaseException) -> JobFailed:
+    """What Spark raised as a `JobFailed`. Its cause is the `StageError` or `SinkError` that a task raised, whose own
+    cause is Spark's error with the traceback in the task; for anything else it is Spark's error."""
+    found = _OURS.findall(str(error))
+    if not found:
+        line = str(error).strip().partition("\n")[0]
+        return JobFailed(error, f"the run failed: {line}")
+    name, line = found[-1]
+    cause = _cause(name, line)
+    if cause is None:
+        return JobFailed(error, f"the run failed: {name}: {line}")
+    cause.__cause__ = error
+    return JobFailed(cause, f"the run failed: {line}")
+
+
+def _cause(name: str, line: str) -> KafkaActorsError | None:
+    if name == "StageError" and (match := _STAGE.fullmatch(line)):
+        first = int(match["first"])
+        return StageError(
+            match["stage"],
+            match["topic"],
+            int(match["partition"]),
+            first,
+            int(match["last"] or first),
+            int(match["attempts"]),
+            match["message"] or "",
+        )
+    if name == "SinkError" and (match := _SINK.fullmatch(line)):
+        return SinkError(match["sink"], match["message"])
+    return None

@@ -1,0 +1,45 @@
+"""The Arrow stages that run together in one Python worker of Spark: in the data source, or in a mapInArrow behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+
+from kafka_actors.events import log_event
+from kafka_actors.pipeline.checking import Step
+from kafka_actors.pipeline.failures import events_of, of_policy
+from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.rows import Rows
+
+from .frame import Frame
+from .kept import Kept
+
+
+class Fusion(msgspec.Struct, frozen=True, eq=False):
+    """It travels to Python workers, never into a Spark plan. `key` tells those of a process apart; `behind` is the
+    DataFrame that the stages make."""
+
+    key: str
+    steps: tuple[Step, ...]
+    retries: int
+    behind: Frame
+
+    def made(self) -> Fused:
+        """The stages, made once per process: the users' classes with them."""
+        return _made.get(self.key, lambda: Fused(self.steps, retries=self.retries))
+
+    def run(self, source: pa.RecordBatch, begun: Rows | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows that the stages make of records, and behind them the failed records. Raises `StageError`."""
+        outcome = self.made().run(source, begun)
+        for rows in outcome.rows:
+            yield self.behind.pack(rows, source)
+        policies = {step.stage.name: step.on_error for step in self.steps}
+        for event in events_of(of_policy(outcome.failures, policies, "skip"), source):
+            log_event(event)
+        if dead := of_policy(outcome.failures, policies, "dead_letter"):
+            yield self.behind.pack_failed(dead, source)
+
+
+_made: Kept[Fused] = Kept(Fused.close)

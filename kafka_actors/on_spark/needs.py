@@ -1,0 +1,92 @@
+"""What later stages need of earlier ones: whether `_kafka` crosses the JVM, and the record's value in it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from kafka_actors.pipeline.checking import Checked, Step
+from kafka_actors.pipeline.columns import KAFKA
+from kafka_actors.pipeline.explain import Place, placed
+from kafka_actors.pipeline.stages import (
+    DataFrames,
+    Filter,
+    Function,
+    Select,
+    Stage,
+    WithColumns,
+    WithKey,
+    WriteFunction,
+    WriteKafka,
+    WriteParquet,
+)
+
+
+class Group(NamedTuple):
+    """Stages that run together; a DataFrame stage stands alone."""
+
+    place: Place
+    steps: tuple[Step, ...]
+
+
+class Needs(NamedTuple):
+    """Of the DataFrame before a group, or before the end."""
+
+    kafka: bool = False
+    value: bool = False
+
+
+def groups_of(checked: Checked) -> list[Group]:
+    """The first one is the source's, and may be without stages."""
+    steps = placed(checked, "spark")
+    found = []
+    for place, same in groupby(steps, key=lambda pair: pair[1]):
+        together = tuple(step for step, _ in same)
+        found += (
+            [Group(place, (step,)) for step in together] if place == "DataFrame" else [Group(place, together)]
+        )
+    return found if found and found[0].place == "source" else [Group("source", ()), *found]
+
+
+def names_kafka(stage: Stage) -> bool:
+    """Whether the user asks for `_kafka` in it. An expression's text tells, before its columns are known."""
+    if isinstance(stage, (Function, WriteFunction, WriteParquet)):
+        return stage.kafka
+    if isinstance(stage, DataFrames):
+        return stage.kafka or KAFKA in (stage.sql or "")
+    if isinstance(stage, Filter):
+        return KAFKA in str(stage.expression)
+    if isinstance(stage, (Select, WithColumns)):
+        return any(KAFKA in str(given) for _, given in stage.items)
+    return isinstance(stage, WithKey) and KAFKA in str(stage.key)
+
+
+def needs_of(groups: list[Group], end: Needs, *, asked: bool) -> list[Needs]:
+    """What each group's stages have to leave behind; `end` is what the end needs, `asked` whether the user said so.
+
+    Stages and sinks that call the user's code, or send, want to say where they fail: they get `_kafka` without being
+    asked, as long as there is no DataFrame stage before them, behind which rows are no records.
+    """
+    found: list[Needs] = []
+    need, explicit = end, asked
+    for group in reversed(groups):
+        found.append(need)
+        explicit = explicit or any(names_kafka(step.stage) for step in group.steps)
+        if group.place == "DataFrame":
+            need = Needs(explicit, False)
+        else:
+            dead = any(step.on_error == "dead_letter" for step in group.steps)
+            need = Needs(True, need.value or dead)
+    return list(reversed(found))
+
+
+def sink_needs(sink: Step | None, key: Step | None) -> tuple[Needs, bool]:
+    """What the sink needs, and whether the user said so."""
+    if sink is None:
+        return Needs(), False
+    stages: list[Any] = [sink.stage, *([key.stage] if key is not None else [])]
+    asked = any(names_kafka(stage) for stage in stages)
+    if isinstance(sink.stage, WriteParquet):
+        return Needs(asked, False), asked
+    assert isinstance(sink.stage, (WriteKafka, WriteFunction))
+    return Needs(True, sink.on_error == "dead_letter"), asked

@@ -1,0 +1,165 @@
+"""A run on Spark: a streaming query, or a batch in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from kafka_actors.errors import KafkaTimeoutError
+
+from .failing import failed
+from .reckoning import Counts, Reckoning
+
+STEP_S = 0.5
+"""So long Spark is waited for at a time, so that Ctrl-C is heard."""
+
+
+class SparkStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """`records`: offsets read since the start, `lag`: those that are left, as far as is known; `batch`: the number of
+    the last finished micro-batch. Of a batch run Spark tells only its tasks."""
+
+    state: str
+    elapsed_s: float
+    records: int | None = None
+    lag: int | None = None
+    batch: int | None = None
+    tasks: tuple[int, int] | None = None
+
+
+class Run(Protocol):
+    """What was started."""
+
+    def wait(self, timeout: float | None) -> None:
+        """Raises `JobFailed`, `KafkaTimeoutError`."""
+        ...
+
+    def stop(self) -> None: ...
+
+    def status(self) -> SparkStatus: ...
+
+
+class StreamRun:
+    """A streaming query. `finish` is called once with the end of the last finished batch, after the query ended well."""
+
+    def __init__(self, query: Any, source: str, finish: Callable[[dict[str, Any]], None]) -> None:
+        self.query = query
+        self._finish = finish
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._stopped = False
+        self._finished = False
+        self._reckoning = Reckoning(source)
+
+    def wait(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = STEP_S if deadline is None else min(STEP_S, deadline - time.monotonic())
+            try:
+                over = self.query.awaitTermination(max(left, 0.001))
+            except Exception as error:
+                self._ended = self._ended or time.monotonic()
+                raise failed(error) from error
+            if over:
+                break
+            if deadline is not None and time.monotonic() >= deadline:
+                raise KafkaTimeoutError(f"the run goes on after {timeout:g} s")
+        self._over()
+
+    def stop(self) -> None:
+        """The micro-batch in hand is given up: it is done again at the next start."""
+        active = self.query.isActive
+        self._stopped = self._stopped or active
+        self.query.stop()
+        if self.query.exception() is None:
+            self._over()
+
+    def _over(self) -> None:
+        self._ended = self._ended or time.monotonic()
+        if not self._finished:
+            self._finished = True
+            self._look()
+            if self._reckoning.end is not None:
+                self._finish(self._reckoning.end)
+
+    def _look(self) -> Counts:
+        for progress in self.query.recentProgress:
+            self._reckoning.observe(progress)
+        return self._reckoning.counts
+
+    def status(self) -> SparkStatus:
+        counts = self._look()
+        return SparkStatus(
+            state=self._state(),
+            elapsed_s=(self._ended or time.monotonic()) - self._began,
+            records=counts.records,
+            lag=counts.lag,
+            batch=counts.batch,
+        )
+
+    def _state(self) -> str:
+        if self.query.isActive:
+            return "running"
+        if self.query.exception() is not None:
+            return "failed"
+        return "stopped" if self._stopped else "finished"
+
+
+class BatchRun:
+    """A write of a batch in a thread: its jobs have a tag, by which they are stopped."""
+
+    def __init__(self, spark: Any, write: Callable[[], None]) -> None:
+        self._spark = spark
+        self._write = write
+        self._tag = f"kafka-actors-{uuid.uuid4().hex}"
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._error: BaseException | None = None
+        self._stopped = False
+        self._thread = threading.Thread(target=self._work, name="kafka-actors-batch", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._spark.addTag(self._tag)
+            self._write()
+        except BaseException as error:  # it belongs to whoever waits
+            self._error = error
+        finally:
+            self._ended = time.monotonic()
+
+    def wait(self, timeout: float | None) -> None:
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise KafkaTimeoutError(f"the run goes on after {timeout:g} s")
+        if self._error is not None and not self._stopped:
+            raise failed(self._error) from self._error
+
+    def stop(self) -> None:
+        """Cancels its jobs, and waits until it has ended. What was written to Kafka stays written."""
+        if self._thread.is_alive():
+            self._stopped = True
+        while self._thread.is_alive():  # a job may begin just after the others were cancelled
+            self._spark.interruptTag(self._tag)
+            self._thread.join(STEP_S)
+
+    def status(self) -> SparkStatus:
+        return SparkStatus(
+            state=self._state(),
+            elapsed_s=(self._ended or time.monotonic()) - self._began,
+            tasks=self._tasks(),
+        )
+
+    def _state(self) -> str:
+        if self._thread.is_alive():
+            return "running"
+        if self._stopped:
+            return "stopped"
+        return "finished" if self._error is None else "failed"
+
+    def _tasks(self) -> tuple[int, int] | None:
+        return None

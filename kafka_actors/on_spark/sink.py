@@ -1,0 +1,168 @@
+"""The sink of a pipeline as a data source of its own: its tasks write rows, and dead letters beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import ClassVar
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from kafka_actors.errors import KafkaActorsError, SinkError
+from kafka_actors.events import log_event
+from kafka_actors.pipeline.checking import Checked
+from kafka_actors.pipeline.failures import events_of, of_policy
+from kafka_actors.pipeline.fused import once
+from kafka_actors.pipeline.rows import Failed
+from kafka_actors.pipeline.source import ReadKafka
+from kafka_actors.sinks import Writer, origin_of
+from kafka_actors.sinks.stage import guarded, opened
+
+from .dead import Dead, DeadLetterPlan
+from .frame import Frame
+from .kept import Kept
+
+
+class SinkPlan(msgspec.Struct, frozen=True, eq=False):
+    """It travels to the tasks, never into a Spark plan. `before`: the DataFrame that is written."""
+
+    name: str
+    key: str
+    source: ReadKafka
+    checked: Checked
+    retries: int
+    before: Frame
+    dead_letters: DeadLetterPlan | None
+
+
+def sink_of(plan: SinkPlan) -> type[DataSource]:
+    """A class to register in a session, bound to the plan."""
+
+    class Bound(PipelineSink):
+        bound = plan
+
+    return Bound
+
+
+class PipelineSink(DataSource):
+    """See the module. Its name is the plan's."""
+
+    bound: ClassVar[SinkPlan]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.bound.name
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(self.bound)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(self.bound)
+
+
+class Written(WriterCommitMessage):
+    """A task has written, and all of it is safe."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes the rows of a batch."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Raises `StageError`, `SinkError`."""
+        return _write(self._plan, iterator)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of a stream. A micro-batch that is done again after a crash is written again."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Raises `StageError`, `SinkError`."""
+        return _write(self._plan, iterator)
+
+
+# ---------------------------------------------------------------- in a task
+
+
+def _close(sink: Writer) -> None:
+    with suppress(KafkaActorsError):  # what it holds belongs to a task that failed, and says so there
+        sink.close()
+
+
+_kept: Kept[Writer] = Kept(_close)
+
+
+def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
+    sink_step = plan.checked.sink
+    assert sink_step is not None
+    with ExitStack() as stack:
+        dead = None if plan.dead_letters is None else stack.enter_context(plan.dead_letters.task())
+        try:
+            sink = _kept.get(plan.key, lambda: opened(sink_step, plan.source))
+            task = SinkTask(plan, sink, dead)
+            for batch in batches:
+                task.write(batch)
+            task.flush()
+        except BaseException:
+            _kept.drop(plan.key)
+            raise
+    return Written()
+
+
+class SinkTask:
+    """Rows go to the sink, failed records to the dead letters: those that came failed, and those the sink refuses."""
+
+    def __init__(self, plan: SinkPlan, sink: Writer, dead: Dead | None) -> None:
+        assert plan.checked.sink is not None
+        self._before = plan.before
+        self._sink = sink
+        self._dead = dead
+        self._step = plan.checked.sink
+        self._writing = guarded(plan.checked, self._to_sink, plan.retries)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Raises `StageError`."""
+        good, failed = self._before.split(batch)
+        for part in self._before.parts(good):
+            failures: list[Failed] = []
+            self._writing.run(part.rows, part.source, failures)
+            self._take_out(once(failures), part.source)
+        if failed is not None:
+            self._letters.write_failed(failed)
+
+    def _to_sink(self, prepared: pa.RecordBatch, source: pa.RecordBatch) -> None:
+        self._sink.write(prepared, origin_of(source))
+
+    def _take_out(self, failures: list[Failed], source: pa.RecordBatch) -> None:
+        policies = {self._step.stage.name: self._step.on_error}
+        if dead := of_policy(failures, policies, "dead_letter"):
+            self._letters.write(dead, source)
+        for event in events_of(of_policy(failures, policies, "skip"), source):
+            log_event(event)
+
+    @property
+    def _letters(self) -> Dead:
+        assert self._dead is not None, "the check of a pipeline asks where dead letters go"
+        return self._dead
+
+    def flush(self) -> None:
+        """Returns when all is safe. Raises `SinkError`."""
+        try:
+            self._sink.flush()
+        except Exception as error:
+            raise SinkError(self._step.stage.name, f"{type(error).__name__}: {error}") from error
+        if self._dead is not None:
+            self._dead.flush()

@@ -1,0 +1,204 @@
+"""A pipeline run on Spark, as a stream and as a batch, from real topics to real topics and files."""
+
+import json
+import sys
+import threading
+
+import msgspec
+import pyarrow.compute as pc
+import pytest
+from fakes.spark import spark_session
+from pyspark import cloudpickle
+
+import kafka_actors as ka
+from kafka_actors.consumer.message import messages_of
+from kafka_actors.errors import JobFailed, StageError
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+SCHEMA = "id BIGINT NOT NULL, country STRING, amount DOUBLE"
+COUNTRIES = ["DE", "FR", "IT"]
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the functions of this file
+    with spark_session(tmp_path_factory.mktemp("warehouse")) as session:
+        yield session
+
+
+def order(n):
+    return json.dumps({"id": n, "country": COUNTRIES[n % 3], "amount": n / 2}).encode()
+
+
+class Place:
+    """An input topic of three partitions, an output, a dead-letter topic; and what is in them."""
+
+    def __init__(self, spark, cluster, topic, produce, group):
+        self.spark = spark
+        self.cluster = cluster
+        self.group = group
+        self.input, self.output, self.dead = (topic(PARTITIONS) for _ in range(3))
+        self._produce = produce
+
+    def fill(self, ids, bad=None):
+        """Orders with these ids; `bad` maps ids to values that are no orders."""
+        self._produce(
+            self.input,
+            [(bad or {}).get(n, order(n)) for n in ids],
+            partition=[n % PARTITIONS for n in ids],
+            keys=[b"k%d" % n for n in ids],
+            headers=[[("trace", b"%d" % n)] for n in ids],
+        )
+
+    def read(self):
+        return ka.Pipeline.read_kafka(
+            self.input, group_id=self.group, bootstrap_servers=self.cluster.bootstrap_servers
+        )
+
+    def records(self, topic):
+        """All records of a topic."""
+        found = []
+        with ka.Consumer(
+            topic,
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            auto_offset_reset="earliest",
+            group_id=f"{self.group}-reader",
+        ) as consumer:
+            ends = sum(self.cluster.end_offsets(topic).values())
+            while len(found) < ends:
+                batch = consumer.poll_batch(10_000)
+                assert batch is not None, f"{len(found)} of {ends}"
+                found += messages_of(batch)
+        return found
+
+    def committed(self):
+        return {tp.partition: o for tp, o in self.cluster.committed(self.group).items() if o >= 0}
+
+
+@pytest.fixture
+def place(spark, kafka_cluster, kafka_topic, produce, group_id):
+    yield Place(spark, kafka_cluster, kafka_topic, produce, group_id)
+    for query in spark.streams.active:
+        query.stop()
+
+
+def taxed(batch):
+    return batch.append_column("tax", pc.multiply(batch["amount"], 0.25))
+
+
+def test_a_stream_goes_on_from_its_checkpoint_and_both_topics_have_each_record_once_and_in_order(
+    place, tmp_path
+):
+    bad = {7: b"", 100: b'{"id": 100} {"id": 100}', 299: b"\xff"}
+    place.fill(range(300), bad)
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA, on_error="dead_letter")
+        .filter(pc.field("amount") >= 10)
+        .map_batches(taxed, schema=f"{SCHEMA}, tax DOUBLE")
+        .write_kafka(place.output)
+        .dead_letters(place.dead)
+    )
+    checkpoint = str(tmp_path / "checkpoint")
+    first = pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="availableNow", commitOffsets=True)
+    first.run()
+    status = first.status()
+    assert (status.state, status.records, status.lag, status.batch) == ("finished", 300, 0, 0)
+    assert place.committed() == {0: 100, 1: 100, 2: 100}
+
+    place.fill(range(300, 330))
+    second = pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="availableNow", start="latest")
+    second.run()
+    assert second.status().records == 30
+    sent = place.records(place.output)
+    good = [n for n in range(20, 330) if n not in bad]
+    rows = [msgspec.json.decode(m.value) for m in sent]
+    assert sorted(row["id"] for row in rows) == good
+    assert all(row["tax"] == row["id"] / 8 for row in rows)
+    assert {m.key: msgspec.json.decode(m.value)["id"] for m in sent} == {b"k%d" % n: n for n in good}
+    dead = {int(m.key[1:]): m for m in place.records(place.dead)}
+    assert dead.keys() == bad.keys()
+    for n, message in dead.items():
+        headers = dict(message.headers)
+        assert message.value == bad[n]
+        assert headers["trace"] == b"%d" % n
+        assert headers["kafka_actors.error.offset"] == b"%d" % (n // PARTITIONS)
+        assert headers["kafka_actors.error.stage"] == b"decode_json"
+        assert headers["kafka_actors.error.group"] == place.group.encode()
+
+
+def test_parquet_of_a_stream_has_each_record_once_and_dead_letters_beside_it(place, tmp_path):
+    place.fill(range(60), {5: b"no"})
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA, on_error="dead_letter")
+        .write_parquet(str(tmp_path / "out"), kafka=True)
+        .dead_letters(place.dead)
+    )
+    checkpoint = str(tmp_path / "checkpoint")
+    pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="availableNow").run()
+    place.fill(range(60, 90))
+    pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="once").run()
+    found = place.spark.read.parquet(str(tmp_path / "out")).collect()
+    assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(90) if n != 5}
+    assert len(found) == 89
+    assert [m.value for m in place.records(place.dead)] == [b"no"]
+
+
+def test_a_stage_that_fails_ends_the_run_and_says_where(place, tmp_path):
+    place.fill(range(30))
+
+    def picky(batch):
+        if 16 in batch["id"].to_pylist():
+            raise ValueError("no 16")
+        return batch
+
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA)
+        .map_batches(picky, schema=SCHEMA, name="score")
+        .on_error("fail", retries=0)
+        .write_kafka(place.output)
+    )
+    run = pipeline.on_spark(place.spark, checkpoint=str(tmp_path / "c"), trigger="availableNow")
+    with pytest.raises(JobFailed, match="the run failed: stage score failed on .*-1 offsets 0-9") as raised:
+        run.run()
+    assert isinstance(raised.value.cause, StageError)
+    assert (raised.value.cause.stage, raised.value.cause.partition) == ("score", 1)
+    assert raised.value.cause.message == "ValueError: no 16"
+    assert run.status().state == "failed"
+
+
+def test_a_running_stream_shows_how_it_gets_on_and_is_stopped_from_another_thread(place, tmp_path):
+    place.fill(range(30))
+    lines = []
+    pipeline = place.read().decode_json(SCHEMA).write_parquet(str(tmp_path / "out"))
+    run = pipeline.on_spark(place.spark, checkpoint=str(tmp_path / "c"), commitOffsets=True)
+    thread = threading.Thread(target=run.start)
+    thread.start()
+    thread.join()
+    while run.status().records != 30:
+        assert run.status().state == "running"
+    lines.append(run._repr_html_())
+    assert "<td>running</td>" in lines[0]
+    run.stop()
+    run.wait()
+    assert run.status().state == "stopped"
+    assert place.committed() == {0: 10, 1: 10, 2: 10}, "the last batch too"
+
+
+def test_a_range_is_processed_again_in_order_and_touches_no_group(place):
+    place.fill(range(300))
+    span = {place.input: {"0": 10, "1": 10, "2": 10}}, {place.input: {"0": 60, "1": 60, "2": 60}}
+    seen = place.read().decode_json(SCHEMA).with_key(pc.scalar("same")).write_kafka(place.output, name="out")
+    run = seen.on_spark(place.spark, start=span[0], end=span[1])
+    run.run()
+    assert run.status().state == "finished"
+    sent = [msgspec.json.decode(m.value)["id"] for m in place.records(place.output)]
+    assert sorted(sent) == list(range(30, 180))
+    for partition in range(PARTITIONS):
+        own = [n for n in sent if n % PARTITIONS == partition]
+        assert own == sorted(own)
+    assert place.committed() == {}

@@ -25,9 +25,6 @@ from .needs import Group, Needs, groups_of, names_kafka, needs_of, sink_needs
 from .sink import SinkPlan, sink_of
 from .source import SourcePlan, source_of
 
-SOURCE_NAME = "kafka_actors_pipeline_"
-"""What the names of pipelines' data sources begin with."""
-
 _KEYS: WeakKeyDictionary[Pipeline, str] = WeakKeyDictionary()
 
 
@@ -121,7 +118,7 @@ class Building:
     def _source(self, group: Group, need: Needs) -> tuple[Any, Frame]:
         columns = group.steps[-1].behind if group.steps else SCHEMA
         fusion = self._fusion(group.steps, Frame(columns, need.kafka, need.value, _makes_errors(group)))
-        plan = SourcePlan(SOURCE_NAME + uuid.uuid4().hex, fusion, self._options)
+        plan = SourcePlan(f"kafka_actors_pipeline_{uuid.uuid4().hex}", fusion, self._options)
         made = source_of(plan)
         self._spark.dataSource.register(made)
         reader = self._spark.readStream if self._streaming else self._spark.read

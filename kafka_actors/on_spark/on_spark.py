@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from html import escape
 from types import TracebackType
@@ -16,9 +17,10 @@ from kafka_actors.spark.options import parse_batch, parse_stream
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.spark.stream_driver import StreamDriver
 
-from .building import SOURCE_NAME, Building
+from .building import Building
 from .given import check_ordered, more_options, position_options, source_options, trigger_of
-from .running import BatchRun, Run, SparkStatus, StreamRun
+from .reckoning import Reckoning
+from .running import BatchRun, Run, SparkStatus, StreamRun, enter
 from .sink import SinkPlan
 
 
@@ -123,6 +125,7 @@ class OnSpark:
             raise UsageError("it was started already: make another one with on_spark(…)")
         streaming = self._checkpoint is not None
         building = self._building(streaming)
+        enter(self._spark)
         df, sink = building.to_write()
         self._running = self._streamed(df, sink) if streaming else self._batch(df, sink)
         if self._live is not None:
@@ -139,7 +142,7 @@ class OnSpark:
             )
         else:
             writer = writer.format(sink.name)
-        return StreamRun(writer.start(), SOURCE_NAME, self._commit)
+        return StreamRun(writer.start(), Reckoning(self._selects), self._commit)
 
     def _batch(self, df: Any, sink: SinkPlan | None) -> BatchRun:
         writer = df.write.mode("append")
@@ -154,6 +157,11 @@ class OnSpark:
         stage = self.pipeline.stages[-1]
         assert isinstance(stage, WriteParquet)
         return stage
+
+    def _selects(self, topic: str) -> bool:
+        source = self.pipeline.source
+        assert source is not None
+        return topic in source.topics if source.topics else bool(re.fullmatch(source.pattern or "", topic))
 
     def _commit(self, end: dict[str, Any]) -> None:
         """With commitOffsets: the last batch too, which the query itself would commit at its next start."""

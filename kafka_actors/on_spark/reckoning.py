@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from kafka_actors.errors import ConfigError
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.spark.machines.stream import StreamOffsets
 
@@ -19,11 +20,11 @@ class Counts(NamedTuple):
 
 
 class Reckoning:
-    """Counts offsets: what the stages make of the records has another number of rows. `source` is a part of the
-    source's description by which it is told from others in the same query."""
+    """Counts offsets: what the stages make of the records has another number of rows. `selects` tells the pipeline's
+    topics from those of other sources in the same query: Spark doesn't say which source is which."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self, selects: Callable[[str], object]) -> None:
+        self._selects = selects
         self._first: dict[TopicPartition, int] = {}
         self.end: dict[str, Any] | None = None
         """The end of the last finished batch, as the source gave it."""
@@ -35,32 +36,36 @@ class Reckoning:
         if self.counts.batch is not None and batch < self.counts.batch:
             return
         for source in progress["sources"]:
-            if self._source in source["description"]:
-                self._observe(batch, source)
+            end = _offsets(source["endOffset"])
+            if (
+                end is not None
+                and end.by_partition
+                and all(self._selects(tp.topic) for tp in end.by_partition)
+            ):
+                self._observe(batch, source, end)
+                return
 
-    def _observe(self, batch: int, source: Mapping[str, Any]) -> None:
-        end = _json(source["endOffset"])
-        if end is None:
-            return
-        reached = StreamOffsets.from_json(end)
-        start = _json(source["startOffset"])
-        begun = StreamOffsets.from_json(start).by_partition if start else (reached.start or {})
-        for tp, offset in reached.by_partition.items():
+    def _observe(self, batch: int, source: Mapping[str, Any], end: StreamOffsets) -> None:
+        start = _offsets(source["startOffset"])
+        begun = start.by_partition if start is not None else end.start or {}
+        for tp, offset in end.by_partition.items():
             self._first.setdefault(tp, begun.get(tp, 0 if self._first else offset))
-        self.end = end
-        records = sum(offset - self._first[tp] for tp, offset in reached.by_partition.items())
-        self.counts = Counts(records, _lag(_json(source["latestOffset"]), reached.by_partition), batch)
+        self.end = json.loads(source["endOffset"])
+        records = sum(offset - self._first[tp] for tp, offset in end.by_partition.items())
+        self.counts = Counts(records, _lag(_offsets(source["latestOffset"]), end), batch)
 
 
-def _json(text: str | None) -> dict[str, Any] | None:
-    if not text or text in ("null", "None"):
+def _offsets(text: str | None) -> StreamOffsets | None:
+    """None for what is none, and for another source's."""
+    try:
+        found = json.loads(text or "null")
+        return StreamOffsets.from_json(found) if isinstance(found, dict) else None
+    except (ValueError, ConfigError):
         return None
-    found = json.loads(text)
-    return found if isinstance(found, dict) else None
 
 
-def _lag(latest: dict[str, Any] | None, reached: Mapping[TopicPartition, int]) -> int | None:
+def _lag(latest: StreamOffsets | None, reached: StreamOffsets) -> int | None:
     if latest is None:
         return None
-    ends = StreamOffsets.from_json(latest).by_partition
-    return sum(max(0, end - reached.get(tp, 0)) for tp, end in ends.items())
+    ends = latest.by_partition
+    return sum(max(0, end - reached.by_partition.get(tp, 0)) for tp, end in ends.items())

@@ -46,29 +46,29 @@ class Run(Protocol):
 class StreamRun:
     """A streaming query. `finish` is called once with the end of the last finished batch, after the query ended well."""
 
-    def __init__(self, query: Any, source: str, finish: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, query: Any, reckoning: Reckoning, finish: Callable[[dict[str, Any]], None]) -> None:
         self.query = query
         self._finish = finish
         self._began = time.monotonic()
         self._ended: float | None = None
         self._stopped = False
         self._finished = False
-        self._reckoning = Reckoning(source)
+        self._reckoning = reckoning
 
     def wait(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
+        error = None
+        while error is None:
             left = STEP_S if deadline is None else min(STEP_S, deadline - time.monotonic())
             try:
-                over = self.query.awaitTermination(max(left, 0.001))
-            except Exception as error:
-                self._ended = self._ended or time.monotonic()
-                raise failed(error) from error
-            if over:
-                break
-            if deadline is not None and time.monotonic() >= deadline:
+                if self.query.awaitTermination(max(left, 0.001)):
+                    return self._over()
+            except Exception as raised:
+                error = raised
+            if error is None and deadline is not None and time.monotonic() >= deadline:
                 raise KafkaTimeoutError(f"the run goes on after {timeout:g} s")
-        self._over()
+        self._ended = self._ended or time.monotonic()
+        raise failed(error)
 
     def stop(self) -> None:
         """The micro-batch in hand is given up: it is done again at the next start."""
@@ -115,6 +115,7 @@ class BatchRun:
     def __init__(self, spark: Any, write: Callable[[], None]) -> None:
         self._spark = spark
         self._write = write
+        self._context = _context(spark)
         self._tag = f"kafka-actors-{uuid.uuid4().hex}"
         self._began = time.monotonic()
         self._ended: float | None = None
@@ -125,7 +126,10 @@ class BatchRun:
 
     def _work(self) -> None:
         try:
+            enter(self._spark)
             self._spark.addTag(self._tag)
+            if self._context is not None:
+                self._context.setJobGroup(self._tag, "a pipeline of kafka-actors")
             self._write()
         except BaseException as error:  # it belongs to whoever waits
             self._error = error
@@ -137,7 +141,7 @@ class BatchRun:
         if self._thread.is_alive():
             raise KafkaTimeoutError(f"the run goes on after {timeout:g} s")
         if self._error is not None and not self._stopped:
-            raise failed(self._error) from self._error
+            raise failed(self._error)
 
     def stop(self) -> None:
         """Cancels its jobs, and waits until it has ended. What was written to Kafka stays written."""
@@ -162,4 +166,25 @@ class BatchRun:
         return "finished" if self._error is None else "failed"
 
     def _tasks(self) -> tuple[int, int] | None:
+        """Of the stages that have begun."""
+        if self._context is None:
+            return None
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._tag)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        known = [stage for stage in stages if stage is not None]
+        return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+
+
+def enter(spark: Any) -> None:
+    """Before data sources are named in a thread that is not the session's own: Spark looks those of Python up in the
+    session that is active in the thread, and `createDataFrame` is what makes it so."""
+    spark.createDataFrame([], "nothing INT")
+
+
+def _context(spark: Any) -> Any:
+    """None over Spark Connect, which has none."""
+    try:
+        return spark.sparkContext
+    except Exception:  # each version has its own
         return None

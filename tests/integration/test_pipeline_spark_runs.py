@@ -74,7 +74,7 @@ class Place:
         return found
 
     def committed(self):
-        return {tp.partition: o for tp, o in self.cluster.committed(self.group).items() if o >= 0}
+        return {partition: o for (_, partition), o in self.cluster.committed(self.group).items() if o >= 0}
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_stage_that_fails_ends_the_run_and_says_where(place, tmp_path):
         .write_kafka(place.output)
     )
     run = pipeline.on_spark(place.spark, checkpoint=str(tmp_path / "c"), trigger="availableNow")
-    with pytest.raises(JobFailed, match="the run failed: stage score failed on .*-1 offsets 0-9") as raised:
+    with pytest.raises(JobFailed, match=r"the run failed: stage score failed on .*-1 offsets 0-9") as raised:
         run.run()
     assert isinstance(raised.value.cause, StageError)
     assert (raised.value.cause.stage, raised.value.cause.partition) == ("score", 1)

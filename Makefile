@@ -18,13 +18,17 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-unit lint format bench bench-check fuzz clean
+.PHONY: help demo demo-spark test test-slow test-unit lint format bench bench-check fuzz clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.installed-demo  ## the main job on an embedded broker; KAFKA=host:port for a real one
 	$(BIN)/kafka-actors demo $(if $(KAFKA),--kafka $(KAFKA))
+
+demo-spark: $(VENV)/.installed-demo-spark  ## one pipeline on Spark and on Ray, results compared; needs Java 17; KAFKA=host:port too
+	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jdk-headless, or brew install openjdk@17"; exit 1; }
+	$(if $(KAFKA),BOOTSTRAP=$(KAFKA) )$(BIN)/python examples/revenue_pipeline.py
 
 test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven for real Kafka
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
@@ -70,10 +74,14 @@ $(VENV)/.installed-demo: $(SOURCES_OF_INSTALL) | $(BIN)/python
 	$(PIP) --editable '.[ray,testing]'
 	@touch $@
 
+$(VENV)/.installed-demo-spark: $(VENV)/.installed-demo
+	$(PIP) --editable '.[ray,spark,testing]'
+	@touch $@
+
 $(VENV)/.installed-dev: $(SOURCES_OF_INSTALL) | $(BIN)/python
 	@echo "installing kafka-actors and its development tools into $(VENV) …"
 	$(PIP) --editable '.[$(EXTRAS)]'
-	@touch $@ $(VENV)/.installed-demo
+	@touch $@ $(VENV)/.installed-demo $(VENV)/.installed-demo-spark
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 	$(PIP) --editable '.[fuzz]'

@@ -677,7 +677,8 @@ class ProcessError(JobError):
             else f"offsets {first_offset}-{last_offset}"
         )
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        line = f"process failed on {topic}-{partition} {offsets} after {tries}"
+        where = f"{topic}-{partition} {offsets}" if topic else "rows of no one record"
+        line = f"process failed on {where} after {tries}"
         super().__init__(f"{line}: {message}" if message else line)
         self.topic = topic
         self.partition = partition
@@ -690,7 +691,8 @@ class ProcessError(JobError):
 class StageError(ProcessError):
     """A stage of a pipeline failed for good; ``stage`` is its name, ``__cause__`` what it raised, if anything.
 
-    Offsets are those of the first and the last record that the stage failed on.
+    Offsets are those of the first and the last record that the stage failed on. Behind a DataFrame stage of Spark rows
+    belong to no one record: the topic is then empty, and the numbers are -1.
     """
 
     def __init__(

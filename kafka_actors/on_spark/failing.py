@@ -8,7 +8,8 @@ from kafka_actors.errors import JobFailed, KafkaActorsError, SinkError, StageErr
 
 _OURS = re.compile(r"^(?:\[?[\w.]*\] ?)?kafka_actors\.errors\.(\w+): (.+)$", re.MULTILINE)
 _STAGE = re.compile(
-    r"stage (?P<stage>.+?) failed on (?P<topic>.+)-(?P<partition>\d+) offsets? (?P<first>\d+)(?:-(?P<last>\d+))? "
+    r"stage (?P<stage>.+?) failed on "
+    r"(?:(?P<topic>[^ ]+)-(?P<partition>\d+) offsets? (?P<first>\d+)(?:-(?P<last>\d+))?|rows of no one record) "
     r"after (?P<attempts>\d+) attempts?(?:: (?P<message>.*))?"
 )
 _SINK = re.compile(r"(?P<sink>.+?): (?P<message>.*); the offsets of its records are not committed")
@@ -31,15 +32,10 @@ def failed(error: BaseException) -> JobFailed:
 
 def _cause(name: str, line: str) -> KafkaActorsError | None:
     if name == "StageError" and (match := _STAGE.fullmatch(line)):
-        first = int(match["first"])
+        partition, first = int(match["partition"] or -1), int(match["first"] or -1)
+        last, attempts = int(match["last"] or first), int(match["attempts"])
         return StageError(
-            match["stage"],
-            match["topic"],
-            int(match["partition"]),
-            first,
-            int(match["last"] or first),
-            int(match["attempts"]),
-            match["message"] or "",
+            match["stage"], match["topic"] or "", partition, first, last, attempts, match["message"] or ""
         )
     if name == "SinkError" and (match := _SINK.fullmatch(line)):
         return SinkError(match["sink"], match["message"])

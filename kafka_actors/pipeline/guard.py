@@ -102,16 +102,12 @@ class Guard:
         return found
 
     def _error(self, source: pa.RecordBatch, first: int, last: int, attempts: int, reason: str) -> StageError:
-        offsets = source.column("offset")
-        return StageError(
-            self.name,
-            source.column("topic")[first].as_py(),
-            source.column("partition")[first].as_py(),
-            offsets[first].as_py(),
-            offsets[last].as_py(),
-            attempts,
-            reason,
-        )
+        topic = source.column("topic")[first].as_py()
+        if topic is None:
+            return StageError(self.name, "", -1, -1, -1, attempts, reason)
+        partition = source.column("partition")[first].as_py()
+        begin, end = (source.column("offset")[record].as_py() for record in (first, last))
+        return StageError(self.name, topic, partition, begin, end, attempts, reason)
 
     def _log_retry(self, error: BaseException, attempt: int) -> None:
         logger.warning(

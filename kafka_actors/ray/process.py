@@ -84,8 +84,8 @@ class PipelineProcess:
                 self._unflushed = True
                 self._dead.write(records, [f.stage for f in dead], [f.reason for f in dead])
         for event in (
-            *events_of(dead, batch, self._dead.topic if self._dead else None),
             *events_of(of_policy(failures, self._policies, "skip"), batch),
+            *events_of(dead, batch, self._dead.topic if self._dead else None),
         ):
             self._events(event)
 

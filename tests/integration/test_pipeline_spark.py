@@ -3,10 +3,12 @@
 import json
 import sys
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from fakes.spark import spark_session
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import functions
 
 import kafka_actors as ka
 from kafka_actors.errors import ConfigError
@@ -20,21 +22,8 @@ COUNTRIES = ["DE", "FR", "IT"]
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the functions of this file
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.memory", "1g")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
+    with spark_session(tmp_path_factory.mktemp("warehouse")) as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture
@@ -100,22 +89,136 @@ def test_a_stage_that_fails_names_itself_and_where(spark, orders):
     assert "StageError" in str(raised.value)
 
 
+class Scored:
+    """Counts its own making: a column tells."""
+
+    made = 0
+
+    def __init__(self):
+        type(self).made += 1
+
+    def __call__(self, batch):
+        if (wrong := batch.filter(pc.equal(batch["id"], 40))).num_rows:
+            raise ValueError(f"no {wrong['id'][0]}")
+        return batch.append_column(
+            "made", pc.multiply(pc.add(pc.multiply(batch["id"], 0), 1), type(self).made)
+        )
+
+
+def test_a_stage_that_wants_a_gpu_and_what_follows_run_behind_the_source_with_their_records(spark, orders):
+    pipeline = (
+        orders.decode_json(SCHEMA, on_error="dead_letter")
+        .map_batches(
+            Scored, schema=f"{SCHEMA}, made BIGINT", num_gpus=1, name="score", on_error="dead_letter"
+        )
+        .with_columns(at=pc.field("_kafka", "offset"))
+        .on_error("fail", retries=0)
+    )
+    rows = pipeline.on_spark(spark).dataframe().collect()
+    good = {row.id: row for row in rows if row._error is None}
+    assert good.keys() == {n for n in range(300) if n not in (7, 40, 100, 299)}
+    assert all(row.at == n // 3 and row.made == 1 for n, row in good.items())
+    dead = {int(row._error.key[1:]): row._error for row in rows if row._error is not None}
+    assert {n: e.stage for n, e in dead.items()} == {
+        7: "decode_json",
+        100: "decode_json",
+        299: "decode_json",
+        40: "score",
+    }
+    assert (dead[40].value, dead[40].partition, dead[40].offset) == (
+        json.dumps({"id": 40, "country": "FR", "amount": 20.0}).encode(),
+        1,
+        13,
+    )
+
+
+def test_arrow_stages_go_on_behind_a_dataframe_stage_and_are_cast_to_what_they_promise(spark, orders):
+    grouped = orders.decode_json(SCHEMA, on_error="skip").sql(
+        "select country, count(*) as n, max(_kafka.timestamp) as at, max_by(_kafka, id) as _kafka "
+        "from {this} group by country"
+    )
+    last = grouped.filter(pc.field("n") > 98).with_columns(
+        n=pc.field("n").cast("int32"), offset=pc.field("_kafka", "offset")
+    )
+    df = last.on_spark(spark).dataframe()
+    assert dict(df.dtypes) == {"country": "string", "n": "int", "at": "timestamp", "offset": "bigint"}
+    assert {row.country: (row.n, row.offset) for row in df.collect()} == {"DE": (100, 99), "IT": (99, 98)}
+    small = grouped.spark(lambda df: df.drop("_kafka")).map_batches(
+        lambda batch: pa.table({"n": pc.multiply(batch["n"], 10)}), schema="n TINYINT", name="small"
+    )
+    with pytest.raises(
+        Exception, match="stage small failed on rows of no one record after 1 attempt: CastError"
+    ):
+        small.on_spark(spark).dataframe().collect()
+
+
+def test_a_watermark_has_the_records_timestamp(spark, orders, tmp_path):
+    out = str(tmp_path / "out")
+    windows = orders.decode_json(SCHEMA, on_error="skip").spark(
+        lambda df: (
+            df.withColumn("at", df["_kafka.timestamp"])
+            .withWatermark("at", "1 minute")
+            .groupBy(functions.window("at", "1 day").alias("day"), "country")
+            .agg(functions.count("*").alias("n"))
+            .select("country", "n")
+        ),
+        kafka=True,
+    )
+    df = windows.on_spark(spark).dataframe(streaming=True)
+    query = (
+        df.writeStream.outputMode("complete")
+        .format("memory")
+        .queryName("windows")
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(90)
+    assert sum(row.n for row in spark.table("windows").collect()) == 297
+    run = windows.write_parquet(out).on_spark(spark, checkpoint=str(tmp_path / "c"), trigger="availableNow")
+    run.run()
+    assert run.status().records == 300
+
+
 def test_what_cannot_be_is_refused_before_anything_starts(spark, orders):
+    decoded = orders.decode_json(SCHEMA, on_error="dead_letter")
     for make, said in (
         (
-            lambda: orders.decode_json(SCHEMA).on_spark(spark).dataframe(streaming=True),
-            "streaming: is not built yet",
+            lambda: decoded.sql("select * from {this}").on_spark(spark).dataframe(),
+            "failed records would be rows of its DataFrame",
         ),
         (
             lambda: (
                 orders.raw()
-                .sql("select * from {this}")
-                .map_batches(taxed, schema=SCHEMA)
+                .sql("select key from {this}")
+                .filter(pc.field("_kafka", "offset") > 1)
+                .on_spark(spark)
+                .start()
+            ),
+            "has no sink",
+        ),
+        (
+            lambda: (
+                orders.raw()
+                .spark(lambda df: df.select("key"))
+                .filter(pc.field("_kafka", "offset") > 1)
                 .on_spark(spark)
                 .dataframe()
             ),
-            "would run as mapInArrow",
+            "asks for '_kafka', and a DataFrame stage before it dropped that column",
         ),
+        (
+            lambda: orders.raw().spark(lambda df: None).on_spark(spark).dataframe(),
+            "must return a DataFrame",
+        ),
+        (
+            lambda: orders.raw().on_spark(spark, start="latest").dataframe(),
+            "startingOffsets: can't be 'latest'",
+        ),
+        (
+            lambda: orders.raw().on_spark(spark, subscribe="others").dataframe(),
+            "subscribe: is the pipeline's",
+        ),
+        (lambda: orders.raw().on_spark(spark, maxOffsets=5).dataframe(), "maxOffsets: is not an option"),
     ):
         with pytest.raises(ConfigError, match=said):
             make()

@@ -2,8 +2,8 @@
 
 import io
 
-from kafka_actors.pipeline.progress import Meter, Reading, html, line
 from kafka_actors.pipeline.live import display_for
+from kafka_actors.pipeline.progress import Meter, Reading, html, line
 
 
 def reading(**more):

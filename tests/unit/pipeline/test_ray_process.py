@@ -12,6 +12,7 @@ from kafka_actors.errors import ConfigError, SinkError, StageError, UsageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
 from kafka_actors.pipeline.engines import engine
 from kafka_actors.ray import process as module
+from kafka_actors.sinks import stage as stage_module
 from kafka_actors.ray.on_ray import OnRay
 from kafka_actors.ray.process import Plan, process_of
 
@@ -172,7 +173,7 @@ def test_what_the_kafka_sink_sends(monkeypatch, pipeline, keys, values):
         def write(self, batch, origin):
             sent.append(batch)
 
-    monkeypatch.setattr(module, "KafkaWriter", Writer)
+    monkeypatch.setattr(stage_module, "KafkaWriter", Writer)
     process(pipeline)(SOURCE.slice(0, 2))
     (batch,) = sent
     assert batch["key"].to_pylist() == keys
@@ -189,7 +190,7 @@ def test_rows_of_no_record_have_no_key(monkeypatch):
         def write(self, batch, origin):
             sent.append(batch)
 
-    monkeypatch.setattr(module, "KafkaWriter", Writer)
+    monkeypatch.setattr(stage_module, "KafkaWriter", Writer)
 
     def total(batch):
         return pa.record_batch({"id": [pc.sum(batch["id"]).as_py()]})

@@ -1,0 +1,171 @@
+"""What leaves one Python worker of Spark for the JVM, and what the next one makes of it."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from fakes.records import records
+
+import kafka_actors as ka
+from kafka_actors.errors import ConfigError, StageError
+
+pytest.importorskip("pyspark")
+
+from kafka_actors.on_spark.frame import Frame
+from kafka_actors.on_spark.fusion import Fusion
+from kafka_actors.on_spark.kept import Kept
+from kafka_actors.on_spark.mapped import Stages
+from kafka_actors.pipeline.rows import Rows, rows_of
+
+READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1").on_error("fail", retries=0)
+
+
+def fusion(pipeline, key, **frame):
+    checked = pipeline.check("spark")
+    return Fusion(key, checked.steps, pipeline.retries, Frame(checked.columns, **frame))
+
+
+def test_failed_records_are_rows_with_nothing_but_what_is_hidden():
+    pipeline = READ.decode_json("id BIGINT NOT NULL, tags ARRAY<STRING>", on_error="dead_letter")
+    made = fusion(pipeline, "failed", kafka=True, errors=True)
+    schema = made.behind.schema
+    assert schema.names == ["id", "tags", "_kafka", "_error"]
+    assert schema.field("id").nullable, "there is none in the row of an error"
+    source = records([b'{"id": 1, "tags": ["a"]}', b"x"], keys=[b"k", b"l"], headers=[None, [("h", b"1")]])
+    good, bad = made.run(source)
+    assert good.schema == bad.schema == schema
+    (row,) = good.to_pylist()
+    assert (row["id"], row["tags"], row["_kafka"]["offset"], row["_error"]) == (1, ["a"], 100, None)
+    (row,) = bad.to_pylist()
+    assert (row["id"], row["tags"], row["_kafka"]["offset"]) == (None, None, 101)
+    assert row["_error"] == {
+        "stage": "decode_json",
+        "reason": "JSON is malformed: invalid character (byte 0)",
+        "key": b"l",
+        "value": b"x",
+        "headers": [{"key": "h", "value": b"1"}],
+        "topic": "orders",
+        "partition": 3,
+        "offset": 101,
+        "timestamp": source.column("timestamp")[1].as_py(),
+    }
+
+
+def test_without_dead_letters_the_columns_are_the_pipelines(capsys):
+    made = fusion(READ.decode_json("id BIGINT NOT NULL", on_error="skip"), "without")
+    assert made.behind.schema == pa.schema([pa.field("id", pa.int64(), False)])
+    (batch,) = made.run(records([b'{"id": 1}', b"x"]))
+    assert batch.to_pydict() == {"id": [1]}
+
+
+def test_a_column_with_the_name_of_the_hidden_one_is_refused():
+    pipeline = READ.decode_json("_error STRING", on_error="dead_letter")
+    with pytest.raises(ConfigError, match="makes a column '_error'"):
+        _ = fusion(pipeline, "name", errors=True).behind.schema
+
+
+def packed(frame, *parts):
+    """The batches of several partitions in one, as Spark hands rows over, in the session's own time zone."""
+    batches = [frame.pack(rows, source) for rows, source in parts]
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    if not frame.kafka:
+        return whole
+    at = whole.schema.get_field_index("_kafka")
+    fields = [
+        pa.field(f.name, pa.timestamp("us", tz="Europe/Berlin")) if f.name == "timestamp" else f
+        for f in whole.schema.field(at).type
+    ]
+    return whole.set_column(at, "_kafka", whole.column(at).cast(pa.struct(fields)))
+
+
+def test_rows_come_back_by_partition_each_with_its_record():
+    frame = Frame(pa.schema({"id": pa.int64()}), kafka=True, value=True)
+    first = records([b"a", b"b", b"c"], keys=[b"1", None, b"3"], partition=0, first=10)
+    second = records([b"d", b"e"], partition=1, first=12, headers=[[("h", b"1")], None])
+    ids = pa.RecordBatch.from_pydict({"id": [0, 1, 2, 3]})
+    rows = Rows(ids, np.array([0, 0, 2, -1], dtype=np.int32))  # two of one record; one of none
+    more = Rows(pa.RecordBatch.from_pydict({"id": [4, 5]}), np.array([0, 1], dtype=np.int32))
+    good, failed = frame.split(packed(frame, (rows, first), (more, second)))
+    assert failed is None
+    one, two = frame.parts(good)
+    assert one.rows.batch.to_pydict() == {"id": [0, 1, 2, 3]}
+    assert one.rows.origin.tolist() == [0, 0, 1, -1]
+    assert one.source.drop_columns(["timestampType"]).equals(
+        first.take(pa.array([0, 2])).drop_columns(["timestampType"])
+    )
+    assert two.rows.origin.tolist() == [0, 1]
+    assert two.source.drop_columns(["timestampType"]).equals(second.drop_columns(["timestampType"]))
+
+
+def test_where_no_record_is_known_all_rows_are_one_part():
+    frame = Frame(pa.schema({"id": pa.int64()}))
+    good, _ = frame.split(pa.RecordBatch.from_pydict({"id": [1, 2]}))
+    (part,) = frame.parts(good)
+    assert part.rows.origin.tolist() == [-1, -1]
+    assert part.source.num_rows == 1
+    assert list(frame.parts(good.slice(0, 0))) == []
+
+
+def wrong(batch):
+    if pc.any(pc.equal(batch["id"], 2)).as_py():
+        raise ValueError("no 2")
+    return batch
+
+
+def test_a_stage_behind_the_source_has_the_records_for_its_errors_and_hands_earlier_ones_on():
+    decode = READ.decode_json("id BIGINT", on_error="dead_letter")
+    before = fusion(decode, "before", kafka=True, value=True, errors=True)
+    source = records([b'{"id": 1}', b"x", b'{"id": 2}', b'{"id": 3}'], partition=5)
+    batches = list(before.run(source))
+    step = decode.map_batches(wrong, schema="id BIGINT", name="score", on_error="dead_letter")
+    after = Fusion(
+        "after", step.check("spark").steps[1:], 0, Frame(pa.schema({"id": pa.int64()}), errors=True)
+    )
+    rows = pa.Table.from_batches(Stages(before.behind, after)(batches)).to_pylist()
+    assert [row["id"] for row in rows if row["_error"] is None] == [1, 3]
+    dead = {row["_error"]["offset"]: row["_error"] for row in rows if row["_error"] is not None}
+    assert {offset: (e["stage"], e["value"], e["partition"]) for offset, e in dead.items()} == {
+        101: ("decode_json", b"x", 5),
+        102: ("score", b'{"id": 2}', 5),
+    }
+
+
+def test_a_stage_behind_the_source_names_the_place_and_one_behind_a_dataframe_stage_itself():
+    decode = READ.decode_json("id BIGINT")
+    step = decode.map_batches(wrong, schema="id BIGINT", name="score")
+    frame = Frame(pa.schema({"id": pa.int64()}), kafka=True)
+    stages = Stages(frame, Fusion("named", step.check("spark").steps[1:], 0, frame))
+    batch = frame.pack(*_decoded(records([b"1", b"2"], partition=4)))
+    with pytest.raises(StageError, match=r"stage score failed on orders-4 offsets 100-101 after 1 attempt"):
+        list(stages([batch]))
+    plain = Frame(pa.schema({"id": pa.int64()}))
+    stages = Stages(plain, Fusion("unnamed", step.check("spark").steps[1:], 0, plain))
+    with pytest.raises(
+        StageError, match=r"stage score failed on rows of no one record after 1 attempt: .*no 2"
+    ):
+        list(stages([pa.RecordBatch.from_pydict({"id": [1, 2]})]))
+
+
+def _decoded(source):
+    ids = pa.RecordBatch.from_pydict({"id": [int(v) for v in source.column("value").to_pylist()]})
+    return rows_of(source)._replace(batch=ids), source
+
+
+def test_a_process_keeps_what_it_used_last():
+    closed = []
+    kept = Kept(closed.append, most=2)
+    assert kept.get("a", lambda: "A") == kept.get("a", lambda: "again") == "A"
+    kept.get("b", lambda: "B")
+    kept.get("a", lambda: "again")
+    kept.get("c", lambda: "C")
+    assert closed == ["B"]
+    kept.drop("a")
+    kept.clear()
+    assert closed == ["B", "A", "C"]
+
+
+def test_what_close_raises_is_only_told(caplog):
+    kept = Kept(lambda thing: 1 / 0)
+    kept.get("a", lambda: "A")
+    kept.drop("a")
+    assert "ZeroDivisionError" in caplog.text

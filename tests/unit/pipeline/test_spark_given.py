@@ -1,0 +1,185 @@
+"""What `on_spark` takes and refuses, what later stages need of earlier ones, and what Spark's errors were."""
+
+from datetime import UTC, datetime
+
+import pyarrow.compute as pc
+import pytest
+
+import kafka_actors as ka
+from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, UsageError
+
+pytest.importorskip("pyspark")
+
+from kafka_actors.on_spark import OnSpark
+from kafka_actors.on_spark.failing import failed
+from kafka_actors.on_spark.given import more_options, position_options, trigger_of
+from kafka_actors.on_spark.needs import Needs, groups_of, needs_of, sink_needs
+from kafka_actors.on_spark.reckoning import Reckoning
+
+READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1")
+DECODED = READ.decode_json("id BIGINT, country STRING")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "options"),
+    [
+        (None, None, {}),
+        ("latest", None, {"startingOffsets": "latest"}),
+        (
+            {"orders": {0: 5, "1": 6}},
+            {("orders", 0): 9, ("orders", 1): 10},
+            {
+                "startingOffsets": '{"orders": {"0": 5, "1": 6}}',
+                "endingOffsets": '{"orders": {"0": 9, "1": 10}}',
+            },
+        ),
+        (datetime(2026, 1, 1, tzinfo=UTC), None, {"startingTimestamp": "1767225600000"}),
+    ],
+)
+def test_a_range_is_said_in_words_offsets_or_times(start, end, options):
+    assert position_options(start, end) == options
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (5, "start: is 5: accepts a word"),
+        (datetime(2026, 1, 1), "start: .* needs a time zone"),  # noqa: DTZ001
+        ({"orders": 5}, "start: has 'orders': 5"),
+    ],
+)
+def test_other_positions_are_refused(start, said):
+    with pytest.raises(ConfigError, match=said):
+        position_options(start, None)
+
+
+def test_triggers_are_sparks():
+    assert trigger_of("availableNow") == {"availableNow": True}
+    assert trigger_of("once") == {"once": True}
+    assert trigger_of("10 seconds") == {"processingTime": "10 seconds"}
+    assert trigger_of(None) == {"processingTime": "0 seconds"}
+    with pytest.raises(ConfigError, match="trigger: is 5"):
+        trigger_of(5)
+
+
+def test_the_group_is_the_pipelines_where_it_is_used():
+    assert more_options(READ.source, {"maxOffsetsPerTrigger": 10}) == {"maxOffsetsPerTrigger": "10"}
+    assert more_options(READ.source, {"commitOffsets": True}) == {
+        "commitOffsets": "true",
+        "kafka.group.id": "g",
+    }
+    assert more_options(READ.source, {"startingOffsets": "committed"})["kafka.group.id"] == "g"
+    with pytest.raises(ConfigError, match=r"^subscribe: is the pipeline's"):
+        more_options(READ.source, {"subscribe": "others"})
+
+
+WRITTEN = DECODED.write_kafka("scored")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "given", "said"),
+    [
+        (WRITTEN, {"trigger": "availableNow"}, "trigger: is a stream's, which needs checkpoint="),
+        (WRITTEN, {"checkpoint": "c", "end": "latest"}, "end: is a batch's"),
+        (WRITTEN, {"output_mode": "update"}, "output_mode: is 'update'"),
+        (WRITTEN, {"minPartitions": 8}, r"minPartitions: splits partitions over tasks.*ordered=False"),
+        (
+            DECODED.sql("select * from {this}").write_kafka("x", on_error="dead_letter").dead_letters("d"),
+            {},
+            r"write_kafka\(x\): has on_error='dead_letter' behind the DataFrame stage sql",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_before_there_is_a_session(pipeline, given, said):
+    with pytest.raises(ConfigError, match=said):
+        pipeline.on_spark(None, **given)
+
+
+def test_before_it_is_started_it_says_what_runs_where():
+    run = WRITTEN.on_spark(None, minPartitions=8, ordered=False)
+    assert isinstance(run, OnSpark)
+    assert "before rows enter the JVM" in run._repr_html_()
+    assert repr(run).endswith("not started>")
+    run.stop()
+    with pytest.raises(UsageError, match="not started"):
+        run.wait()
+
+
+# ---------------------------------------------------------------- what is needed
+
+
+def needs(pipeline):
+    checked = pipeline.check("spark")
+    groups = groups_of(checked)
+    end, asked = sink_needs(checked.sink, checked.key)
+    return list(zip([group.place for group in groups], needs_of(groups, end, asked=asked), strict=True))
+
+
+def test_the_hidden_column_crosses_the_jvm_only_where_it_is_needed():
+    grouped = DECODED.sql("select country, count(*) as n from {this} group by country")
+    assert needs(DECODED) == [("source", Needs())]
+    assert needs(DECODED.write_parquet("p")) == [("source", Needs())]
+    assert needs(DECODED.write_parquet("p", kafka=True)) == [("source", Needs(kafka=True))]
+    assert needs(WRITTEN) == [("source", Needs(kafka=True))]
+    assert needs(grouped.write_kafka("x")) == [("source", Needs()), ("DataFrame", Needs(kafka=True))]
+    assert needs(DECODED.sql("select *, _kafka.offset from {this}"))[0] == ("source", Needs(kafka=True))
+    assert needs(DECODED.spark(lambda df: df, kafka=True))[0] == ("source", Needs(kafka=True))
+    assert needs(DECODED.spark(lambda df: df).filter(pc.field("_kafka", "offset") > 5))[0][1].kafka
+
+
+def test_a_later_stage_with_dead_letters_needs_the_values():
+    gpu = DECODED.map_batches(len, schema="id BIGINT", num_gpus=1, on_error="dead_letter")
+    assert needs(gpu) == [("source", Needs(True, True)), ("mapInArrow", Needs())]
+    assert needs(gpu.write_parquet("p", on_error="fail").dead_letters("d"))[0][1] == Needs(True, True)
+
+
+# ---------------------------------------------------------------- what it was
+
+
+def test_what_a_task_raised_is_the_cause_and_sparks_report_behind_it():
+    for error in (
+        StageError("map_batches(f)", "or-ders", 3, 5, 9, 2, "ValueError: no"),
+        StageError("score", "orders", 3, 5, 5, 1, "odd"),
+        StageError("score", "", -1, -1, -1, 1, "odd"),
+        SinkError("write_kafka(x)", "KafkaTimeoutError: too late"),
+    ):
+        report = RuntimeError(
+            f"[STREAM_FAILED] Traceback …\nkafka_actors.errors.{type(error).__name__}: {error}\n\n  at x"
+        )
+        found = failed(report)
+        assert isinstance(found, JobFailed)
+        assert str(found) == f"the run failed: {error}"
+        assert type(found.cause) is type(error)
+        assert vars(found.cause) == vars(error)
+        assert found.cause.__cause__ is report
+
+
+def test_other_errors_are_told_in_a_line():
+    report = RuntimeError("x\nkafka_actors.errors.DataLossError: orders-0: offset 5 is gone\n")
+    assert str(failed(report)) == "the run failed: DataLossError: orders-0: offset 5 is gone"
+    assert failed(report).cause is report
+    assert str(failed(ValueError("one\ntwo"))) == "the run failed: one"
+
+
+def progress(batch, start, end, latest=None):
+    source = {"startOffset": start, "endOffset": end, "latestOffset": latest}
+    return {
+        "batchId": batch,
+        "sources": [{"startOffset": None, "endOffset": "5", "latestOffset": None}, source],
+    }
+
+
+def test_records_and_lag_are_counted_in_offsets():
+    reckoning = Reckoning(lambda topic: topic == "t")
+    reckoning.observe(
+        progress(3, None, '{"t": {"0": 10}, "@start": {"t": {"0": 4}}}', '{"t": {"0": 25}, "@metrics": {}}')
+    )
+    assert reckoning.counts == (6, 15, 3)
+    again = progress(4, '{"t": {"0": 10}}', '{"t": {"0": 20, "1": 3}}')
+    for _ in range(2):
+        reckoning.observe(again)
+    assert reckoning.counts == (19, None, 4), "of a partition that is new all"
+    assert reckoning.end == {"t": {"0": 20, "1": 3}}
+    reckoning.observe(progress(5, '{"other": {"0": 1}}', '{"other": {"0": 2}}'))
+    reckoning.observe(progress(2, None, '{"t": {"0": 10}}'))
+    assert reckoning.counts == (19, None, 4)

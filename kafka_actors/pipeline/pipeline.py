@@ -273,8 +273,9 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Pipeline:
-        """Writes files `{topic}-{partition}-{first offset}-{last offset}.parquet` under a directory or a URI that
-        pyarrow knows (`s3://…`). A file is there whole or not at all, before the offsets are committed.
+        """On Ray, writes files `{topic}-{partition}-{first offset}-{last offset}.parquet` under a directory or a URI that
+        pyarrow knows (`s3://…`). A file is there whole or not at all, before the offsets are committed. On Spark its
+        own file sink writes them, each row of a stream once.
 
         `kafka=True` puts the column `_kafka` into them, by which rows written twice after a crash can be told.
         """

@@ -1,6 +1,7 @@
 """A pipeline run on Spark, as a stream and as a batch, from real topics to real topics and files."""
 
 import json
+import os
 import sys
 import threading
 
@@ -202,3 +203,64 @@ def test_a_range_is_processed_again_in_order_and_touches_no_group(place):
         own = [n for n in sent if n % PARTITIONS == partition]
         assert own == sorted(own)
     assert place.committed() == {}
+
+
+class Picky:
+    """A sink of the user's: a file for each process, flushed before a task ends."""
+
+    def __init__(self, directory):
+        self.path = f"{directory}/{os.getpid()}"
+        self.lines = []
+
+    def write(self, batch):
+        for row in batch.to_pylist():
+            if row["id"] == 16:
+                raise ValueError("no 16")
+            self.lines.append(f"{row['id']} {row['_kafka']['offset']}\n")
+
+    def flush(self):
+        with open(self.path, "a") as file:
+            file.writelines(self.lines)
+        self.lines.clear()
+
+
+def test_what_a_users_sink_refuses_is_a_dead_letter_with_its_own_value(place, tmp_path):
+    place.fill(range(30), {5: b"no"})
+    pipeline = (
+        place.read()
+        .on_error("dead_letter", retries=0)
+        .decode_json(SCHEMA)
+        .write(Picky, fn_constructor_kwargs={"directory": str(tmp_path)}, kafka=True, name="picky")
+        .dead_letters(place.dead)
+    )
+    pipeline.on_spark(place.spark).run()
+    # The rows of a batch that fails are given again, in halves, so some come more than once.
+    found = {tuple(map(int, line.split())) for f in tmp_path.iterdir() for line in f.read_text().splitlines()}
+    assert found == {(n, n // 3) for n in range(30) if n not in (5, 16)}
+    dead = {
+        int(m.key[1:]): (m.value, dict(m.headers)["kafka_actors.error.stage"])
+        for m in place.records(place.dead)
+    }
+    assert dead == {5: (b"no", b"decode_json"), 16: (order(16), b"picky")}
+
+
+def test_dead_letters_are_sent_before_a_dataframe_stage_which_never_sees_them(place):
+    place.fill(range(30), {5: b"no"})
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA, on_error="dead_letter")
+        .sql("select country, count(*) as n from {this} group by country")
+        .with_key("country")
+        .write_kafka(place.output)
+        .dead_letters(place.dead)
+    )
+    run = pipeline.on_spark(place.spark)
+    run.run()
+    done, of = run.status().tasks
+    assert done == of > 0
+    assert {m.key: msgspec.json.decode(m.value)["n"] for m in place.records(place.output)} == {
+        b"DE": 10,
+        b"FR": 10,
+        b"IT": 9,
+    }
+    assert [m.value for m in place.records(place.dead)] == [b"no"]

@@ -12,9 +12,9 @@ from kafka_actors.errors import ConfigError, SinkError, StageError, UsageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
 from kafka_actors.pipeline.engines import engine
 from kafka_actors.ray import process as module
-from kafka_actors.sinks import stage as stage_module
 from kafka_actors.ray.on_ray import OnRay
 from kafka_actors.ray.process import Plan, process_of
+from kafka_actors.sinks import stage as stage_module
 
 READ = ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
 JSON = READ.decode_json("id BIGINT, country STRING")

@@ -1,0 +1,54 @@
+"""The examples do what they say, each in one command, with a broker of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name, *arguments):
+    environment = {k: v for k, v in os.environ.items() if k != "BOOTSTRAP"}
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.ray
+def test_the_revenue_is_the_same_from_ray_and_from_spark():
+    shown = run("revenue_pipeline.py")
+    assert "The same 19,821 rows from both." in shown
+    assert "The same 4 dead letters from both." in shown
+    assert "|     DE|  4977|1005097.12|" in shown
+
+
+@pytest.mark.slow
+def test_windows_of_the_first_run_come_out_in_the_second():
+    shown = run("spark_structured_streaming.py")
+    assert "run 1: SparkStatus(state='finished'" in shown
+    assert "|1970-01-01 01:00:00|     DE|" in shown
+
+
+@pytest.mark.slow
+def test_a_trained_model_scores_a_topic():
+    shown = run("model_scoring.py", "--spark")
+    assert "accuracy on held-out orders: 0.825" in shown
+    assert "19,996 orders scored" in shown
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(EXAMPLES / "pipeline.ipynb", as_version=4)
+    nbclient.NotebookClient(
+        notebook, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(EXAMPLES)}}
+    ).execute()
+    shown = [str(output) for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("before rows enter the JVM" in output for output in shown)
+    assert any("<td>finished</td>" in output and "<td>10,000</td>" in output for output in shown)

@@ -637,6 +637,22 @@ class TopicRecreatedError(DataLossError):
         self.new_topic_id = new_topic_id
 
 
+class StartLostError(DataLossError):
+    """Where reading has to begin is before the start of the log: retention took ``lost`` offsets.
+
+    ``offset`` is where it has to begin, ``log_start_offset`` where the log begins.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, log_start_offset: int, message: str = ""
+    ) -> None:
+        lost = log_start_offset - offset
+        said = f"the log starts at {log_start_offset}: {lost} record{'s' * (lost != 1)} lost to retention"
+        super().__init__(topic, partition, offset, f"{said}; {message}" if message else said)
+        self.log_start_offset = log_start_offset
+        self.lost = lost
+
+
 # ---------------------------------------------------------------- the job
 
 
@@ -734,3 +750,7 @@ class JobNameInUseError(JobError):
     def __init__(self, name: str) -> None:
         super().__init__(f"a job named {name!r} is already running in this Ray cluster")
         self.name = name
+
+
+class HandoverError(JobError):
+    """A hand-over from history to live that can't go on as planned; nothing was committed."""

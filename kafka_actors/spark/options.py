@@ -17,6 +17,7 @@ from kafka_actors.errors import ConfigError
 from .bounds import end_of, start_of
 from .given import INT_MAX, LONG_MAX, Given
 from .kafka_options import ClientOptions
+from .machines.stream import StreamOffsets
 from .offsets import LATEST, Bound, Committed, End, Fixed, Offsets, at
 from .selection import SELECTIONS, Selection, selection_of
 
@@ -76,13 +77,18 @@ class BatchOptions(ReadOptions, frozen=True, kw_only=True):
 
 
 class StreamOptions(ReadOptions, frozen=True, kw_only=True):
-    """The options of one stream, checked. Limits count offsets."""
+    """The options of one stream, checked. Limits count offsets.
+
+    `ends`: the stream reads up to exactly these, whatever its trigger, and only these partitions. It is no option:
+    Spark refuses `endingOffsets` in a stream. A backfill gives them.
+    """
 
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
     group_id: str | None = None
     commit_offsets: bool = False
+    ends: StreamOffsets | None = None
 
 
 def parse_batch(options: Mapping[str, str]) -> BatchOptions:

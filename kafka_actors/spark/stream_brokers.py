@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from kafka_actors.admin.asking import Deadline
@@ -102,11 +102,12 @@ class StreamBrokers:
         brokers = self._brokers
         await brokers.connect()
         await brokers.refresh(0.0 if fresh else _METADATA_AGE_S)
-        if not base.by_partition.keys() <= set(brokers.present()):
-            await self._look_again(base)
+        wanted = {**base.by_partition, **self._given_ends}
+        if not wanted.keys() <= set(brokers.present()):
+            await self._look_again(wanted)
         seen = await self._ends()
         for _ in range(self._options.lookup_retries):
-            if not truncated(base, seen):
+            if not truncated(base, seen) and not truncated(StreamOffsets(self._given_ends), seen):
                 break
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
             await brokers.refresh(0.0)
@@ -114,12 +115,16 @@ class StreamBrokers:
         starts = await brokers.offsets(dict.fromkeys(newcomers(base, seen), EARLIEST))
         return Seen(seen.ends, seen.topic_ids, starts)
 
-    async def _look_again(self, base: StreamOffsets) -> None:
+    @property
+    def _given_ends(self) -> dict[TopicPartition, int]:
+        return {} if self._options.ends is None else self._options.ends.by_partition
+
+    async def _look_again(self, wanted: Collection[TopicPartition]) -> None:
         """What seems to be gone may only be unknown to the broker that was asked."""
         for _ in range(self._options.lookup_retries):
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
             await self._brokers.refresh(0.0)
-            if base.by_partition.keys() <= set(self._brokers.present()):
+            if set(wanted) <= set(self._brokers.present()):
                 return
 
     async def _ends(self) -> Seen:

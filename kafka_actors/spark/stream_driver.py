@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kafka_actors.admin.asking import raise_first
 from kafka_actors.errors import DataLossError, KafkaActorsError
 from kafka_actors.protocol.types import TopicPartition
 
@@ -17,9 +18,11 @@ from .machines.stream import (
     StreamOffsets,
     advance,
     capped,
+    limited_to,
     losses,
     nested,
     newcomers,
+    out_of_reach,
     pending,
     ranges_between,
     started_late,
@@ -52,7 +55,7 @@ class StreamDriver:
         self._hold = Hold(options.min_offsets, options.max_trigger_delay_ms / 1000)
         self._first: StreamOffsets | None = None
         self._known: StreamOffsets | None = None  # the newest end that Spark showed or was told
-        self._target: dict[TopicPartition, int] | None = None
+        self._target = None if options.ends is None else options.ends.by_partition
         self._newest: dict[TopicPartition, int] | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._refused: dict[TopicPartition, int] = {}
@@ -77,7 +80,8 @@ class StreamDriver:
             self._check_group()
             found, ids = self._brokers.start()
             self._tell(found.losses)
-            self._first = StreamOffsets({r.tp: r.start for r in found.ranges}, ids, initial=True)
+            first = StreamOffsets({r.tp: r.start for r in found.ranges}, ids, initial=True)
+            self._first = first if self._options.ends is None else limited_to(first, self._options.ends)
         return self._first
 
     def latest(self, start: dict[str, Any] | None = None, *, limited: bool = True) -> dict[str, Any]:
@@ -89,6 +93,9 @@ class StreamDriver:
         self._check_group()
         base = StreamOffsets.from_json(start) if start is not None else self._known or self._initial()
         seen = self._brokers.seen(base)
+        if self._options.ends is not None:
+            raise_first(out_of_reach(base, seen, self._options.ends))
+            seen = capped(seen, self._options.ends.by_partition)
         if start is not None:
             self._commit(base, seen)  # Spark plans a batch when it has finished the one before
         self._newest, self._known = seen.ends, base
@@ -109,9 +116,10 @@ class StreamDriver:
         return end
 
     def prepare_available_now(self) -> None:
-        """Everything that is there now is what the query reads (Trigger.AvailableNow)."""
+        """Everything that is there now is what the query reads (Trigger.AvailableNow), or up to the given ends."""
         self._check_group()
-        self._target = self._brokers.seen(StreamOffsets({}), fresh=True).ends
+        if self._options.ends is None:
+            self._target = self._brokers.seen(StreamOffsets({}), fresh=True).ends
 
     def reported(self) -> dict[str, Any] | None:
         """For the query's progress: the ends of the logs at the last trigger, and how far the planned end is behind

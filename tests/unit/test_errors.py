@@ -15,6 +15,7 @@ ARGUMENTS = {
     errors.FetchOffsetOutOfRangeError: ("orders", 3, 42, 50, 100),
     errors.LogTruncationError: ("orders", 3, 42, 40, 7),
     errors.TopicRecreatedError: ("orders", 3, 42, uuid.UUID(int=1), uuid.UUID(int=2)),
+    errors.StartLostError: ("orders", 3, 42, 50, "what to do"),
     errors.DeliveryTimeoutError: ("orders", 3, 17, 120_000, True, "busy"),
     errors.UndeliveredError: (2, {}, [4, 7]),
     errors.JobFailed: (ValueError("bad row"),),

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from kafka_actors.errors import ConfigError, DataLossError, TopicRecreatedError
+from kafka_actors.errors import ConfigError, DataLossError, StartLostError, TopicRecreatedError
 from kafka_actors.protocol.types import TopicPartition
 
 from .ranges import OffsetRange
@@ -156,7 +156,36 @@ def _limited(
 def capped(seen: Seen, target: Offsets) -> Seen:
     """What there was at `target`, and nothing newer (Trigger.AvailableNow)."""
     ends = {tp: min(end, target[tp]) for tp, end in seen.ends.items() if tp in target}
-    return Seen(ends, seen.topic_ids, seen.starts)
+    topics = {tp.topic for tp in ends}
+    return Seen(ends, {t: i for t, i in seen.topic_ids.items() if t in topics}, seen.starts)
+
+
+def limited_to(start: StreamOffsets, ends: StreamOffsets) -> StreamOffsets:
+    """The start of a stream that reads only the partitions of `ends`."""
+    found = {tp: offset for tp, offset in start.by_partition.items() if tp in ends.by_partition}
+    topics = {tp.topic for tp in found}
+    ids = {topic: topic_id for topic, topic_id in start.topic_ids.items() if topic in topics}
+    return StreamOffsets(found, ids, start.start, start.initial)
+
+
+def out_of_reach(base: StreamOffsets, seen: Seen, ends: StreamOffsets) -> list[DataLossError]:
+    """What keeps a stream at `base` from ending exactly at `ends`."""
+    now = StreamOffsets(seen.ends, seen.topic_ids)
+    found: list[DataLossError] = []
+    for tp, end in sorted(ends.by_partition.items()):
+        position = base.by_partition.get(tp, 0)
+        if not ends.same_topic(tp.topic, now):
+            old, new = ends.topic_ids[tp.topic].hex(), now.topic_ids[tp.topic].hex()
+            found.append(TopicRecreatedError(*tp, position, old, new))
+        elif position > end and base.initial:
+            found.append(StartLostError(*tp, end, position))
+        elif position > end:
+            found.append(DataLossError(*tp, position, f"is behind the end of the stream, {end}"))
+        elif tp not in seen.ends and position < end:
+            found.append(DataLossError(*tp, position, f"the partition is gone before its end, {end}"))
+        elif tp in seen.ends and seen.ends[tp] < end:
+            found.append(DataLossError(*tp, position, f"the log ends at {seen.ends[tp]}, before {end}"))
+    return found
 
 
 def losses(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_actors.errors import ConfigError, TopicRecreatedError
+from kafka_actors.errors import ConfigError, StartLostError, TopicRecreatedError
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.spark.machines.behind import offsets_behind
 from kafka_actors.spark.machines.stream import (
@@ -16,8 +16,10 @@ from kafka_actors.spark.machines.stream import (
     advance,
     backlog,
     capped,
+    limited_to,
     losses,
     newcomers,
+    out_of_reach,
     pending,
     ranges_between,
     started_late,
@@ -238,3 +240,49 @@ def test_how_far_behind_has_the_names_of_sparks_metrics() -> None:
         "avgOffsetsBehindLatest": str(8 / 3),
     }
     assert offsets_behind({}, {}) == {}
+
+
+# ---------------------------------------------------------------- given ends
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1),
+    st.integers(1, 5),
+)
+def test_a_stream_with_given_ends_ends_exactly_there(logs: list[tuple[int, int, int]], limit: int) -> None:
+    """A start, what is left of it to the end, and what came since."""
+    ends = at(*(start + left for start, left, _ in logs))
+    seen_now = seen(*(start + left + more for start, left, more in logs), 99)  # and a partition that is new
+    base = limited_to(at(*(start for start, _, _ in logs), 50, initial=True), ends)
+    assert base.by_partition.keys() == ends.by_partition.keys()
+    read = 0
+    for _ in range(sum(left for _, left, _ in logs) + 1):
+        assert out_of_reach(base, seen_now, ends) == []
+        end = advance(base, capped(seen_now, ends.by_partition), max_offsets=limit)
+        if end is base:
+            break
+        assert losses(base, end) == []
+        read += sum(until - start for _, start, until in bounds(base, end))
+        base = through_checkpoint(end)
+    assert (base.by_partition, base.topic_ids) == (ends.by_partition, ends.topic_ids)
+    assert read == sum(left for _, left, _ in logs)
+
+
+def test_what_keeps_a_stream_from_its_ends_is_named() -> None:
+    [short] = out_of_reach(at(3, 3), seen(9, 7), at(8, 8))
+    assert str(short) == "t-1 at offset 3: the log ends at 7, before 8"
+    [gone] = out_of_reach(at(3, 3), seen(9), at(8, 8))
+    assert str(gone) == "t-1 at offset 3: the partition is gone before its end, 8"
+    [anew] = out_of_reach(at(3), seen(9, topic_id=NEW), at(8))
+    assert isinstance(anew, TopicRecreatedError)
+    [late] = out_of_reach(at(12, initial=True), seen(20), at(8))
+    assert isinstance(late, StartLostError)
+    assert (late.offset, late.log_start_offset, late.lost) == (8, 12, 4)
+    [past] = out_of_reach(at(12), seen(20), at(8))
+    assert str(past) == "t-0 at offset 12: is behind the end of the stream, 8"
+    assert out_of_reach(at(8), seen(), at(8)) == []
+
+
+def test_a_topic_that_is_not_in_the_target_leaves_no_trace_in_the_offsets() -> None:
+    both = Seen({tp(0): 5, tp(0, "new"): 3}, {"t": OLD, "new": NEW})
+    assert capped(both, {tp(0): 4}) == Seen({tp(0): 4}, {"t": OLD})

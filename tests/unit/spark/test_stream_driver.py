@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kafka_actors.errors import DataLossError, KafkaActorsError, NonEmptyGroupError
 from kafka_actors.protocol.types import TopicPartition
@@ -40,12 +41,13 @@ class FakeBrokers:
 
 
 class Scene:
-    def __init__(self, **options: str) -> None:
+    def __init__(self, ends: StreamOffsets | None = None, **options: str) -> None:
         self.now = 0.0
         self.brokers = FakeBrokers()
         given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "kafka.group.id": "g", **options}
         fake: Any = self.brokers
-        self.driver = StreamDriver(parse_stream(given, limits=True), lambda: self.now, fake)
+        parsed = replace(parse_stream(given, limits=True), ends=ends)
+        self.driver = StreamDriver(parsed, lambda: self.now, fake)
 
     def latest(self, offset: int) -> int:
         found: int = self.driver.latest({"t": {"0": offset}})["t"]["0"]
@@ -121,3 +123,18 @@ def test_progress_says_how_far_the_planned_end_is_behind() -> None:
     assert reported is not None
     assert reported["t"] == {"0": 10}
     assert reported["@metrics"]["maxOffsetsBehindLatest"] == "6"
+
+
+def test_given_ends_hold_whatever_the_trigger_and_no_loss_before_them_is_passed_over() -> None:
+    scene = Scene(StreamOffsets({T0: 20}), maxOffsetsPerTrigger="12", failOnDataLoss="false")
+    scene.brokers.end = 30
+    assert scene.latest(0) == 12
+    scene.driver.prepare_available_now()
+    scene.brokers.end = 40
+    assert [scene.latest(12), scene.latest(20)] == [20, 20]
+    reported = scene.driver.reported()
+    assert reported is not None
+    assert (reported["t"], reported["@metrics"]["maxOffsetsBehindLatest"]) == ({"0": 20}, "0")
+    scene.brokers.end = 19
+    with pytest.raises(DataLossError, match=r"^t-0 at offset 12: the log ends at 19, before 20$"):
+        scene.latest(12)

@@ -321,6 +321,11 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         """This pipeline in a Spark session: see `kafka_actors.on_spark.OnSpark`. Raises `ConfigError` as `check`."""
         return engine("spark")(self, spark, **options)
 
+    def backfill(self, spark: Any, *, checkpoint: str, **options: Any) -> Any:
+        """The topics' history on Spark, then `.then_live(workers=8)`: the same pipeline on Ray, from exactly the next
+        offset. See `kafka_actors.backfill.Backfill`. Raises `ConfigError` as `check`."""
+        return engine("backfill")(self, spark, checkpoint=checkpoint, **options)
+
     # ------------------------------------------------------------ before it starts
 
     def check(self, engine: str | None = None) -> Checked:

@@ -1,0 +1,209 @@
+"""`Backfill`: the history of a pipeline's topics on Spark, then the same pipeline live on Ray, from the next offset."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from kafka_actors.config import JobConfig, build
+from kafka_actors.errors import ConfigError
+from kafka_actors.net import IoThread
+from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.engines import engine
+from kafka_actors.spark.machines.stream import StreamOffsets
+
+from .brokers import Brokers
+from .checkpoint import finished_offsets
+from .files import files_of
+from .machines.handover import Commit, Handover, Step
+from .machines.plan import HandoverPlan, Wanted, plan_of
+
+T = TypeVar("T")
+
+PLAN = "handover.json"
+
+_RESET = "auto_offset_reset"
+
+logger = logging.getLogger(__name__)
+
+
+class Backfill:
+    """History ends, and live begins, at the offsets that the logs ended at when it was first started.
+
+        live = orders.backfill(spark, checkpoint="/data/orders").then_live(workers=8)
+        live.wait()
+
+    1. The plan: topics with their ids, and where each partition ends (its last stable offset under read_committed), to
+       `handover.json` in the checkpoint, once.
+    2. The history: a streaming query up to exactly there, with this checkpoint.
+    3. The hand-over: one commit of these offsets for the pipeline's group, whose note names the plan. A partition for
+       which the group is there or further is left alone. Partitions that are not in the plan begin at 0.
+    4. Live: the pipeline as a job on Ray, in that group, with auto_offset_reset="none".
+
+    Whoever is killed starts the same program again: it goes on with the step that isn't done. A history that is read
+    isn't read again, and live goes on from the group's offsets.
+
+    Arguments:
+        checkpoint: a directory for the plan and for Spark's own checkpoint, on any file system of Spark's.
+        start: `startingOffsets` of the history: "earliest", or offsets as JSON.
+        overwrite_offsets: go on where the group has committed lower offsets than the plan's: they are lost.
+        options: further ones of `Pipeline.on_spark`.
+
+    Raises `ConfigError`, as `Pipeline.check` for both engines, before anything connects.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: Any,
+        *,
+        checkpoint: str,
+        start: str = "earliest",
+        overwrite_offsets: bool = False,
+        **options: Any,
+    ) -> None:
+        for name in ("spark", "ray"):
+            pipeline.check(name)
+        if not isinstance(checkpoint, str) or not checkpoint:
+            raise ConfigError("checkpoint", f"is {checkpoint!r}: accepts the name of a directory")
+        for name in ("end", "trigger"):
+            if name in options:
+                raise ConfigError(
+                    name, "is no option of a backfill, which reads up to its plan's ends and stops"
+                )
+        source = pipeline.source
+        assert source is not None
+        # Where live starts is said by the hand-over alone.
+        given = {name: value for name, value in source.options.items() if name != _RESET}
+        self.pipeline: Pipeline = msgspec.structs.replace(
+            pipeline, source=msgspec.structs.replace(source, options=given)
+        )
+        self.checkpoint = checkpoint
+        self._config = build(JobConfig, None, **given)
+        assert self._config.group_id is not None  # checked for Ray
+        self._wanted = Wanted(
+            self._config.group_id, self._config.isolation_level, source.topics, source.pattern
+        )
+        self._overwrite = overwrite_offsets
+        self._spark = spark
+        self._start = start
+        self._options = options
+        self._files = files_of(spark, checkpoint)
+
+    # ------------------------------------------------------------ what users call
+
+    def plan(self) -> HandoverPlan:
+        """The plan: made at the first call, and read from its file ever after, also by other processes.
+
+        Raises `ConfigError` where it is another pipeline's, `HandoverError` for a file that is no plan,
+        `UnknownTopicOrPartitionError`, `NoBrokersAvailable`, a `KafkaError`.
+        """
+        return self._planned().plan
+
+    def run(self) -> None:
+        """The history, and the hand-over: live may be started by another program then, with
+        `on_ray(auto_offset_reset="none")`.
+
+        Raises as `plan` and as `OnSpark.run`; `NonEmptyGroupError` where the group has members; `HandoverError` for
+        offsets of others, and where the query was stopped; `TopicRecreatedError`, `StartLostError` (which counts
+        what is lost) or another `DataLossError` where records are gone that live, or the history, has to begin with.
+        """
+        handover = self._planned()
+        handover.read(self._finished(handover.plan))
+        if handover.step is Step.READ_HISTORY:
+            self._ask(lambda brokers: _check(handover, brokers))
+            logger.info("reads the history of %s up to the ends in %s", self.pipeline.title, self._where)
+            self._history(handover.plan).run()
+            handover.read(self._finished(handover.plan), ended=True)
+        self._ask(lambda brokers: _hand_over(handover, brokers))
+
+    def then_live(self, workers: int = 1, **options: Any) -> Any:
+        """All of `run`, then the job: returns it when it has started, as `on_ray(…).start()` does. Options are those
+        of `Pipeline.on_ray`. Raises as `run` and as `Job.start`."""
+        if _RESET in options or _RESET in (options.get("config") or {}):
+            raise ConfigError(_RESET, "is 'none' behind a backfill: the hand-over says where live starts")
+        live = engine("ray")(self.pipeline, workers=workers, auto_offset_reset="none", **options)
+        self.run()
+        return live.start()
+
+    def __repr__(self) -> str:
+        return f"<Backfill {self.pipeline!r}, checkpoint {self.checkpoint}>"
+
+    # ------------------------------------------------------------ the steps
+
+    @property
+    def _where(self) -> str:
+        return f"{self._files!r}/{PLAN}"
+
+    def _planned(self) -> Handover:
+        handover = Handover(self._wanted, self._where, overwrite_offsets=self._overwrite)
+        text = self._files.read(PLAN)
+        if text is None:
+            made = self._ask(self._made_plan)
+            self._files.create(PLAN, made.to_json())
+            text = self._files.read(PLAN)  # another driver's, if that was faster
+        assert text is not None
+        handover.planned(HandoverPlan.from_json(text, self._where))
+        return handover
+
+    async def _made_plan(self, brokers: Brokers) -> HandoverPlan:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return plan_of(self._wanted, await brokers.cluster(), uuid.uuid4().hex, now)
+
+    def _finished(self, plan: HandoverPlan) -> Any:
+        return finished_offsets(self._files, plan.topics)
+
+    def _history(self, plan: HandoverPlan) -> Any:
+        return engine("spark")(
+            self.pipeline,
+            self._spark,
+            checkpoint=self.checkpoint,
+            trigger="availableNow",
+            start=self._start,
+            ends=StreamOffsets(plan.ends, plan.topic_ids),
+            **self._options,
+        )
+
+    def _ask(self, asking: Callable[[Brokers], Awaitable[T]]) -> T:
+        """In a thread of its own: a notebook's has a loop that runs."""
+
+        async def asked() -> T:
+            async with Brokers(self._config, self._wanted) as brokers:
+                return await asking(brokers)
+
+        io = IoThread("kafka-handover")
+        try:
+            return io.submit(asked()).result()
+        finally:
+            io.stop()
+
+
+async def _check(handover: Handover, brokers: Brokers) -> None:
+    """What would keep the hand-over from being committed is said before the history is read, not after."""
+    commit = await _what_to_commit(handover, brokers)
+    if commit.takes_over:
+        await brokers.check_empty()
+
+
+async def _hand_over(handover: Handover, brokers: Brokers) -> None:
+    commit = await _what_to_commit(handover, brokers)
+    if commit.offsets:
+        # A driver that was killed when it was live leaves a member behind for a while.
+        await brokers.commit(commit.offsets, patient=not commit.takes_over)
+        logger.info(
+            "group %s: %d partitions handed over, %s",
+            handover.plan.group_id,
+            len(commit.offsets),
+            handover.plan.metadata,
+        )
+    handover.handed_over()
+
+
+async def _what_to_commit(handover: Handover, brokers: Brokers) -> Commit:
+    cluster = await brokers.cluster()
+    return handover.commit(await brokers.committed(), cluster)

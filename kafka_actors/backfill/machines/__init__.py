@@ -1,0 +1,1 @@
+"""What decides: the plan, whether the history was read, what the group commits. Pure."""

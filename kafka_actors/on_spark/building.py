@@ -16,6 +16,7 @@ from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.checking import Checked, Step
 from kafka_actors.pipeline.columns import KAFKA, KAFKA_TYPE
 from kafka_actors.pipeline.stages import DataFrames, WriteParquet
+from kafka_actors.spark.machines.stream import StreamOffsets
 
 from .dead import DeadLetterPlan, dead_letter_plan
 from .frame import Frame
@@ -34,13 +35,22 @@ def key_of(pipeline: Pipeline) -> str:
 
 
 class Building:
-    """Makes the DataFrame of one read of a pipeline. `options` are the data source's."""
+    """Makes the DataFrame of one read of a pipeline. `options` are the data source's, `ends` a backfill's."""
 
-    def __init__(self, pipeline: Pipeline, spark: Any, options: dict[str, str], *, streaming: bool) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: Any,
+        options: dict[str, str],
+        *,
+        streaming: bool,
+        ends: StreamOffsets | None = None,
+    ) -> None:
         self._pipeline = pipeline
         self._spark = spark
         self._options = options
         self._streaming = streaming
+        self._ends = ends
         self._key = key_of(pipeline)
         self._checked = pipeline.check("spark")
         self._groups = groups_of(self._checked)
@@ -118,7 +128,8 @@ class Building:
     def _source(self, group: Group, need: Needs) -> tuple[Any, Frame]:
         columns = group.steps[-1].behind if group.steps else SCHEMA
         fusion = self._fusion(group.steps, Frame(columns, need.kafka, need.value, _makes_errors(group)))
-        plan = SourcePlan(f"kafka_actors_pipeline_{uuid.uuid4().hex}", fusion, self._options)
+        name = f"kafka_actors_pipeline_{uuid.uuid4().hex}"
+        plan = SourcePlan(name, fusion, self._options, self._ends)
         made = source_of(plan)
         self._spark.dataSource.register(made)
         reader = self._spark.readStream if self._streaming else self._spark.read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from html import escape
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -13,12 +14,14 @@ from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.live import Live, display_for
 from kafka_actors.pipeline.progress import Meter, Reading, html
 from kafka_actors.pipeline.stages import WriteParquet
+from kafka_actors.spark.machines.stream import StreamOffsets
 from kafka_actors.spark.options import parse_batch, parse_stream
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.spark.stream_driver import StreamDriver
 
 from .building import Building
 from .given import check_ordered, more_options, position_options, source_options, trigger_of
+from .parquet import ParquetPlan, parquet_of
 from .reckoning import Reckoning
 from .running import BatchRun, Run, SparkStatus, StreamRun, enter
 from .sink import SinkPlan
@@ -41,8 +44,10 @@ class OnSpark:
     `maxOffsetsPerTrigger=100_000`, `commitOffsets=True`.
 
     Kafka sinks get records at least once, each partition in order; `ordered=False` allows options that split
-    partitions over tasks. Parquet is written by Spark's own file sink: of a stream each record once, for readers that
-    know its `_spark_metadata`. `output_mode` is Spark's: "complete" for aggregations without a watermark.
+    partitions over tasks. Parquet files of a stream have each record once. `output_mode` is Spark's: "complete" for
+    aggregations without a watermark.
+
+    `ends` are a backfill's: its stream reads exactly up to there (see `Pipeline.backfill`).
 
     As a context manager it stops at the end of the block. `progress`: a live line on stderr, or in a notebook's cell;
     None shows it where there is a terminal or a notebook.
@@ -60,6 +65,7 @@ class OnSpark:
         ordered: bool = True,
         output_mode: Literal["append", "complete"] = "append",
         progress: bool | None = None,
+        ends: StreamOffsets | None = None,
         **options: Any,
     ) -> None:
         checked = pipeline.check("spark")
@@ -84,6 +90,7 @@ class OnSpark:
         self._trigger = trigger_of(trigger)
         self._output_mode = output_mode
         self._positions = position_options(start, end)
+        self._ends = ends
         self._more = options
         self._running: Run | None = None
         self._meter = Meter()
@@ -101,7 +108,7 @@ class OnSpark:
     def _building(self, streaming: bool) -> Building:
         options = self._options()
         _ = parse_stream(options, limits=LIMITS) if streaming else parse_batch(options)
-        return Building(self.pipeline, self._spark, options, streaming=streaming)
+        return Building(self.pipeline, self._spark, options, streaming=streaming, ends=self._ends)
 
     # ------------------------------------------------------------ as a DataFrame
 
@@ -135,14 +142,17 @@ class OnSpark:
     def _streamed(self, df: Any, sink: SinkPlan | None) -> StreamRun:
         writer = df.writeStream.outputMode(self._output_mode).trigger(**self._trigger)
         writer = writer.option("checkpointLocation", self._checkpoint)
-        if sink is None:
-            stage = self._parquet
-            writer = (
-                writer.format("parquet").option("compression", codec_of(stage)).option("path", stage.path)
-            )
-        else:
-            writer = writer.format(sink.name)
+        writer = writer.format(self._parquet_stream() if sink is None else sink.name)
         return StreamRun(writer.start(), Reckoning(self._selects), self._commit)
+
+    def _parquet_stream(self) -> str:
+        """The name of the data source that writes the files of micro-batches."""
+        if self._output_mode != "append":
+            raise ConfigError("output_mode", f"is {self._output_mode!r}: files are only added to")
+        stage = self._parquet
+        plan = ParquetPlan(f"kafka_actors_files_{uuid.uuid4().hex}", stage.name, stage.path, stage.compression)
+        self._spark.dataSource.register(parquet_of(plan))
+        return plan.name
 
     def _batch(self, df: Any, sink: SinkPlan | None) -> BatchRun:
         writer = df.write.mode("append")

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from kafka_actors.spark.batch import KafkaBatchReader, read_task
 from kafka_actors.spark.clear import ClearErrors
+from kafka_actors.spark.machines.stream import StreamOffsets
 from kafka_actors.spark.options import ReadOptions, parse_batch, parse_stream
 from kafka_actors.spark.schema import Columns, columns_of, schema
 from kafka_actors.spark.stream import LIMITS, KafkaStreamReader, reader_class
@@ -28,11 +29,12 @@ else:
 
 
 class SourcePlan(msgspec.Struct, frozen=True, eq=False):
-    """`options` are those of the data source `kafka_actors`."""
+    """`options` are those of the data source `kafka_actors`; `ends` where a stream has to end, of a backfill."""
 
     name: str
     fusion: Fusion
     options: dict[str, str]
+    ends: StreamOffsets | None = None
 
 
 def source_of(plan: SourcePlan) -> type[DataSource]:
@@ -81,7 +83,8 @@ class PipelineStreamReader(_StreamReader):
     """The same for micro-batches: offsets, limits and lag are those of `kafka_actors`."""
 
     def __init__(self, plan: SourcePlan) -> None:
-        super().__init__(parse_stream(plan.options, limits=LIMITS), _ALL)
+        options = parse_stream(plan.options, limits=LIMITS)
+        super().__init__(msgspec.structs.replace(options, ends=plan.ends), _ALL)
         self._fusion = plan.fusion
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -68,7 +68,7 @@ class ParquetWriter:
 
     def __init__(self, path: str, compression: str) -> None:
         self._compression = compression
-        self._files, self._directory = _file_system(path)
+        self._files, self._directory = file_system(path)
         self._files.create_dir(self._directory, recursive=True)
         self._open: dict[tuple[str, int], _Open] = {}
 
@@ -129,7 +129,8 @@ class ParquetWriter:
             pass
 
 
-def _file_system(path: str) -> tuple[Any, str]:
+def file_system(path: str) -> tuple[Any, str]:
+    """What pyarrow has for a directory or URI, and the directory there."""
     if "://" in path:
         found, inside = fs.FileSystem.from_uri(path)
         return found, inside.rstrip("/")

@@ -50,7 +50,7 @@ class Backfill:
 
     Arguments:
         checkpoint: a directory for the plan and for Spark's own checkpoint, on any file system of Spark's.
-        start: `startingOffsets` of the history: "earliest", or offsets as JSON.
+        start: where the history starts, as for `on_spark`: by default at the earliest offsets.
         overwrite_offsets: go on where the group has committed lower offsets than the plan's: they are lost.
         options: further ones of `Pipeline.on_spark`.
 
@@ -63,7 +63,7 @@ class Backfill:
         spark: Any,
         *,
         checkpoint: str,
-        start: str = "earliest",
+        start: Any = None,
         overwrite_offsets: bool = False,
         **options: Any,
     ) -> None:

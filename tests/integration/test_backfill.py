@@ -1,0 +1,243 @@
+"""From history on Spark to live on Ray, with real Spark, Kafka and Ray, whose driver is killed at each arrow."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from backfills.driver import ARROWS, Driver
+from jobs.journal import until
+
+import kafka_actors as ka
+from kafka_actors.backfill import HandoverPlan
+from kafka_actors.consumer.message import messages_of
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.spark.stream import LIMITS
+from kafka_actors.testing import KafkaCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.kafka]
+
+LIMIT = 400
+HISTORY = 1500
+
+
+class Load:
+    """Numbered records to the partitions of a topic in turn, from a thread; and a transaction that stays open."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        from confluent_kafka import Producer
+
+        self._cluster = cluster
+        self._servers = cluster.bootstrap_servers
+        self._producer = Producer({"bootstrap.servers": self._servers, "linger.ms": 5})
+        self._transaction = Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "transactional.id": f"tx-{topic}",
+                "transaction.timeout.ms": 600_000,
+            }
+        )
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self.topic = topic
+        self.sent: set[str] = set()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def send(self, count: int, topic: str, partitions: int, producer: Any = None) -> None:
+        for _ in range(count):
+            number = next(self._numbers)
+            value = f"{topic} {number}"
+            (producer or self._producer).produce(topic, value.encode(), partition=number % partitions)
+            self.sent.add(value)
+        (producer or self._producer).flush(30)
+
+    def begin_transaction(self) -> None:
+        """In partition 0: nothing behind its first record is stable until it ends."""
+        self._transaction.init_transactions(30)
+        self._transaction.begin_transaction()
+        self.send(5, self.topic, 1, self._transaction)
+
+    def end_transaction(self) -> None:
+        self._transaction.commit_transaction(30)
+
+    def aborted(self) -> None:
+        """A transaction that nobody may see."""
+        self._transaction.begin_transaction()
+        self._transaction.produce(self.topic, b"aborted", partition=0)
+        self._transaction.flush(30)
+        self._transaction.abort_transaction(30)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._over.wait(0.2):
+            with self._lock:
+                self.send(20, self.topic, 3)
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def grow(self) -> None:
+        """A partition more, and another topic that the pattern matches; both with records."""
+        from confluent_kafka import Producer
+        from confluent_kafka.admin import NewPartitions
+
+        with self._lock:
+            for done in self._cluster.admin.create_partitions([NewPartitions(self.topic, 4)]).values():
+                done.result(30)
+            second = f"{self.topic}-second"
+            self._cluster.create_topic(second, partitions=1)
+            until(lambda: len(self._cluster.end_offsets(self.topic)) == 4, 20, "the fourth partition")
+            newer = Producer({"bootstrap.servers": self._servers})  # the other one doesn't know the partition
+            self.send(8, self.topic, 4, newer)
+            self.send(30, second, 1)
+
+
+class Scene:
+    def __init__(self, cluster: KafkaCluster, topic: str, group: str, directory: Path) -> None:
+        self.cluster = cluster
+        self.group = group
+        self.load = Load(cluster, topic)
+        self.directory = directory
+        self.drivers: list[Driver] = []
+        self.told: dict[str, Any] = {
+            "pattern": f"{topic}.*",
+            "group": group,
+            "servers": cluster.bootstrap_servers,
+            "limit": LIMIT,
+        }
+
+    def driver(self, kill: str | None = None) -> Driver:
+        made = Driver(self.directory, kill=kill, seed=len(self.drivers), **self.told)
+        self.drivers.append(made)
+        return made
+
+    def plan(self) -> HandoverPlan:
+        path = self.directory / "checkpoint" / "handover.json"
+        return HandoverPlan.from_json(path.read_text(), str(path))
+
+    def killed_at_each(self, arrows: list[str], grow_after: int) -> None:
+        """One driver after the other is killed; the last one goes on until all that was sent is there."""
+        load = self.load
+        load.send(HISTORY, load.topic, 3)
+        load.begin_transaction()
+        load.send(60, load.topic, 3)
+        load.start()
+        for number, arrow in enumerate(arrows):
+            driver = self.driver(kill=arrow)
+            assert driver.wait(90) == -9, f"{arrow}: {driver.log()}"
+            if number == grow_after:
+                load.grow()
+        ends = self.plan().ends
+        first = TopicPartition(load.topic, 0)
+        assert ends[first] == HISTORY // 3, "the last stable offset: before the open transaction"
+        assert set(ends) == {TopicPartition(load.topic, p) for p in range(3)}
+        load.end_transaction()
+        load.aborted()
+
+    def live(self, seen: Callable[[], set[str]]) -> None:
+        """A driver that isn't killed, until all that was sent is there."""
+        driver = self.driver()
+
+        def all_there() -> bool:
+            assert driver.process.poll() is None, driver.log()
+            return self.load.sent <= seen()
+
+        time.sleep(3)
+        self.load.stop()
+        try:
+            until(all_there, 100, "all that was sent", pause=0.5)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {driver.log()}") from None
+        assert driver.stop() == 0, driver.log()
+
+    def close(self) -> None:
+        self.load.stop()
+        for driver in self.drivers:
+            driver.kill()
+
+
+@pytest.fixture
+def scene(
+    kafka_cluster: KafkaCluster, kafka_topic: Callable[..., str], group_id: str, tmp_path: Path
+) -> Iterator[Scene]:
+    made = Scene(kafka_cluster, kafka_topic(3, prefix="history"), group_id, tmp_path)
+    yield made
+    made.close()
+
+
+def in_files(output: Path) -> Counter[str]:
+    if not output.is_dir():
+        return Counter()
+    return Counter(pq.read_table(output, columns=["value"])["value"].to_pylist())
+
+
+def in_topic(cluster: KafkaCluster, topic: str, group: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    with ka.Consumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        group_id=f"{group}-reader",
+        isolation_level="read_committed",
+    ) as consumer:
+        ends = sum(cluster.end_offsets(topic).values())
+        while sum(found.values()) < ends:
+            batch = consumer.poll_batch(10_000)
+            assert batch is not None, f"{sum(found.values())} of {ends}"
+            found.update(message.value.decode() for message in messages_of(batch))
+    return found
+
+
+def check_files(scene: Scene, arrows: list[str], grow_after: int) -> None:
+    output = scene.directory / "out"
+    scene.told |= {"sink": "parquet", "output": str(output)}
+    scene.killed_at_each(arrows, grow_after)
+    scene.live(lambda: set(in_files(output)))
+    found = in_files(output)
+    assert found.keys() == scene.load.sent
+    assert set(found.values()) == {1}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not LIMITS, reason="the micro-batches have a limit, which needs Spark 4.2")
+def test_files_have_each_record_once_though_the_driver_was_killed(scene: Scene) -> None:
+    check_files(scene, ["planned", "batch", "handed over"], grow_after=0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not LIMITS, reason="the micro-batches have a limit, which needs Spark 4.2")
+def test_files_have_each_record_once_however_often_the_driver_was_killed(scene: Scene) -> None:
+    before = ["asked", "planned", *["batch"] * 3, "read", "decided", "handed over", "starting"]
+    check_files(scene, [*before, *["starting"]], grow_after=4)
+    assert set(ARROWS) == set(before)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not LIMITS, reason="the micro-batches have a limit, which needs Spark 4.2")
+def test_a_topic_has_at_most_one_micro_batch_twice_for_each_kill(
+    scene: Scene, kafka_topic: Callable[..., str]
+) -> None:
+    output = kafka_topic(2, prefix="out")
+    scene.told |= {"sink": "kafka", "output": output}
+    arrows = ["asked", "planned", *["batch"] * 3, "read", "decided", "handed over", "starting", "starting"]
+    scene.killed_at_each(arrows, grow_after=4)
+    scene.live(lambda: set(in_topic(scene.cluster, output, scene.group)))
+    found = in_topic(scene.cluster, output, scene.group)
+    assert found.keys() == scene.load.sent
+    twice = sum(count - 1 for count in found.values())
+    print(f"{twice} records came twice")
+    assert twice <= LIMIT * arrows.count("batch")

@@ -26,8 +26,16 @@ from .machines.plan import HandoverPlan, Wanted, plan_of
 T = TypeVar("T")
 
 PLAN = "handover.json"
+DONE = "handover.done"
+"""There once the group has the offsets: if it then has none, it lost them."""
 
 _RESET = "auto_offset_reset"
+_SAID_BY_THE_PLAN = {
+    "end": "it ends where its plan says",
+    "ends": "it ends where its plan says",
+    "trigger": "it reads up to its plan's ends, and stops",
+    "commitoffsets": "the group's offsets are committed when the history is read, in one commit",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -114,13 +122,16 @@ class Backfill:
         what is lost) or another `DataLossError` where records are gone that live, or the history, has to begin with.
         """
         handover = self._planned()
+        again = (self._files.read(DONE) or "").strip() == handover.plan.metadata
         handover.read(self._finished(handover.plan))
         if handover.step is Step.READ_HISTORY:
-            self._ask(lambda brokers: _check(handover, brokers))
+            self._ask(lambda brokers: _check(handover, brokers, again))
             logger.info("reads the history of %s up to the ends in %s", self.pipeline.title, self._where)
             self._history(handover.plan).run()
             handover.read(self._finished(handover.plan), ended=True)
-        self._ask(lambda brokers: _hand_over(handover, brokers))
+        self._ask(lambda brokers: _hand_over(handover, brokers, again))
+        if not again:
+            self._files.create(DONE, handover.plan.metadata + "\n")
 
     def then_live(self, workers: int = 1, **options: Any) -> Any:
         """All of `run`, then the job: returns it when it has started, as `on_ray(…).start()` does. Options are those
@@ -183,15 +194,15 @@ class Backfill:
             io.stop()
 
 
-async def _check(handover: Handover, brokers: Brokers) -> None:
+async def _check(handover: Handover, brokers: Brokers, again: bool) -> None:
     """What would keep the hand-over from being committed is said before the history is read, not after."""
-    commit = await _what_to_commit(handover, brokers)
+    commit = await _what_to_commit(handover, brokers, again)
     if commit.takes_over:
         await brokers.check_empty()
 
 
-async def _hand_over(handover: Handover, brokers: Brokers) -> None:
-    commit = await _what_to_commit(handover, brokers)
+async def _hand_over(handover: Handover, brokers: Brokers, again: bool) -> None:
+    commit = await _what_to_commit(handover, brokers, again)
     if commit.offsets:
         # A driver that was killed when it was live leaves a member behind for a while.
         await brokers.commit(commit.offsets, patient=not commit.takes_over)
@@ -204,6 +215,6 @@ async def _hand_over(handover: Handover, brokers: Brokers) -> None:
     handover.handed_over()
 
 
-async def _what_to_commit(handover: Handover, brokers: Brokers) -> Commit:
+async def _what_to_commit(handover: Handover, brokers: Brokers, again: bool) -> Commit:
     cluster = await brokers.cluster()
-    return handover.commit(await brokers.committed(), cluster)
+    return handover.commit(await brokers.committed(), cluster, again=again)

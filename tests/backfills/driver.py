@@ -67,7 +67,7 @@ def pipeline_of(told: dict[str, Any]) -> Any:
 # ---------------------------------------------------------------- dying
 
 
-def die(*_: Any) -> None:
+def die(*_: Any, **__: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -26,6 +26,7 @@ class World:
         self.written: dict[int, list[tuple[TopicPartition, int]]] = {}
         self.finished = 0
         self.group: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.marked = False
         self.lived: list[tuple[TopicPartition, int]] = []
 
     def cluster(self) -> Cluster:
@@ -61,11 +62,13 @@ def drive(world: World, batch: int) -> Iterator[str]:
         handover.read([world.planned_batches[-1]], ended=True)
     yield "read"
     assert handover.step is Step.HAND_OVER
-    commit = handover.commit(world.group, world.cluster())
+    commit = handover.commit(world.group, world.cluster(), again=world.marked)
     yield "decided"
     world.group.update(commit.offsets)
     handover.handed_over()
     yield "handed over"
+    world.marked = True
+    yield "marked"
     assert handover.step is Step.GO_LIVE
     present = list(world.logs)
     for tp in present:

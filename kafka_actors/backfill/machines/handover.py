@@ -2,6 +2,7 @@
 
 Each step has one effect, and each effect can be seen afterwards: the plan is a file, what was read is in Spark's
 checkpoint, what was handed over is in the group's offsets. So whoever starts again asks these, and goes on from there.
+Only that offsets were there and are gone can't be seen: of that there is a mark.
 """
 
 from __future__ import annotations
@@ -86,31 +87,49 @@ class Handover:
         reached = {tp: min(source.get(tp, 0) for source in sources) for tp in ends}
         return {tp: end - reached[tp] for tp, end in ends.items() if reached[tp] < end}
 
-    def commit(self, committed: Committed, cluster: Cluster) -> Commit:
+    def commit(self, committed: Committed, cluster: Cluster, *, again: bool = False) -> Commit:
         """What to commit so that the group begins where history ended: nothing where it is there or further.
 
-        Raises `HandoverError` for offsets of others, and where records that live would begin with are gone a
+        `again`: it was handed over before, so that offsets that aren't there were lost, and live was further maybe.
+        Raises `HandoverError` for that and for offsets of others, and where records that live would begin with are gone a
         `TopicRecreatedError`, `StartLostError` or `DataLossError`.
         """
         check_cluster(self.plan, cluster.cluster_id)
         ends = self.plan.ends
         made: dict[TopicPartition, OffsetAndMetadata] = {}
         foreign: list[str] = []
+        lost: list[TopicPartition] = []
         for tp in sorted({*ends, *cluster.logs}):
             found, wanted = committed.get(tp), self.plan.commit_of(tp)
             if found is None:
                 made[tp] = wanted
+                if again and tp in ends:
+                    lost.append(tp)
             elif found.offset < wanted.offset:
                 made[tp] = wanted
                 foreign.append(f"{tp.topic}-{tp.partition} at {found.offset}, not {wanted.offset}")
-        if foreign and not self._overwrite:
+        if not self._overwrite:
+            self._check_lost(lost)
+            self._check_foreign(foreign)
+        self._check_starts({**committed, **made}, cluster)
+        return Commit(made, not made.keys().isdisjoint(ends))
+
+    def _check_lost(self, lost: list[TopicPartition]) -> None:
+        if lost:
+            many = f"{len(lost)} partition{'s' * (len(lost) != 1)}"
+            raise HandoverError(
+                f"group {self.plan.group_id!r} has no offset any more for {many} ({lost[0].topic}-{lost[0].partition} "
+                "among others) that were handed over: offsets expire in a group without members "
+                "(offsets.retention.minutes); overwrite_offsets=True begins again where the history ended"
+            )
+
+    def _check_foreign(self, foreign: list[str]) -> None:
+        if foreign:
             shown = "; ".join(foreign[:3]) + (f"; and {len(foreign) - 3} more" if len(foreign) > 3 else "")
             raise HandoverError(
                 f"group {self.plan.group_id!r} has committed offsets that lie in the history: {shown}; "
                 "nobody else may use this group, or say overwrite_offsets=True"
             )
-        self._check_starts({**committed, **made}, cluster)
-        return Commit(made, not made.keys().isdisjoint(ends))
 
     def handed_over(self) -> None:
         """The group's offsets are committed."""

@@ -125,6 +125,17 @@ def test_a_lower_commit_of_others_is_refused_unless_it_may_be_overwritten():
     assert commit.offsets == {T0: OffsetAndMetadata(3, NOTE, 5)}
 
 
+def test_offsets_that_were_handed_over_and_are_gone_are_not_quietly_handed_over_again():
+    with pytest.raises(
+        HandoverError, match=r"no offset any more for 1 partition \(t-1 .*overwrite_offsets=True"
+    ):
+        ready(3, 4).commit({T0: committed(9)}, cluster(10, 10), again=True)
+    commit = ready(3, 4, overwrite=True).commit({T0: committed(9)}, cluster(10, 10), again=True)
+    assert commit.offsets == {T1: OffsetAndMetadata(4, NOTE, 5)}
+    later = ready(3, 4).commit({T0: committed(9), T1: committed(9)}, cluster(10, 10, 10), again=True)
+    assert later.offsets == {T2: OffsetAndMetadata(0, NOTE)}, "a partition that came later never had one"
+
+
 def test_many_lower_commits_are_one_line():
     ends = [9] * 6
     made = ready(*ends)

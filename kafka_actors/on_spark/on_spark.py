@@ -9,6 +9,8 @@ from html import escape
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from pyspark.sql.pandas.types import to_arrow_schema
+
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.live import Live, display_for
@@ -77,6 +79,8 @@ class OnSpark:
             raise ConfigError(
                 "end", "is a batch's: leave checkpoint out, or end the stream with trigger='availableNow'"
             )
+        if checkpoint is None and ends is not None:
+            raise ConfigError("ends", "are a stream's, which needs checkpoint=, a directory to go on from")
         if output_mode not in ("append", "complete"):
             raise ConfigError(
                 "output_mode",
@@ -142,15 +146,18 @@ class OnSpark:
     def _streamed(self, df: Any, sink: SinkPlan | None) -> StreamRun:
         writer = df.writeStream.outputMode(self._output_mode).trigger(**self._trigger)
         writer = writer.option("checkpointLocation", self._checkpoint)
-        writer = writer.format(self._parquet_stream() if sink is None else sink.name)
+        writer = writer.format(self._parquet_stream(df) if sink is None else sink.name)
         return StreamRun(writer.start(), Reckoning(self._selects), self._commit)
 
-    def _parquet_stream(self) -> str:
+    def _parquet_stream(self, df: Any) -> str:
         """The name of the data source that writes the files of micro-batches."""
         if self._output_mode != "append":
             raise ConfigError("output_mode", f"is {self._output_mode!r}: files are only added to")
         stage = self._parquet
-        plan = ParquetPlan(f"kafka_actors_files_{uuid.uuid4().hex}", stage.name, stage.path, stage.compression)
+        columns = to_arrow_schema(df.schema, timezone="UTC")
+        plan = ParquetPlan(
+            f"kafka_actors_files_{uuid.uuid4().hex}", stage.name, stage.path, stage.compression, columns
+        )
         self._spark.dataSource.register(parquet_of(plan))
         return plan.name
 

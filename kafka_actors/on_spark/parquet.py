@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from pyspark.sql.types import StructType
 
 from kafka_actors.errors import SinkError
+from kafka_actors.pipeline.arrays import cast_to
 from kafka_actors.sinks.parquet import file_system
 from kafka_actors.spark.clear import ClearErrors
 
@@ -30,12 +31,14 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 
 
 class ParquetPlan(msgspec.Struct, frozen=True):
-    """`name` is the data source's, `stage` the sink's for errors; `path` a directory or URI that pyarrow knows."""
+    """`name` is the data source's, `stage` the sink's for errors; `path` a directory or URI that pyarrow knows;
+    `columns` the files' schema."""
 
     name: str
     stage: str
     path: str
     compression: str
+    columns: Any
 
 
 def parquet_of(plan: ParquetPlan) -> type[DataSource]:
@@ -135,8 +138,10 @@ def write_files(plan: ParquetPlan, batch: str, task: int, batches: Iterator[pa.R
             if writer is None:
                 files.create_dir(directory, recursive=True)
                 stream = files.open_output_stream(hidden)
-                writer = pq.ParquetWriter(stream, rows.schema, compression=plan.compression)
-            waiting.append(rows)
+                writer = pq.ParquetWriter(stream, plan.columns, compression=plan.compression)
+            waiting.append(
+                cast_to(plan.columns, rows)
+            )  # Spark gives timestamps the session's time zone, for one
             if sum(part.nbytes for part in waiting) >= ROW_GROUP_BYTES:
                 writer.write_table(pa.Table.from_batches(waiting))
                 waiting.clear()

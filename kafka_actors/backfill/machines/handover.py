@@ -90,7 +90,8 @@ class Handover:
     def commit(self, committed: Committed, cluster: Cluster, *, again: bool = False) -> Commit:
         """What to commit so that the group begins where history ended: nothing where it is there or further.
 
-        `again`: it was handed over before, so that offsets that aren't there were lost, and live was further maybe.
+        `again`: it was handed over before, so that offsets that aren't there were lost, and live was further maybe; a
+        topic that is gone is no matter of the hand-over then.
         Raises `HandoverError` for that and for offsets of others, and where records that live would begin with are gone a
         `TopicRecreatedError`, `StartLostError` or `DataLossError`.
         """
@@ -99,7 +100,8 @@ class Handover:
         made: dict[TopicPartition, OffsetAndMetadata] = {}
         foreign: list[str] = []
         lost: list[TopicPartition] = []
-        for tp in sorted({*ends, *cluster.logs}):
+        tps = sorted(cluster.logs.keys() if again else {*ends, *cluster.logs})
+        for tp in tps:
             found, wanted = committed.get(tp), self.plan.commit_of(tp)
             if found is None:
                 made[tp] = wanted
@@ -108,10 +110,11 @@ class Handover:
             elif found.offset < wanted.offset:
                 made[tp] = wanted
                 foreign.append(f"{tp.topic}-{tp.partition} at {found.offset}, not {wanted.offset}")
+        starts = {**committed, **made}
+        self._check_starts({tp: starts[tp].offset for tp in tps}, cluster)
         if not self._overwrite:
             self._check_lost(lost)
             self._check_foreign(foreign)
-        self._check_starts({**committed, **made}, cluster)
         return Commit(made, not made.keys().isdisjoint(ends))
 
     def _check_lost(self, lost: list[TopicPartition]) -> None:
@@ -135,11 +138,11 @@ class Handover:
         """The group's offsets are committed."""
         self.step = Step.GO_LIVE
 
-    def _check_starts(self, starts: Committed, cluster: Cluster) -> None:
+    def _check_starts(self, starts: Mapping[TopicPartition, int], cluster: Cluster) -> None:
         found: list[DataLossError] = []
         ids = self.plan.topic_ids
-        for tp in sorted({*self.plan.ends, *cluster.logs}):
-            start, log = starts[tp].offset, cluster.logs.get(tp)
+        for tp, start in starts.items():
+            log = cluster.logs.get(tp)
             old, new = ids.get(tp.topic), cluster.topic_ids.get(tp.topic)
             if old is not None and new is not None and old != new:
                 found.append(TopicRecreatedError(*tp, start, old.hex(), new.hex()))

@@ -182,6 +182,12 @@ def test_a_partition_that_is_gone_is_named_and_others_are_notes():
     assert gone.value.__notes__ == ["and t-1 at offset 4: the partition is gone"]
 
 
+def test_a_partition_that_is_gone_after_the_hand_over_is_no_matter_of_it():
+    assert ready(3, 4).commit({T0: committed(9)}, cluster(10, None), again=True).offsets == {}
+    with pytest.raises(TopicRecreatedError):  # the group's offsets went with the topic, and this says why
+        ready(3).commit({}, cluster(8, topic_id=NEW), again=True)
+
+
 def test_another_cluster_is_refused():
     with pytest.raises(ConfigError, match="bootstrap_servers"):
         ready(3).commit({}, cluster(8, cluster_id="another"))

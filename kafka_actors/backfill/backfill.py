@@ -79,11 +79,9 @@ class Backfill:
             pipeline.check(name)
         if not isinstance(checkpoint, str) or not checkpoint:
             raise ConfigError("checkpoint", f"is {checkpoint!r}: accepts the name of a directory")
-        for name in ("end", "trigger"):
-            if name in options:
-                raise ConfigError(
-                    name, "is no option of a backfill, which reads up to its plan's ends and stops"
-                )
+        for name in options:
+            if name.lower() in _SAID_BY_THE_PLAN:
+                raise ConfigError(name, f"is no option of a backfill: {_SAID_BY_THE_PLAN[name.lower()]}")
         source = pipeline.source
         assert source is not None
         # Where live starts is said by the hand-over alone.

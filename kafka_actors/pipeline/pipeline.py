@@ -273,9 +273,10 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Pipeline:
-        """On Ray, writes files `{topic}-{partition}-{first offset}-{last offset}.parquet` under a directory or a URI that
-        pyarrow knows (`s3://…`). A file is there whole or not at all, before the offsets are committed. On Spark its
-        own file sink writes them, each row of a stream once.
+        """Writes files under a directory or a URI that pyarrow knows (`s3://…`). A file is there whole or not at all,
+        before the offsets are committed. On Ray they are called
+        `{topic}-{partition}-{first offset}-{last offset}.parquet`; those of a stream on Spark after its micro-batches,
+        each of which is there once.
 
         `kafka=True` puts the column `_kafka` into them, by which rows written twice after a crash can be told.
         """

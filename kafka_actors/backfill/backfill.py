@@ -161,8 +161,10 @@ class Backfill:
         return handover
 
     async def _made_plan(self, brokers: Brokers) -> HandoverPlan:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return plan_of(self._wanted, await brokers.cluster(), uuid.uuid4().hex, now)
+        now = datetime.now(UTC)  # wall clock: people read when it was planned
+        return plan_of(
+            self._wanted, await brokers.cluster(), uuid.uuid4().hex, now.isoformat(timespec="seconds")
+        )
 
     def _finished(self, plan: HandoverPlan) -> Any:
         return finished_offsets(self._files, plan.topics)

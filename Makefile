@@ -17,6 +17,9 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 # Fault tests hold promises in seconds; a machine that is busy for a moment gets a second try. Each is shown (R).
 RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 
+# Two files at once, where nothing is about time: most of these tests wait for brokers more than they compute.
+PAIRS := -n 2 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-spark test test-slow test-unit lint format bench bench-check fuzz clean
 
@@ -32,7 +35,8 @@ demo-spark: $(VENV)/.installed-demo-spark  ## one pipeline on Spark and on Ray, 
 
 test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven for real Kafka
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
-	$(BIN)/python -m pytest tests/integration -m "not slow" $(RERUNS)
+	$(BIN)/python -m pytest tests/integration -m "not slow and not ray and not alone" $(PAIRS) $(RERUNS)
+	$(BIN)/python -m pytest tests/integration -m "not slow and (ray or alone)" $(RERUNS)
 
 test-slow: lint  ## all tests: every fault, every long run
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q

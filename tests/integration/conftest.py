@@ -1,4 +1,4 @@
-"""Integration tests run one after another against shared real clusters: see `kafka_actors.testing.plugin`."""
+"""Integration tests share real clusters, one set a process: see `kafka_actors.testing.plugin`."""
 
 import os
 from collections.abc import Callable, Iterator

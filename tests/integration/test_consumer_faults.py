@@ -10,7 +10,7 @@ import kafka_actors as ka
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.testing.produce import Produce
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.alone]
 
 BATCH = 200
 

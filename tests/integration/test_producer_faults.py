@@ -10,7 +10,7 @@ import kafka_actors as ka
 from kafka_actors.errors import DeliveryTimeoutError, KafkaTimeoutError, UndeliveredError
 from kafka_actors.protocol.types import TopicPartition
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.alone]
 
 PARTITIONS = 4
 

@@ -84,6 +84,8 @@ class FetchMachine:
         self._full: set[TopicPartition] = set()  # so much buffered that others need the room
         self._errors: list[Partition] = []
         self._raised = False
+        self._replica_rest_s = config.metadata_max_age_ms / 1000
+        self._leaders_until = 0.0  # a follower failed: until then leaders are not to name one
         self._snapshot: ClusterSnapshot | None = None
         self.needs_plan = False  # something changed that `plan` should see soon
 
@@ -162,9 +164,7 @@ class FetchMachine:
     def _target(self, partition: Partition, now: float) -> int | None:
         if not partition.wants_records or partition.retry_at > now or partition.tp in self._full:
             return None
-        if partition.replica >= 0:
-            return partition.replica
-        return partition.leader if partition.leader >= 0 else None
+        return partition.source if partition.source >= 0 else None
 
     def _stream(self, broker: int) -> Stream:
         stream = self._streams.get(broker)
@@ -185,7 +185,8 @@ class FetchMachine:
                 partition = self.positions.get(tp)
                 if partition is not None:
                     wants.append(want_of(partition, self._config.max_partition_fetch_bytes))
-            pull = stream.pull(wants, size, self._wait(stream), fetches, self._pace_ms, need)
+            wait, followers = self._wait(stream), now >= self._leaders_until
+            pull = stream.pull(wants, size, wait, fetches, self._pace_ms, need, followers)
             issues.append(Issue(stream.broker, stream.token, pull))
         return issues
 
@@ -219,7 +220,7 @@ class FetchMachine:
     def _wait(self, stream: Stream) -> int:
         """While a partition is left out because of its backlog, a long poll would keep it waiting."""
         usual = self._config.fetch_max_wait_ms
-        crowded = any(self._leader_of(tp) == stream.broker for tp in self._full)
+        crowded = any(self.positions.require(tp).source == stream.broker for tp in self._full)
         return min(SHORT_WAIT_MS, usual) if crowded else usual
 
     def _room(self, stream: Stream) -> int:
@@ -231,10 +232,6 @@ class FetchMachine:
                 self.positions.rewind(tp)
             self._apply_void()
         return self._room(stream) >= need
-
-    def _leader_of(self, tp: TopicPartition) -> int | None:
-        partition = self.positions.get(tp)
-        return None if partition is None else partition.leader
 
     def _wakeup(self, now: float) -> float | None:
         times = [
@@ -307,6 +304,10 @@ class FetchMachine:
         for tp in [*stream.asked, *stream.want]:
             fresh.add(tp)
         self.positions.refresh_metadata = True
+        if self.positions.leave_replica(issue.broker):
+            # Their leaders would name it again until the cluster notices that it is gone (Java's client goes to and
+            # fro meanwhile), so for a time they are not told where we are.
+            self._leaders_until = now + self._replica_rest_s
 
     def _refuse(self, stream: Stream, error: AuthenticationError) -> None:
         for tp in {*stream.asked, *stream.want}:

@@ -175,6 +175,11 @@ class Partition:
         self.looking_up = False
 
     @property
+    def source(self) -> int:
+        """The broker to read it from: the follower that the leader named, or the leader; -1 while there is none."""
+        return self.replica if self.replica >= 0 else self.leader
+
+    @property
     def wants_records(self) -> bool:
         """Whether it is to be fetched at all; backoff and leaders are another matter."""
         return self.state is State.FETCHING and not self.paused and not self.draining

@@ -127,7 +127,7 @@ class FetchSession:
             session_epoch=self._epoch,
             topics=self._topics(named),
             forgotten_topics_data=_forgotten_topics(forgotten),
-            rack_id=self._rack,
+            rack_id=self._rack if self._pull.followers else "",
         )
         for key in forgotten:
             if key not in self._wanted:

@@ -85,7 +85,14 @@ class Stream:
         return self.active and len(self.outstanding) < allowed and self.retry_at <= now
 
     def pull(
-        self, wants: list[Want], max_bytes: int, max_wait_ms: int, fetches: int, pace_ms: int, reserve: int
+        self,
+        wants: list[Want],
+        max_bytes: int,
+        max_wait_ms: int,
+        fetches: int,
+        pace_ms: int,
+        reserve: int,
+        followers: bool,
     ) -> Pull:
         """The next pull; `wants` are those of `self.want`. `reserve`: the bytes it will bring at most, as a rule."""
         pull = Pull(
@@ -96,6 +103,7 @@ class Stream:
             max_wait_ms=max_wait_ms,
             fetches=fetches,
             pace_ms=pace_ms,
+            followers=followers,
         )
         for tp in self.want:
             self.asked[tp] = self.sequence

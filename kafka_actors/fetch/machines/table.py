@@ -216,6 +216,14 @@ class PartitionTable:
         if self._policy.loss_is_fatal:
             self.fail(partition, error_of_loss(partition, old_id=old_id))
 
+    def leave_replica(self, broker: int) -> bool:
+        """Partitions that are read from this follower (KIP-392) go back to their leaders. Whether there were any."""
+        left = [p for p in self._partitions.values() if p.replica == broker]
+        for partition in left:
+            partition.replica = UNKNOWN
+            self.touch(partition.tp)
+        return bool(left)
+
     def back_off(self, partition: Partition, trouble: str, now: float) -> None:
         """The next attempt waits; the position stays."""
         partition.failures += 1

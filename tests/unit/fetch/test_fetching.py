@@ -552,6 +552,32 @@ def test_theme_13_a_preferred_replica_that_left_the_cluster_is_replaced_by_the_l
     assert bench.pull().broker == 1
 
 
+def test_theme_13_a_preferred_replica_that_fails_is_left_at_once_and_not_named_again_for_a_while():
+    bench = Bench(leaders=(1,), credit=1, metadata_max_age_ms=10_000)
+    bench.assign()
+    first = bench.pull()
+    assert first.pull.followers
+    bench.reply(first, nothing(10, preferred_read_replica=3))
+    bench.machine.on_pull_failed(bench.pull(), DisconnectedError("gone"), bench.now)
+    issue = bench.pull()
+    assert (issue.broker, wants(issue), issue.pull.followers) == (1, [(0, 10, E1)], False)
+    bench.reply(issue, got(10, 20))
+    issue = bench.pull(after=9.9)
+    assert not issue.pull.followers
+    bench.reply(issue, got(20, 30))
+    assert bench.pull(after=0.2).pull.followers
+
+
+def test_a_failed_leader_leaves_followers_in_use():
+    bench = Bench(leaders=(1, 2))
+    bench.assign()
+    bench.assign(A1)
+    issues = {i.broker: i for i in bench.pulls()}
+    bench.reply(issues[1], nothing(10, preferred_read_replica=3))
+    bench.machine.on_pull_failed(issues[2], DisconnectedError("gone"), bench.now)
+    assert {i.broker: i.pull.followers for i in bench.pulls(after=0.2)} == {2: True, 3: True}
+
+
 # ---------------------------------------------------------------- where to start
 
 

@@ -73,6 +73,15 @@ def test_the_first_request_names_everything_and_carries_the_options():
     assert request.topics[0].topic_id == IDS["a"]
 
 
+def test_theme_13_the_rack_is_told_only_while_the_records_may_come_from_a_follower():
+    wire = Wire()
+    wire.ask([want()])
+    wire.session.apply(Pull(1, followers=False))
+    assert wire.session.request(17)[0].rack_id == ""
+    wire.session.apply(Pull(2))
+    assert wire.session.request(17)[0].rack_id == "r1"
+
+
 def test_a_request_within_a_session_names_only_what_advanced():
     wire = Wire()
     wire.ask([want(), want(partition=1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,9 +64,9 @@ class Pipeline(Wire):
         self._close_callbacks: list[Callable[[Any], object]] = []
         self._metrics = metrics_of(config)
 
+    @abstractmethod
     def _start_renewal(self) -> None:
         """The session is over, or soon: authenticate anew before the next request."""
-        raise NotImplementedError
 
     @property
     def in_flight(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import TypeVar, cast
 
@@ -33,7 +34,7 @@ class Stream(asyncio.Protocol):
         self._wire._on_lost(exc)
 
 
-class Wire(ProcessBound):
+class Wire(ProcessBound, ABC):
     """One socket: cuts what comes into frames, and hands each to whoever listens at that moment.
 
     `error` says why it is closed, None where this side wanted that.
@@ -69,17 +70,17 @@ class Wire(ProcessBound):
         """The same, by the name that `Cluster` asks for."""
         return self._closed
 
+    @abstractmethod
     def close(self, error: Exception | None = None) -> None:
         """Closes it; `error` says why. Closing again changes nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_response(self, data: bytes) -> None:
         """A frame came in answer to a request."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_lost(self, error: Exception | None) -> None:
         """The transport is gone."""
-        raise NotImplementedError
 
     def _on_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,16 +25,16 @@ _LEADER_MOVING = {3, 5, 6, 9, 72, 74, 75, 76, 100, -156}
 T = TypeVar("T")
 
 
-class ClusterAdmin:
+class ClusterAdmin(ABC):
     """Topics, leaders, coordinators and offsets of the cluster at `bootstrap_servers`."""
 
     def __init__(self) -> None:
         self._admin: AdminClient | None = None
 
     @property
+    @abstractmethod
     def bootstrap_servers(self) -> str:
         """Addresses of the brokers."""
-        raise NotImplementedError
 
     @property
     def admin(self) -> AdminClient:

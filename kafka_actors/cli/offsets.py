@@ -15,7 +15,7 @@ from .documents import columns, show
 from .errors import EXIT_DONE
 from .group_choice import all_lags, all_or_named, group_options
 from .output import Output
-from .scopes import time_of, topic_scope
+from .scopes import time_of, topic_scope, topics_option
 
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin, PartitionLag, TopicDescription
@@ -27,14 +27,7 @@ KEYS = {"partition": 3, "topic": 2, "group": 1}
 
 
 @click.command()
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    metavar="TOPIC[:0,1]",
-    multiple=True,
-    help="A topic, or partitions of it; may be repeated. All topics by default.",
-)
+@topics_option("All topics by default.")
 @click.option(
     "--time",
     "at",

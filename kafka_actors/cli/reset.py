@@ -17,7 +17,7 @@ from .documents import columns, show
 from .errors import EXIT_DONE
 from .group_choice import all_or_named, group_options
 from .output import Output
-from .scopes import ago, moment, offsets_of_file, topic_scope
+from .scopes import ago, moment, offsets_of_file, topic_scope, topics_option
 
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin, OffsetReset, OffsetTarget
@@ -39,14 +39,7 @@ COLUMNS = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
 
 @click.command("reset-offsets")
 @group_options
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    metavar="TOPIC[:0,1]",
-    multiple=True,
-    help="A topic, or partitions of it; may be repeated.",
-)
+@topics_option()
 @click.option("--all-topics", is_flag=True, help="All topics that the group has committed for.")
 @click.option("--to-earliest", is_flag=True, help="To the start of the log.")
 @click.option("--to-latest", is_flag=True, help="To the end of the log.")

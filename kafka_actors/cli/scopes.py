@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import click
 
 from kafka_actors.durations import parse_iso8601
 from kafka_actors.errors import UsageError
 from kafka_actors.protocol.types import TopicPartition
 
-__all__ = ["ago", "ids", "moment", "names", "offsets_of_file", "time_of", "topic_scope"]
+__all__ = ["ago", "ids", "moment", "names", "offsets_of_file", "time_of", "topic_scope", "topics_option"]
 
 SPECIAL_TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
 _RANGE = re.compile(r"(\d+)?(-)?(\d+)?")
@@ -24,6 +27,12 @@ def names(values: Iterable[str], option: str) -> list[str]:
     if "" in found:
         raise UsageError(f"{option}: has an empty name")
     return found
+
+
+def topics_option(more: str = "") -> Callable[[Any], Any]:
+    """`--topic`, again and again: what `topic_scope` takes. `more` ends its help."""
+    text = f"A topic, or partitions of it; may be repeated. {more}".rstrip()
+    return click.option("-t", "--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help=text)
 
 
 def topic_scope(values: Iterable[str]) -> dict[str, list[int] | None]:

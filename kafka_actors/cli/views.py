@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, Self
 
 from rich.live import Live
 
@@ -70,14 +70,22 @@ class ScreenView:
         self._output.print(text)
 
 
-class Paced:
-    """Lets a reading through every so often, and at once where something else than the numbers changed."""
+class PacedView:
+    """Shows a reading every so often, and at once where something else than the numbers changed."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._last: tuple[float, tuple[object, ...]] | None = None
 
-    def due(self, reading: Reading) -> bool:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def _due(self, reading: Reading) -> bool:
         shape = (reading.state, len(reading.workers), len(reading.partitions), reading.restarts)
         if self._last is not None:
             since = reading.elapsed_s - self._last[0]
@@ -87,47 +95,31 @@ class Paced:
         return True
 
 
-class LineView:
+class LineView(PacedView):
     """A line on stdout every few seconds."""
 
     def __init__(self, output: Output, every_s: float) -> None:
+        super().__init__(every_s)
         self._output = output
-        self._paced = Paced(every_s)
-
-    def __enter__(self) -> LineView:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def show(self, reading: Reading) -> None:
-        if self._paced.due(reading):
+        if self._due(reading):
             self.note(line(reading))
 
     def note(self, text: str) -> None:
         print(text, file=self._output.console.file, flush=True)
 
 
-class JsonView:
+class JsonView(PacedView):
     """Records of the log, on stderr, with the numbers as fields."""
 
-    def __init__(self, every_s: float) -> None:
-        self._paced = Paced(every_s)
-
-    def __enter__(self) -> JsonView:
+    def __enter__(self) -> Self:
         # Progress is what was asked for, whatever the level of everything else.
         logger.setLevel(logging.INFO)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
     def show(self, reading: Reading) -> None:
-        if self._paced.due(reading):
+        if self._due(reading):
             logger.info("progress", extra=fields(reading))
 
     def note(self, text: str) -> None:

@@ -68,19 +68,24 @@ class Future(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self._done:
-            loop = asyncio.get_running_loop()
-            woken: asyncio.Future[None] = loop.create_future()
-
-            def wake() -> None:
-                if not woken.done():
-                    woken.set_result(None)
-
-            def settled(_: Future[T]) -> None:
-                try:
-                    loop.call_soon_threadsafe(wake)
-                except RuntimeError:  # the waiter's loop is closed: nobody waits
-                    pass
-
-            self.add_done_callback(settled)
-            yield from woken
+            yield from until_called(lambda settled: self.add_done_callback(lambda _: settled()))
         return self.result()
+
+
+def until_called(subscribe: Callable[[Callable[[], None]], object]) -> Generator[Any, None, None]:
+    """For an `__await__`: waits in the running loop until what `subscribe` is given is called, in whatever thread."""
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    def called() -> None:
+        try:
+            loop.call_soon_threadsafe(wake)
+        except RuntimeError:  # the waiter's loop is closed: nobody waits
+            pass
+
+    subscribe(called)
+    yield from woken

@@ -10,7 +10,7 @@ from copy import copy
 from typing import Any
 
 from kafka_actors.addresses import parse_address, parse_bootstrap_servers
-from kafka_actors.errors import ConfigError, KafkaError, NoBrokersError, error_for_code
+from kafka_actors.errors import ConfigError, NoBrokersError, error_for_code
 from kafka_actors.protocol import FindCoordinatorResponse, MetadataResponse
 from kafka_actors.protocol.types import TopicPartition
 
@@ -143,15 +143,6 @@ class ClusterMetadata:
     def coordinator_for_group(self, group: str) -> int | None:
         """The node id of a group's coordinator (-1 after an error), None where the group isn't known."""
         return self._groups.get(group)
-
-    def topic_errors(self) -> dict[str, KafkaError]:
-        """The topics that could not be described, each with its error (not authorized, invalid name, unknown)."""
-        found = {}
-        for name, topic in self._snapshot.topics.items():
-            error = error_for_code(topic.error_code, request="Metadata", topic=name)
-            if error is not None:
-                found[name] = error
-        return found
 
     # ------------------------------------------------------------ when to refresh
 

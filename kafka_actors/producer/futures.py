@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kafka_actors.cluster.future import until_called
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError
 from kafka_actors.protocol.types import TopicPartition
 
@@ -126,20 +127,22 @@ class BatchResult:
         return next((s.error for s in self.segments if s.error is not None), None)
 
 
-class SendFuture(Generic[T]):
+class SendFuture(ABC, Generic[T]):
     """A result that comes when the broker has acknowledged it. For any thread; awaitable from any event loop."""
 
     __slots__ = ("__weakref__",)
 
+    @abstractmethod
     def done(self) -> bool:
         """Whether the outcome is known."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _value(self) -> T:
-        raise NotImplementedError
+        """What came of it, or its error raised, once it is done."""
 
+    @abstractmethod
     def _when_done(self, callback: Callable[[], object]) -> None:
-        raise NotImplementedError
+        """Call `callback()` when it is done; at once if it is."""
 
     def result(self, timeout_ms: float | None = None) -> T:
         """Waits for the outcome and returns it, or raises its error. `KafkaTimeoutError` if none came in time."""
@@ -166,21 +169,7 @@ class SendFuture(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self.done():
-            loop = asyncio.get_running_loop()
-            woken: asyncio.Future[None] = loop.create_future()
-
-            def wake() -> None:
-                if not woken.done():
-                    woken.set_result(None)
-
-            def settled() -> None:
-                try:
-                    loop.call_soon_threadsafe(wake)
-                except RuntimeError:  # the waiter's loop is closed: nobody waits
-                    pass
-
-            self._when_done(settled)
-            yield from woken
+            yield from until_called(self._when_done)
         return self._value()
 
 

@@ -56,17 +56,6 @@ def find_java() -> str:
     return java
 
 
-def why_unavailable(version: str = DEFAULT_VERSION) -> str | None:
-    """Why no real Kafka can be started here, or None. Asks for Java, and for Maven where the jars are not cached."""
-    try:
-        find_java()
-        if not _is_complete(cache_root() / f"kafka-{version}"):
-            _find_maven()
-    except KafkaUnavailable as error:
-        return str(error)
-    return None
-
-
 @dataclass(frozen=True)
 class Distribution:
     """One version of Kafka on disk.

@@ -12,7 +12,6 @@ from kafka_actors.errors import (
     LeaderNotAvailableError,
     NoBrokersError,
     RebootstrapRequiredError,
-    TopicAuthorizationFailedError,
 )
 from kafka_actors.protocol import FindCoordinatorResponse, MetadataResponse, TopicPartition
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
@@ -86,7 +85,6 @@ def test_reading_what_is_known() -> None:
     assert metadata.partitions_for_broker(1) == {TopicPartition("t", 0), TopicPartition("__offsets", 0)}
     assert metadata.partitions_for_broker(2) is None
     assert metadata.broker_metadata(3) is None
-    assert isinstance(metadata.topic_errors()["secret"], TopicAuthorizationFailedError)
 
 
 def test_partitions_for_broker_follows_the_leader() -> None:

@@ -30,7 +30,6 @@ def _java(directory: Path, version: str) -> None:
 def test_without_java_the_error_says_how_to_get_it_and_maven(tools: Path) -> None:
     with pytest.raises(KafkaUnavailable, match=r"No `java`.*Java 17.*apt-get install .*maven"):
         KafkaCluster().start()
-    assert "No `java`" in (module.why_unavailable() or "")
 
 
 def test_an_old_java_is_named_with_its_version(tools: Path) -> None:
@@ -68,7 +67,6 @@ def test_a_complete_cache_needs_no_maven(tools: Path) -> None:
     (home / "libs" / "kafka-clients-4.1.1.jar").touch()
     (home / "bootstrap.checkpoint").touch()
     kafka = Distribution.get("4.1.1")
-    assert module.why_unavailable() is None
     assert kafka.jar("kafka-clients").name == "kafka-clients-4.1.1.jar"
     with pytest.raises(FileNotFoundError, match="no jar called nonesuch"):
         kafka.jar("nonesuch")

@@ -120,14 +120,14 @@ class Fetcher:
     def update_metadata(self, snapshot: ClusterSnapshot) -> None:
         """New metadata; positions are checked where leaders or topic ids changed."""
         with self._lock:
-            self._machine.update_metadata(snapshot, self._clock())
+            self._machine.update_metadata(snapshot)
         self._soon()
 
     def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
         """Takes partitions on. One that is held under the same epoch is left as it is."""
         with self._lock:
             for tp, start in starts.items():
-                self._machine.assign(tp, start, self._clock())
+                self._machine.assign(tp, start)
         self._soon()
 
     def regrant(self, tp: TopicPartition, epoch: Epoch) -> None:

@@ -115,11 +115,11 @@ class World:
         )
 
     def learn(self):
-        self.machine.update_metadata(self.snapshot(), self.now)
+        self.machine.update_metadata(self.snapshot())
 
     def assign(self, p, offset):
         self.assigned += 1
-        self.machine.assign(TopicPartition(TOPIC, p), Start((0, self.assigned), offset), self.now)
+        self.machine.assign(TopicPartition(TOPIC, p), Start((0, self.assigned), offset))
         self.expected[p] = offset
 
     def plan(self):

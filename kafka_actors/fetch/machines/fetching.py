@@ -91,8 +91,8 @@ class FetchMachine:
 
     # ------------------------------------------------------------ what is asked of this worker
 
-    def assign(self, tp: TopicPartition, start: Start, now: float) -> None:
-        self.positions.assign(tp, start, self._snapshot, now)
+    def assign(self, tp: TopicPartition, start: Start) -> None:
+        self.positions.assign(tp, start, self._snapshot)
         self._apply_void()
 
     def revoke(self, tp: TopicPartition) -> None:
@@ -125,9 +125,9 @@ class FetchMachine:
         self.positions.resume(tp)
         self.buffer.resume(tp)
 
-    def update_metadata(self, snapshot: ClusterSnapshot, now: float) -> None:
+    def update_metadata(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
-        self.positions.on_snapshot(snapshot, now)
+        self.positions.on_snapshot(snapshot)
         self._apply_void()
 
     # ------------------------------------------------------------ what to send

@@ -72,7 +72,7 @@ class PartitionTable:
 
     # ------------------------------------------------------------ what is asked of this worker
 
-    def assign(self, tp: TopicPartition, start: Start, snapshot: ClusterSnapshot | None, now: float) -> None:
+    def assign(self, tp: TopicPartition, start: Start, snapshot: ClusterSnapshot | None) -> None:
         """Takes a partition on. The same epoch again changes nothing: an assignment may arrive twice."""
         known = self._partitions.get(tp)
         if known is not None and known.epoch == start.epoch:
@@ -84,7 +84,7 @@ class PartitionTable:
             partition.position_epoch = start.leader_epoch
             self._place(partition, start.offset, Happening.OFFSET_KNOWN)
         if snapshot is not None:
-            self._locate(partition, snapshot, now)
+            self._locate(partition, snapshot)
         if partition.state is State.FETCHING:
             self._validate(partition)
         self.touch(tp)
@@ -162,12 +162,12 @@ class PartitionTable:
 
     # ------------------------------------------------------------ metadata
 
-    def on_snapshot(self, snapshot: ClusterSnapshot, now: float) -> None:
+    def on_snapshot(self, snapshot: ClusterSnapshot) -> None:
         """New metadata: leaders that moved, epochs that rose, topics that were recreated."""
         for partition in self._partitions.values():
-            self._locate(partition, snapshot, now)
+            self._locate(partition, snapshot)
 
-    def _locate(self, partition: Partition, snapshot: ClusterSnapshot, now: float) -> None:
+    def _locate(self, partition: Partition, snapshot: ClusterSnapshot) -> None:
         known = snapshot.partition(partition.tp)
         if known is None:
             self._led_by(partition, UNKNOWN, partition.leader_epoch)

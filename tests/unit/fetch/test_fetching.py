@@ -50,10 +50,10 @@ class Bench:
             together=together,
         )
         self.now = 100.0
-        self.machine.update_metadata(snapshot(*leaders), self.now)
+        self.machine.update_metadata(snapshot(*leaders))
 
     def assign(self, tp=A0, offset=10, epoch=E1, **more):
-        self.machine.assign(tp, Start(epoch, offset, **more), self.now)
+        self.machine.assign(tp, Start(epoch, offset, **more))
         return self.machine.positions.require(tp)
 
     def plan(self, after=0.0):
@@ -412,7 +412,7 @@ def test_theme_16_a_leader_hint_is_followed_at_once():
     plan = bench.plan()
     assert [(i.broker, wants(i)) for i in plan.pulls] == [(2, [(0, 10, E1)])]
     assert plan.refresh_metadata
-    bench.machine.update_metadata(snapshot(1, epochs=[5]), bench.now)
+    bench.machine.update_metadata(snapshot(1, epochs=[5]))
     bench.reply(plan.pulls[0], got(10, 20))
     assert {i.broker for i in bench.pulls()} == {2}, "stale metadata must not win over the broker's own word"
 
@@ -511,7 +511,7 @@ def test_a_moved_leader_is_asked_at_once_without_waiting_for_the_old_one():
     bench.assign(A0)
     bench.assign(A1)
     old = bench.pull()
-    bench.machine.update_metadata(snapshot(2, 1, epochs=[6, 5]), bench.now)
+    bench.machine.update_metadata(snapshot(2, 1, epochs=[6, 5]))
     (new,) = bench.pulls()
     assert (new.broker, new.pull.sequence, wants(new)) == (2, 0, [(0, 10, E1)])
     bench.reply(old, got(10, 20), got(10, 20, partition=1))
@@ -524,7 +524,7 @@ def test_without_a_leader_nothing_is_asked():
     bench.assign()
     assert bench.pulls() == []
     assert bench.machine.reason(A0, bench.now) == "no leader"
-    bench.machine.update_metadata(snapshot(2, epochs=[6]), bench.now)
+    bench.machine.update_metadata(snapshot(2, epochs=[6]))
     assert bench.pull().broker == 2
 
 
@@ -548,7 +548,7 @@ def test_theme_13_a_preferred_replica_that_left_the_cluster_is_replaced_by_the_l
     bench.assign()
     bench.reply(bench.pull(), nothing(10, preferred_read_replica=3))
     assert bench.pull().broker == 3
-    bench.machine.update_metadata(snapshot(1, brokers=(1, 2)), bench.now)
+    bench.machine.update_metadata(snapshot(1, brokers=(1, 2)))
     assert bench.pull().broker == 1
 
 
@@ -708,7 +708,7 @@ def test_good_records_come_before_the_question_whether_the_rest_is_out_of_range(
 def validating(bench, *, position_epoch=5):
     bench.assign(leader_epoch=position_epoch)
     bench.pulls()
-    bench.machine.update_metadata(snapshot(2, epochs=[6]), bench.now)
+    bench.machine.update_metadata(snapshot(2, epochs=[6]))
     return bench.plan().validations
 
 
@@ -768,7 +768,7 @@ def test_theme_12_what_is_in_the_users_hands_is_consumed_before_the_check():
     bench.reply(bench.pull(), got(10, 20))
     bench.reply(bench.pulls()[0], got(20, 30))
     item = bench.machine.take()
-    bench.machine.update_metadata(snapshot(2, epochs=[6]), bench.now)
+    bench.machine.update_metadata(snapshot(2, epochs=[6]))
     assert bench.plan().validations == []
     assert bench.machine.take() is None, "what was fetched and not handed out is fetched again"
     bench.machine.consumed(item)
@@ -790,7 +790,7 @@ def test_theme_17_a_recreated_topic_is_an_error_of_its_own():
     bench = Bench(leaders=(1,))
     bench.assign()
     bench.reply(bench.pull(), got(10, 20))
-    bench.machine.update_metadata(snapshot(1, topic_id=b"j" * 16, epochs=[0]), bench.now)
+    bench.machine.update_metadata(snapshot(1, topic_id=b"j" * 16, epochs=[0]))
     with pytest.raises(TopicRecreatedError) as caught:
         bench.machine.take()
     assert caught.value.offset == 10
@@ -802,7 +802,7 @@ def test_theme_17_a_reset_reads_the_recreated_topic_by_policy_and_nothing_of_the
     bench.assign()
     bench.reply(bench.pull(), got(10, 20))
     item = bench.machine.take()
-    bench.machine.update_metadata(snapshot(1, topic_id=b"j" * 16, epochs=[0]), bench.now)
+    bench.machine.update_metadata(snapshot(1, topic_id=b"j" * 16, epochs=[0]))
     assert not bench.machine.consumed(item)
     (lookup,) = bench.plan().lookups
     bench.machine.on_offset(lookup, (0, 0), bench.now)
@@ -815,7 +815,7 @@ def test_theme_17_an_unknown_topic_id_with_unchanged_metadata_is_a_temporary_err
     bench = Bench(leaders=(1,))
     partition = bench.assign()
     bench.reply(bench.pull(), nothing(10, error_code=100))
-    bench.machine.update_metadata(snapshot(1), bench.now)
+    bench.machine.update_metadata(snapshot(1))
     assert partition.state is State.FETCHING
     assert partition.position == 10
 
@@ -932,7 +932,7 @@ def test_theme_15_partitions_of_a_silent_broker_are_read_from_its_successor_at_o
     bench = Bench(leaders=(1, 1))
     bench.assign()
     assert bench.pull().broker == 1
-    bench.machine.update_metadata(snapshot(2, 2, epochs=[6, 6], brokers=(2, 3)), bench.now)
+    bench.machine.update_metadata(snapshot(2, 2, epochs=[6, 6], brokers=(2, 3)))
     plan = bench.plan(after=1.0)
     for tp, version, _, _ in plan.validations:
         bench.machine.on_epoch_end(tp, version, (5, 10), bench.now)

@@ -97,8 +97,8 @@ class Answers(MemberCore):
 
     def _on_described(self, request: Outgoing, outcome: object, now: float) -> None:
         group = outcome.groups[0] if isinstance(outcome, DescribeGroupsResponse) and outcome.groups else None
-        if self._explaining is not None:
-            self._fail(self._explained(self._explaining, group))
+        if self._explaining:
+            self._fail(self._inconsistent(group))
             return
         if isinstance(outcome, Exception) and judge(Api.DESCRIBE, outcome) is Verdict.REDISCOVER:
             self._described = False
@@ -107,7 +107,7 @@ class Answers(MemberCore):
         # Whatever else went wrong: an old broker or a missing permission only costs the comparison.
         self.policy.on_described(group if group is not None and group.error_code == 0 else None)
 
-    def _explained(self, error: Exception, group: DescribedGroup | None) -> Exception:
+    def _inconsistent(self, group: DescribedGroup | None) -> Exception:
         ours = self.config.describe_strategy or ", ".join(name for name, _ in self.policy.protocols())
         theirs = "another one"
         if group is not None and group.protocol_type not in ("", self.config.protocol_type):
@@ -154,7 +154,7 @@ class Answers(MemberCore):
             self.generation = Generation(member_id=outcome.member_id)
             self.request_rejoin("need to re-join with the given member id")
         elif verdict is Verdict.EXPLAIN:
-            self._explaining = error
+            self._explaining = True
             request = DescribeGroupsRequest(groups=[self.config.group_id])
             self._send(now, Api.DESCRIBE, request, self.config.request_timeout)
         else:

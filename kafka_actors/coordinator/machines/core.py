@@ -63,7 +63,7 @@ class MemberCore:
         self._work: tuple[int, float] | None = None
         self._rejoin_reason: str | None = None
         self._described = False
-        self._explaining: Exception | None = None
+        self._explaining = False
         self._leaving: LeavePlan | None = None
         self._started = False
         self._join_wanted = False

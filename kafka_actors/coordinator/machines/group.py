@@ -225,7 +225,7 @@ class GroupMember(Answers):
         reason = self._rejoin_reason or ""
         self._rejoin_reason = None
         self._join_sent = True
-        self._explaining = None
+        self._explaining = False
         config = self.config
         protocols = [JoinGroupRequestProtocol(name=n, metadata=m) for n, m in self.policy.protocols()]
         request = JoinGroupRequest(

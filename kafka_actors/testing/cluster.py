@@ -40,7 +40,8 @@ class KafkaCluster(ClusterAdmin):
     With `brokers=1` one process is broker (id 1) and controller. With more, brokers have the ids 1…n and the
     controller is a process of its own (id 100), so that killing brokers never costs the metadata quorum.
 
-    `broker_config` adds to or replaces what `server.properties` says (dotted keys). `listeners` adds listeners to
+    `broker_config` adds to or replaces what `server.properties` says (dotted keys). `racks` names the rack of each broker
+    (`broker.rack`), in the order of their ids. `listeners` adds listeners to
     each broker: name in capitals → security protocol, such as `{"LOGIN": "SASL_SSL"}`; what they need is said in
     `broker_config` under `listener.name.login.…`, and `bootstrap("LOGIN")` has their addresses. `directory` keeps the data in
     a place of yours: it is left there, and the nodes are shut down cleanly. `version` is any release from 3.3 on
@@ -57,6 +58,7 @@ class KafkaCluster(ClusterAdmin):
         *,
         version: str = DEFAULT_VERSION,
         broker_config: Mapping[str, object] | None = None,
+        racks: Sequence[str] = (),
         listeners: Mapping[str, str] | None = None,
         directory: str | os.PathLike[str] | None = None,
         jvm_options: Sequence[str] = TEST_JVM,
@@ -64,10 +66,13 @@ class KafkaCluster(ClusterAdmin):
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers must be at least 1, not {brokers}")
+        if racks and len(racks) != brokers:
+            raise ValueError(f"racks must name one for each of {brokers} brokers, not {len(racks)}")
         super().__init__()
         self.version = version
         self.broker_ids = tuple(range(1, brokers + 1))
         self._extra = {key: str(value) for key, value in (broker_config or {}).items()}
+        self._racks = dict(zip(self.broker_ids, racks, strict=False))
         self._listeners = dict(listeners or {})
         self._kept_directory = None if directory is None else Path(directory).absolute()
         self._jvm_options = tuple(jvm_options)
@@ -277,6 +282,8 @@ class KafkaCluster(ClusterAdmin):
                 "listeners": f"{listeners},{controller_listener}" if combined else listeners,
                 "advertised.listeners": listeners,
             }
+            if self._racks:
+                properties[broker]["broker.rack"] = self._racks[broker]
         if not combined:
             properties[controller] = {"process.roles": "controller", "listeners": controller_listener}
         cluster_id = self._cluster_id(self._directory)

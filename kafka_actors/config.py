@@ -47,6 +47,8 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     bootstrap_servers: list[str] = msgspec.field(default_factory=lambda: ["localhost:9092"])
     client_id: str = msgspec.field(default_factory=default_client_id)
     client_rack: str = ""
+    """Where this client is: brokers with a `replica.selector.class` name a replica there to read from (KIP-392). One that fails
+    is left for the leader, which is not asked again before `metadata_max_age_ms`; and assignors are told."""
     api_version: tuple[int, ...] | None = None
     """The release whose API versions are the newest to be used; None: the newest that a broker speaks."""
     api_version_auto_timeout_ms: Positive | None = None

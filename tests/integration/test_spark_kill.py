@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
 import pytest
@@ -52,7 +54,7 @@ def test_each_record_is_written_once_however_often_the_driver_is_killed(
         query.wait(30)
         assert planned
     assert start(kafka_cluster.bootstrap_servers, topic, tmp_path).wait(120) == 0
-    found = Counter(pq.read_table(tmp_path / "out", columns=["value"])["value"].to_pylist())
+    found = Counter(pq.read_table(written(tmp_path / "out"), columns=["value"])["value"].to_pylist())
     assert set(found) == {b"%d" % i for i in range(sent)}
     assert set(found.values()) == {1}
 
@@ -66,6 +68,13 @@ def start(servers: str, topic: str, directory: Path) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # the JVM and its Python workers go with it
     )
+
+
+def written(out: Path) -> list[str]:
+    """The files of finished batches: Spark's log names them, and those that a killed task began are none of them."""
+    logs = [log for log in (out / "_spark_metadata").iterdir() if not log.name.startswith(".")]
+    lines = [line for log in logs for line in log.read_text().splitlines() if line.startswith("{")]
+    return sorted({unquote(urlsplit(json.loads(line)["path"]).path) for line in lines})
 
 
 def wait_for_a_batch(query: subprocess.Popen[bytes], offsets: Path) -> bool:

@@ -28,7 +28,9 @@ from benchmarks import (
     memory,
     messages,
     producer,
+    ray_data,
     scale,
+    spark,
     start,
     store,
     tune,
@@ -37,7 +39,20 @@ from benchmarks.common import RESULTS, Options, Section, run_sections
 from benchmarks.profiles import summary
 from benchmarks.report import markdown
 
-BENCHMARKS = (consumer, messages, job, memory, batches, scale, latency, idle, start, producer)
+BENCHMARKS = (
+    consumer,
+    messages,
+    job,
+    memory,
+    batches,
+    scale,
+    latency,
+    idle,
+    start,
+    producer,
+    spark,
+    ray_data,
+)
 """In this order, so that topics which several of them read are made once."""
 SCRIPTS = ("assignors", "metadata")
 

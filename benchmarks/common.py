@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -25,6 +26,8 @@ from kafka_actors.testing.distribution import DEFAULT_VERSION
 RESULTS = Path(__file__).parent / "results"
 OURS = "Consumer"
 """Our in-process consumer, in all tables."""
+OUR_CLIENTS = (OURS, "Job", "Producer", "kafka_actors", "pipeline")
+"""How the names of ours begin."""
 QUICK_SHARE = 0.02
 """Of the records, with --quick."""
 SETTLE_S = 1.0
@@ -75,15 +78,10 @@ class Stage:
 
     def run(self, where: str, task: Task, *, warms_up: bool = False) -> Run:
         """Runs `module:function` of the benchmarks in a process of its own; what only warms up has no profile."""
-        command = ["-m", "benchmarks.client", f"benchmarks.{where}", json.dumps(vars(task))]
+        command = [sys.executable, "-m", "benchmarks.client", f"benchmarks.{where}", json.dumps(vars(task))]
         if self.options.profile and not warms_up:
-            command = [
-                *py_spy("-".join([where, task.topic, *(f"{k}-{v}" for k, v in task.options.items())])),
-                sys.executable,
-                *command,
-            ]
-        else:
-            command = [sys.executable, *command]
+            label = "-".join([where, task.topic, *(f"{k}-{v}" for k, v in task.options.items())])
+            command = profiled(label, command)
         limit = 600 + 30 * task.seconds
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=limit, check=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # py-spy talks as well
@@ -93,11 +91,11 @@ class Stage:
         return result
 
 
-def py_spy(label: str) -> list[str]:
-    """Records the stacks of a command, native ones and those of its children too, one line a stack with its count."""
+def profiled(label: str, command: list[str]) -> list[str]:
+    """The command with its stacks recorded, native ones and those of its children too, one line a stack with its count."""
     target = RESULTS / f"profile-{re.sub('[^A-Za-z0-9]+', '-', label)}.txt"
     spy = str(Path(sys.executable).with_name("py-spy"))
-    return [spy, "record", "-f", "raw", "-t", "-n", "-s", "-r", "200", "-o", str(target), "--"]
+    return [spy, "record", "-f", "raw", "-t", "-n", "-s", "-r", "200", "-o", str(target), "--", *command]
 
 
 Client = Callable[[Stage], Run]
@@ -109,7 +107,8 @@ class Section:
 
     `data` are the topics that they read, `broker_config` what the broker needs beside its defaults, `once` those
     that run in the first round only because no target is about them and they are slow, `notes` which options differ
-    from the defaults.
+    from the defaults. `beside` is open from before the first client to behind the last, who runs `warm_ups` times before
+    anything counts: for clients that are asked of one process.
     """
 
     name: str
@@ -119,6 +118,8 @@ class Section:
     broker_config: Mapping[str, str] = field(default_factory=dict)
     once: frozenset[str] = frozenset()
     notes: str = ""
+    beside: Callable[[Stage], AbstractContextManager[None]] = lambda _: nullcontext()
+    warm_ups: int = 0
 
 
 Results = dict[str, dict[str, Any]]
@@ -146,15 +147,12 @@ def run_section(section: Section, stage: Stage) -> dict[str, Any]:
     for data in section.data:
         # Makes the topic, has it in the page cache, and the broker's code compiled before what counts.
         stage.run("floor:floor", stage.task(data), warms_up=True)
-    runs: list[Run] = []
-    for number in range(options.rounds):
-        for name, client in section.clients.items():
-            if name not in wanted or (number and name in section.once):
-                continue
-            time.sleep(SETTLE_S)
-            began = time.monotonic()
-            runs.append({"client": name, "round": number, **client(stage)})
-            say(section.name, runs[-1], time.monotonic() - began)
+    with section.beside(stage):
+        for _ in range(0 if options.quick else section.warm_ups):
+            for name, client in section.clients.items():
+                if name in wanted:
+                    client(stage)
+        runs = list(run_rounds(section, stage, wanted))
     return {
         "title": section.title,
         "notes": section.notes,
@@ -167,11 +165,23 @@ def run_section(section: Section, stage: Stage) -> dict[str, Any]:
     }
 
 
+def run_rounds(section: Section, stage: Stage, wanted: set[str]) -> Iterator[Run]:
+    for number in range(stage.options.rounds):
+        for name, client in section.clients.items():
+            if name not in wanted or (number and name in section.once):
+                continue
+            time.sleep(SETTLE_S)
+            began = time.monotonic()
+            run: Run = {"client": name, "round": number, **client(stage)}
+            say(section.name, run, time.monotonic() - began)
+            yield run
+
+
 def chosen_clients(section: Section, options: Options) -> set[str]:
     """Those that were asked for; for a profile ours, else all."""
     if options.clients:
         return set(options.clients)
-    ours = {name for name in section.clients if name.startswith(("Consumer", "Job", "Producer"))}
+    ours = {name for name in section.clients if name.startswith(OUR_CLIENTS)}
     return ours if options.profile and ours else set(section.clients)
 
 

@@ -1,4 +1,4 @@
-"""The targets of the read path, as data: what is compared with what, and what has to come out.
+"""The targets, as data: what is compared with what, and what has to come out.
 
 A figure is a ratio of two medians of one section, or one median where there is nothing to compare with. So it hardly
 depends on the machine, unlike what it is made of.
@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from benchmarks import spark
 from benchmarks.batches import LARGE_NAME, SMALL_NAME
 from benchmarks.common import OURS
 from benchmarks.consumer import FLOOR
 from benchmarks.job import ONE_WORKER, TWO_PROCESSES, TWO_WORKERS
 from benchmarks.peers import CONFLUENT, JAVA
 from benchmarks.producer import PRODUCER
+from benchmarks.ray_data import READ_KAFKA
 from benchmarks.scale import PARTITIONS, name_of
 from benchmarks.start import WORKERS
 
@@ -124,4 +126,13 @@ TARGETS: tuple[Target, ...] = (
            Sense.REPORTED, 0, unit="s"),
     _rate("Producer, Arrow, against confluent-kafka, plain", "producer/none", PRODUCER, CONFLUENT, 3),
     _rate("Producer, Arrow, against confluent-kafka, zstd", "producer/zstd", PRODUCER, CONFLUENT, 3),
+    _rate("Spark, batch, against its own source, plain", "spark/none", spark.OURS, spark.THEIRS, 3),
+    _rate("Spark, batch, against its own source, zstd", "spark/zstd", spark.OURS, spark.THEIRS, 2.5),
+    _rate("the same with a .schema() of two columns, plain", "spark/none", spark.TWO_COLUMNS, spark.THEIRS, 4),
+    _rate("the same with a .schema() of two columns, zstd", "spark/zstd", spark.TWO_COLUMNS, spark.THEIRS, 4),
+    _rate("Spark, a fused JSON stage, against mapInArrow", "spark/json", spark.FUSED, spark.MAP_IN_ARROW, 4),
+    _rate("Spark, a fused JSON stage, against from_json", "spark/json", spark.FUSED, spark.FROM_JSON, 5),
+    _rate("Spark, stream, against its own source", "spark/stream", spark.OURS, spark.THEIRS, 2.5),
+    _rate("Spark, sink, against its own sink", "spark/sink", spark.OURS, spark.THEIRS, 1),
+    _rate("Job, 2 workers, against ray.data.read_kafka", "ray_data", TWO_WORKERS, READ_KAFKA, 25),
 )  # fmt: skip

@@ -92,7 +92,7 @@ class Distribution:
         java = find_java()
         home = cache_root() / f"kafka-{version}"
         if not _is_complete(home):
-            with _locked(home.with_name(f"{home.name}.lock")):
+            with locked(home.with_name(f"{home.name}.lock")):
                 if not _is_complete(home):  # another process may have done it while we waited
                     _provision(version, home, java)
         return cls(version, home, java)
@@ -140,7 +140,7 @@ def _is_complete(home: Path) -> bool:
     return (home / "bootstrap.checkpoint").is_file()
 
 
-def _find_maven() -> str:
+def find_maven() -> str:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailable(f"No `mvn` was found. {_HOW_TO_INSTALL}")
@@ -148,7 +148,7 @@ def _find_maven() -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -182,10 +182,10 @@ def _fetch_jars(version: str, draft: Path) -> None:
 
 
 def _copy_dependencies(version: str, draft: Path, profiles: Sequence[str]) -> None:
-    command = [_find_maven(), "-B", "-q", "-ntp", "-f", str(draft / "pom.xml"), f"-P{','.join(profiles)}"]
+    command = [find_maven(), "-B", "-q", "-ntp", "-f", str(draft / "pom.xml"), f"-P{','.join(profiles)}"]
     command += ["dependency:copy-dependencies", f"-Dkafka.version={version}", "-DincludeScope=runtime"]
     command += [f"-DoutputDirectory={draft / 'libs'}"]
-    _run(command, f"Maven could not fetch Kafka {version}")
+    run_tool(command, f"Maven could not fetch Kafka {version}")
 
 
 def _make_bootstrap_checkpoint(kafka: Distribution) -> None:
@@ -198,7 +198,7 @@ def _make_bootstrap_checkpoint(kafka: Distribution) -> None:
         f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\nlog.dirs={node}\n"
     )
     arguments = ["format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", str(properties)]
-    _run(
+    run_tool(
         kafka.command("kafka.tools.StorageTool", *arguments),
         f"Kafka {kafka.version} could not format a directory",
     )
@@ -207,7 +207,7 @@ def _make_bootstrap_checkpoint(kafka: Distribution) -> None:
     properties.unlink()
 
 
-def _run(command: Sequence[str], failure: str) -> None:
+def run_tool(command: Sequence[str], failure: str) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +9,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-
-from kafka_actors.testing.distribution import cache_root
 
 
 @contextmanager
@@ -43,23 +40,3 @@ def errors_line(caught: pytest.ExceptionInfo[BaseException]) -> str:
     assert lines, str(caught.value)
     assert len(set(lines)) == 1, str(caught.value)
     return lines[0]
-
-
-CONNECTOR = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.kafka:kafka-clients:3.9.1",
-    "org.apache.commons:commons-pool2:2.12.0",
-)
-"""Spark's own Kafka source: the newest that there is, and it runs in later Sparks."""
-
-
-def connector_jars() -> str:
-    """The jars of `CONNECTOR` as `spark.jars` wants them, fetched once with Maven."""
-    directory = cache_root() / "spark-connector"
-    for coordinates in CONNECTOR:
-        _, artifact, version = coordinates.split(":")
-        if not (directory / f"{artifact}-{version}.jar").is_file():
-            command = ["mvn", "-B", "-q", "-ntp", "dependency:copy", f"-Dartifact={coordinates}"]
-            subprocess.run([*command, f"-DoutputDirectory={directory}"], check=True, cwd=directory.parent)
-    return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))

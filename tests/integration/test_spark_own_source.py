@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from fakes.secure import PASSWORD, USER
-from fakes.spark import connector_jars, spark_session
+from fakes.spark import spark_session
 from pyspark.sql import SparkSession
 
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
+from kafka_actors.testing.spark import connector_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from benchmarks import chart, report, store
+from benchmarks import chart, common, report, store
 from benchmarks.__main__ import BENCHMARKS, chosen
-from benchmarks.data import DEFAULT, KEY_BYTES, Data, block_of, runs_of
+from benchmarks.data import DEFAULT, KEY_BYTES, Data, Shelf, block_of, runs_of
 from benchmarks.figures import figures_of
 from benchmarks.profiles import summary
 from benchmarks.reading import Check
 from benchmarks.targets import BEST, TARGETS
+from kafka_actors.testing import KafkaCluster
 
 SECTIONS = {section.name: section for benchmark in BENCHMARKS for section in benchmark.sections()}
 
@@ -216,3 +219,35 @@ def test_every_figure_of_the_committed_baseline_belongs_to_a_target() -> None:
 
 def test_figures_are_of_all_targets() -> None:
     assert set(figures_of(TARGETS, {})) == set(TARGETS)
+
+
+# ---------------------------------------------------------------- rounds
+
+
+def test_clients_warm_up_first_and_what_they_share_is_open_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common.time, "sleep", lambda _: None)
+    monkeypatch.setattr(common, "commit", lambda: "0123456")
+    seen: list[str] = []
+
+    @contextmanager
+    def beside(_: common.Stage) -> Iterator[None]:
+        seen.append("open")
+        yield
+        seen.append("closed")
+
+    def client(name: str) -> common.Client:
+        def run(_: common.Stage) -> dict[str, Any]:
+            seen.append(name)
+            return {"rate": float(len(seen))}
+
+        return run
+
+    clients = {"Consumer": client("Consumer"), "other": client("other"), "slow": client("slow")}
+    told = common.Section("s", "S", clients, beside=beside, warm_ups=1, once=frozenset({"slow"}))
+    stage = common.Stage(cast(KafkaCluster, None), cast(Shelf, None), common.Options(rounds=2))
+    runs = common.run_section(told, stage)["runs"]
+    rounds = ["Consumer", "other", "slow", "Consumer", "other"]
+    assert seen == ["open", "Consumer", "other", "slow", *rounds, "closed"]
+    assert [(run["client"], run["round"], run["rate"]) for run in runs] == [
+        (name, number // 3, 5.0 + number) for number, name in enumerate(rounds)
+    ]

@@ -1,0 +1,167 @@
+"""One Spark session in a process of its own, which answers what it is asked: both sides of a comparison run in it.
+
+Requests and answers are lines of JSON. A query is timed from `.load()` to its result, planning included.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.reading import Run, cpu_of
+
+TOTALS = ("count(*)", "sum(length(value))")
+SUMMED = ("sum(rows)", "sum(amount)")
+AMOUNT_ONLY = pa_json.ParseOptions(
+    explicit_schema=pa.schema([("amount", pa.int64())]), unexpected_field_behavior="ignore"
+)
+"""As Spark prunes the schema of `from_json` to the fields that are used."""
+SUMS_SCHEMA = pa.schema([pa.field("rows", pa.int64()), pa.field("amount", pa.int64())])
+
+
+def main() -> None:
+    facts = json.loads(sys.argv[1])
+    builder = SparkSession.builder.master("local[*]").appName("kafka-actors benchmarks")
+    for name, value in facts["conf"].items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    for line in sys.stdin:
+        asked = json.loads(line)
+        query = partial(QUERIES[asked.pop("query")], spark, **asked)
+        print(json.dumps(timed(query, facts["broker_pid"])), flush=True)
+    spark.stop()
+
+
+def timed(query: Callable[[], list[int]], broker_pid: int) -> Run:
+    """CPU in seconds of the driver, the JVM and Spark's Python workers together; `result` is what the query found."""
+    broker, own = cpu_of(broker_pid), cpu_of_tree()
+    began = time.perf_counter()
+    result = query()
+    seconds = time.perf_counter() - began
+    return {
+        "result": result,
+        "seconds": seconds,
+        "cpu": cpu_of_tree() - own,
+        "broker_cpu": cpu_of(broker_pid) - broker,
+    }
+
+
+def cpu_of_tree() -> float:
+    """Seconds of CPU of this process and all below it, those included that have ended and were waited for."""
+    found = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        found += times.user + times.system + times.children_user + times.children_system
+    return found
+
+
+def loaded(
+    spark: SparkSession, source: str, servers: str, topic: str, schema: str | None = None
+) -> DataFrame:
+    reader = spark.read.format(source).option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+    return (reader if schema is None else reader.schema(schema)).load()
+
+
+def first(df: DataFrame) -> list[int]:
+    return [int(value) for value in df.first() or ()]
+
+
+# ---------------------------------------------------------------- queries
+
+
+def totals(
+    spark: SparkSession, source: str, servers: str, topic: str, schema: str | None = None
+) -> list[int]:
+    """Records, and the bytes of their values."""
+    return first(loaded(spark, source, servers, topic, schema).selectExpr(*TOTALS))
+
+
+def stream_totals(spark: SparkSession, source: str, servers: str, topic: str) -> list[int]:
+    """The same, kept up to date by a stream that ends when it has read all there is."""
+    stream = spark.readStream.format(source).option("kafka.bootstrap.servers", servers)
+    stream = stream.option("subscribe", topic).option("startingOffsets", "earliest")
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = stream.load().selectExpr(*TOTALS).writeStream.outputMode("complete").format("memory")
+        writer = writer.queryName("totals").option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+    return first(spark.table("totals"))
+
+
+def sums_of_orders(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Parses the JSON of the values with Arrow's own reader, and sums the amounts: the user's function."""
+    values = batch.column("value")
+    lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values), b"\n")
+    orders = pa_json.read_json(pa.BufferReader(lines[0].as_buffer()), parse_options=AMOUNT_ONLY)
+    amount = pc.sum(orders["amount"]).as_py()
+    return pa.record_batch([[orders.num_rows], [amount]], schema=SUMS_SCHEMA)
+
+
+def json_fused(spark: SparkSession, servers: str, topic: str) -> list[int]:
+    """The function as a stage of a pipeline."""
+    import kafka_actors as ka
+
+    orders = ka.Pipeline.read_kafka(topic, bootstrap_servers=servers)
+    pipeline = orders.map_batches(sums_of_orders, schema=SUMS_SCHEMA)
+    return first(pipeline.on_spark(spark).dataframe().selectExpr(*SUMMED))
+
+
+def json_map_in_arrow(spark: SparkSession, source: str, servers: str, topic: str) -> list[int]:
+    """The function behind a source; only the values go to it."""
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return map(sums_of_orders, batches)
+
+    values = loaded(spark, source, servers, topic).select("value")
+    return first(values.mapInArrow(each, "rows bigint, amount bigint").selectExpr(*SUMMED))
+
+
+def json_from_json(spark: SparkSession, source: str, servers: str, topic: str) -> list[int]:
+    """The same sums by Spark's own parser."""
+    parsed = "from_json(cast(value as string), 'id bigint, amount bigint, note string').amount as amount"
+    return first(
+        loaded(spark, source, servers, topic).selectExpr(parsed).selectExpr("count(amount)", "sum(amount)")
+    )
+
+
+def write(spark: SparkSession, source: str, servers: str, topic: str, rows: int) -> list[int]:
+    """Rows that Spark has in memory, to a topic."""
+    writer = orders_in_memory(spark, rows).write.format(source).mode("append")
+    writer.option("kafka.bootstrap.servers", servers).option("topic", topic).save()
+    return [rows]
+
+
+def orders_in_memory(spark: SparkSession, rows: int) -> DataFrame:
+    """Values of 100 bytes under 8-byte keys; the same `DataFrame` each time."""
+    if rows not in _IN_MEMORY:
+        df = spark.range(rows).selectExpr(
+            "cast(lpad(id, 8, '0') as binary) as key",
+            """cast(rpad('{"id":' || id || ',"amount":' || (id * 7919) % 900000 || ',"note":"', 98, sha2(cast(id as string), 512))
+               || '"}' as binary) as value""",
+        )
+        _IN_MEMORY[rows] = df.persist()
+        df.count()
+    return _IN_MEMORY[rows]
+
+
+_IN_MEMORY: dict[int, DataFrame] = {}
+QUERIES: dict[str, Callable[..., list[int]]] = {
+    query.__name__: query
+    for query in (totals, stream_totals, json_fused, json_map_in_arrow, json_from_json, write)
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Other versions of PySpark than the installed one, and Spark's own Kafka source to compare with.
+
+`PYTHONPATH=$(python -m kafka_actors.testing.spark 4.1.4) python …` runs with that PySpark and all else as installed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from kafka_actors.testing.distribution import cache_root, find_maven, locked, run_tool
+
+CONNECTOR_SPARK = "4.2.0"
+"""The PySpark that `CONNECTOR` was made for."""
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.0",
+)
+"""Spark's own Kafka source: the newest that there is, and it runs in later Sparks."""
+
+
+def connector_jars() -> str:
+    """The jars of `CONNECTOR` as `spark.jars` wants them, fetched once with Maven.
+
+    Raises `KafkaUnavailable` where that fails.
+    """
+    directory = cache_root() / "spark-connector"
+    jars = []
+    for coordinates in CONNECTOR:
+        _, artifact, version = coordinates.split(":")
+        jar = directory / f"{artifact}-{version}.jar"
+        with locked(directory.with_name("spark-connector.lock")):
+            if not jar.is_file():
+                command = [find_maven(), "-B", "-q", "-ntp", "dependency:copy"]
+                command += [f"-Dartifact={coordinates}", f"-DoutputDirectory={directory}"]
+                run_tool(command, f"Maven could not fetch {coordinates}")
+        jars.append(str(jar))
+    return ",".join(jars)
+
+
+def pyspark_path(version: str) -> Path:
+    """A directory with PySpark `version` alone, to be put in front of `PYTHONPATH`; fetched with pip at first, which
+    takes half a minute and 400 MB. It lies in this environment, and goes with it.
+
+    Raises `CalledProcessError` where pip fails.
+    """
+    home = Path(sys.prefix) / f"pyspark-{version}"
+    with locked(home.with_name(f"{home.name}.lock")):
+        if not home.is_dir():
+            draft = Path(tempfile.mkdtemp(prefix=f"{home.name}.", dir=home.parent))
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+            try:
+                # Its one dependency, py4j, is of the installed PySpark.
+                subprocess.run(
+                    [*pip, "--no-deps", "--target", draft, f"pyspark=={version}"],
+                    check=True,
+                    stdout=sys.stderr,
+                )
+                draft.rename(home)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+    return home
+
+
+if __name__ == "__main__":
+    print(pyspark_path(sys.argv[1]))  # noqa: T201

@@ -6,10 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka_actors.admin.asking import Deadline
-from kafka_actors.admin.groups import Groups
 from kafka_actors.errors import ConfigError, GroupIdNotFoundError, KafkaActorsError, NonEmptyGroupError
 from kafka_actors.net import EARLIEST, LATEST, IoThread
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
@@ -22,6 +22,9 @@ from .offsets import Committed, End, Fixed, Offsets
 from .options import StreamOptions
 from .planner import logs_of
 from .selection import Pattern
+
+if TYPE_CHECKING:
+    from kafka_actors.admin.groups import Groups
 
 T = TypeVar("T")
 
@@ -37,8 +40,14 @@ class StreamBrokers:
     def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._brokers = Brokers(options, clock)
-        self._groups = Groups(self._brokers.client)
         self._io = IoThread("kafka-stream")
+
+    @cached_property
+    def _groups(self) -> Groups:
+        """Most streams have none: they don't wait for its import."""
+        from kafka_actors.admin.groups import Groups
+
+        return Groups(self._brokers.client)
 
     def close(self) -> None:
         """Closes the connections and ends the thread."""

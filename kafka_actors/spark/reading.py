@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +32,7 @@ def read_ranges(
     records. Raises `KafkaTimeoutError` after `kafkaConsumer.pollTimeoutMs` without progress, `RecordError`,
     `KafkaError`, and with `failOnDataLoss` `DataLossError`.
     """
+    _leave_imports_out_of_collections()
     topics = {r.topic for r in ranges}
     with sessions.lend(options.client.key, lambda: ReadSession(options.consumer, topics)) as session:
         session.begin(r.tp for r in ranges)
@@ -39,6 +42,13 @@ def read_ranges(
 
 sessions: Pool[tuple[tuple[str, str], ...], ReadSession] = Pool(ReadSession.close, lambda s: s.works)
 """Connections and metadata stay for this worker process's next task, which may belong to the next micro-batch."""
+
+
+@functools.cache
+def _leave_imports_out_of_collections() -> None:
+    """Spark collects garbage after each task. What is imported by a process's first task is none, and going through it
+    takes some 40 ms, of a task that may have little else to do."""
+    gc.freeze()
 
 
 class _Reading:

@@ -46,15 +46,14 @@ def sections() -> list[Section]:
         MAP_IN_ARROW: session.asks("json_map_in_arrow", data, source=THEIR_FORMAT),
         FROM_JSON: session.asks("json_from_json", data, source=THEIR_FORMAT),
     }
-    found.append(
-        _section("spark/json", "JSON of orders parsed, and their amounts summed", session, clients, data)
-    )
+    title = "JSON of orders parsed, all of their fields, and the amounts summed"
+    found.append(_section("spark/json", title, session, clients, data))
     session = Session()
     clients = {
         OURS: session.asks("stream_totals", data, source=OUR_FORMAT),
         THEIRS: session.asks("stream_totals", data, source=THEIR_FORMAT),
     }
-    title = "The same sums by a stream with availableNow, in complete mode"
+    title = "sum(length(value)) and count(*) of a stream with availableNow, in complete mode on both sides"
     found.append(_section("spark/stream", title, session, clients, data))
     session = Session()
     clients = {OURS: session.writes(OUR_FORMAT), THEIRS: session.writes(THEIR_FORMAT)}

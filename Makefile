@@ -5,6 +5,9 @@ VENV   ?= .venv
 KAFKA  ?=
 BENCH  ?=
 FUZZ   ?=
+# The oldest PySpark that works; the newest is what is installed, and is in all tests. MARK chooses tests.
+SPARK  ?= 4.1.4
+MARK   ?= spark and not slow
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
@@ -21,7 +24,7 @@ RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 PAIRS := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-slow test-unit lint format bench bench-check fuzz clean
+.PHONY: help demo demo-spark test test-slow test-unit test-spark lint format bench bench-check fuzz clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -37,13 +40,20 @@ test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven f
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
 	$(BIN)/python -m pytest tests/integration -m "not slow and not ray and not alone" $(PAIRS) $(RERUNS)
 	$(BIN)/python -m pytest tests/integration -m "not slow and (ray or alone)" $(RERUNS)
+	$(MAKE) test-spark MARK=spark_versions
 
 test-slow: lint  ## all tests: every fault, every long run
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q
 	$(BIN)/python -m pytest tests/integration $(RERUNS)
+	$(MAKE) test-spark
+	$(MAKE) test-spark SPARK=4.2.0
 
 test-unit: $(VENV)/.installed-dev  ## the tests that need nothing but Python
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
+
+test-spark: $(VENV)/.installed-dev  ## the tests of Spark with another PySpark, which is fetched at first (400 MB): SPARK=4.2.0
+	spark="$$($(BIN)/python -m kafka_actors.testing.spark $(SPARK))" && \
+	  PYTHONPATH="$$spark$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest tests/integration -m "$(MARK)" $(RERUNS)
 
 lint: $(VENV)/.installed-dev  ## style, types, and who may import whom
 	$(BIN)/ruff check .

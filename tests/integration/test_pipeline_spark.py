@@ -45,6 +45,7 @@ def taxed(batch):
     return batch.append_column("tax", pc.multiply(batch["amount"], 0.25))
 
 
+@pytest.mark.spark_versions
 def test_rows_are_those_of_the_stages_and_a_dataframe_stage_goes_on_from_there(spark, orders):
     pipeline = (
         orders.decode_json(SCHEMA, on_error="skip")

@@ -130,6 +130,7 @@ def test_theme_20_each_codec(codec: str, load: Load, kafka_topic: Topic, produce
     assert [row["offset"] for row in found if row["partition"] == 0] == list(range(2_500))
 
 
+@pytest.mark.spark_versions
 def test_a_schema_of_fewer_columns_is_honoured(load: Load, kafka_topic: Topic, produce: Produce) -> None:
     topic = kafka_topic()
     produce(topic, [b"a", None, b"c"])
@@ -169,6 +170,7 @@ def test_300_000_records_of_two_topics_each_once(load: Load, kafka_topic: Topic,
     assert df.rdd.getNumPartitions() == 6
 
 
+@pytest.mark.spark_versions
 def test_big_ranges_are_split_and_small_ones_share_a_task(
     load: Load, kafka_topic: Topic, produce: Produce
 ) -> None:
@@ -361,6 +363,7 @@ def test_the_example_runs(kafka_cluster: KafkaCluster, kafka_topic: Topic, produ
 # ---------------------------------------------------------------- filters, tables
 
 
+@pytest.mark.spark_versions
 def test_filters_narrow_what_is_fetched_for_a_reader_that_asks(
     spark: SparkSession, load: Load, kafka_topic: Topic, produce: Produce
 ) -> None:
@@ -389,6 +392,7 @@ def test_filters_narrow_what_is_fetched_for_a_reader_that_asks(
     )  # one that doesn't ask, with the setting off
 
 
+@pytest.mark.spark_versions
 def test_a_table_of_the_catalog(
     spark: SparkSession, kafka_cluster: KafkaCluster, kafka_topic: Topic, produce: Produce
 ) -> None:

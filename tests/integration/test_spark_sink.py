@@ -64,6 +64,7 @@ Write = Callable[..., None]
 Log = Callable[..., list[Any]]
 
 
+@pytest.mark.spark_versions
 def test_theme_32_all_columns_arrive_as_they_are(
     spark: SparkSession, write: Write, log: Log, kafka_topic: Topic
 ) -> None:
@@ -114,6 +115,7 @@ def test_keys_go_where_javas_partitioner_sends_them(
         assert [m.key() for m in log(ours, p)] == [m.key() for m in log(theirs, p)]
 
 
+@pytest.mark.spark_versions
 def test_a_stream_from_topic_to_topic_writes_each_row_once(
     spark: SparkSession,
     log: Log,

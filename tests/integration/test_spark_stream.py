@@ -91,6 +91,7 @@ def streams(spark: SparkSession, kafka_cluster: KafkaCluster, tmp_path: Path) ->
 # ---------------------------------------------------------------- triggers, restarts
 
 
+@pytest.mark.spark_versions
 def test_available_now_reads_what_is_there_and_a_restart_what_came_since(
     streams: Streams, kafka_topic: Topic, produce: Produce
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_running_query_takes_what_comes_also_in_new_partitions(
     assert streams.values == [b"after", b"new-0", b"new-1"]  # the new partition from its first record
 
 
+@pytest.mark.spark_versions
 def test_a_batch_that_was_planned_and_not_finished_is_the_same_after_a_restart(
     streams: Streams, kafka_topic: Topic, produce: Produce
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_batch_waits_for_enough_or_for_long_enough(
     assert streams.batches[-1][0][3] == b"6"
 
 
+@pytest.mark.spark_versions
 @pytest.mark.skipif(LIMITS, reason="Spark from 4.2 on has read limits")
 def test_limits_name_the_spark_that_they_need(streams: Streams) -> None:
     query = streams.start(subscribe="t", maxOffsetsPerTrigger="5")
@@ -219,6 +222,7 @@ def test_limits_name_the_spark_that_they_need(streams: Streams) -> None:
 # ---------------------------------------------------------------- the group
 
 
+@pytest.mark.spark_versions
 def test_a_group_follows_the_query_and_a_new_query_the_group(
     streams: Streams, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster, group_id: str
 ) -> None:

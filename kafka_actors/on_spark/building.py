@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
@@ -25,6 +24,7 @@ from .mapped import Stages, WithoutFailed
 from .needs import Group, Needs, groups_of, names_kafka, needs_of, sink_needs
 from .sink import SinkPlan, sink_of
 from .source import SourcePlan, source_of
+from .types import arrow_schema, spark_schema
 
 _KEYS: WeakKeyDictionary[Pipeline, str] = WeakKeyDictionary()
 
@@ -152,7 +152,7 @@ class Building:
         kafka = frame.kafka and need.kafka
         made = Frame(columns, kafka, kafka and need.value, errors)
         stages = Stages(frame, self._fusion(tuple(steps), made))
-        return df.mapInArrow(stages, from_arrow_schema(made.schema)), made
+        return df.mapInArrow(stages, spark_schema(made.schema)), made
 
     def _fusion(self, steps: tuple[Step, ...], behind: Frame) -> Fusion:
         behind.schema  # noqa: B018  # types that Spark has not are named now
@@ -164,7 +164,7 @@ class Building:
         dead = self._dead_letters()
         assert dead is not None
         step = WithoutFailed(frame, dead, made.schema)
-        return df.mapInArrow(step, from_arrow_schema(made.schema)), made
+        return df.mapInArrow(step, spark_schema(made.schema)), made
 
     def _dead_letters(self) -> DeadLetterPlan | None:
         return dead_letter_plan(f"{self._key} dead letters", self._pipeline)
@@ -187,7 +187,7 @@ def _makes_errors(group: Group) -> bool:
 
 def _frame_of(step: Step, df: Any) -> Frame:
     """What a DataFrame stage left. Raises `ConfigError` where `_kafka` is not what it was."""
-    schema = to_arrow_schema(df.schema, timezone="UTC")
+    schema = arrow_schema(df.schema)
     at = schema.get_field_index(KAFKA)
     if at < 0:
         return Frame(schema)

@@ -9,8 +9,6 @@ from html import escape
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from pyspark.sql.pandas.types import to_arrow_schema
-
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.live import Live, display_for
@@ -27,6 +25,7 @@ from .parquet import ParquetPlan, parquet_of
 from .reckoning import Reckoning
 from .running import BatchRun, Run, SparkStatus, StreamRun, enter
 from .sink import SinkPlan
+from .types import arrow_schema
 
 
 class OnSpark:
@@ -154,7 +153,7 @@ class OnSpark:
         if self._output_mode != "append":
             raise ConfigError("output_mode", f"is {self._output_mode!r}: files are only added to")
         stage = self._parquet
-        columns = to_arrow_schema(df.schema, timezone="UTC")
+        columns = arrow_schema(df.schema)
         plan = ParquetPlan(
             f"kafka_actors_files_{uuid.uuid4().hex}", stage.name, stage.path, stage.compression, columns
         )

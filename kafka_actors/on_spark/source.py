@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from kafka_actors.spark.batch import KafkaBatchReader, read_task
@@ -19,6 +18,7 @@ from kafka_actors.spark.schema import Columns, columns_of, schema
 from kafka_actors.spark.stream import LIMITS, KafkaStreamReader, reader_class
 
 from .fusion import Fusion
+from .types import spark_schema
 
 _ALL: Columns = columns_of(schema(True), True)
 
@@ -56,7 +56,7 @@ class PipelineSource(DataSource):
         return cls.bound.name
 
     def schema(self) -> StructType:
-        return from_arrow_schema(self.bound.fusion.behind.schema)
+        return spark_schema(self.bound.fusion.behind.schema)
 
     def reader(self, schema: StructType) -> PipelineReader:
         with ClearErrors():

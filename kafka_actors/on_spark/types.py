@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from kafka_actors.errors import ConfigError
+
+# Before 4.2 PySpark has no time zone to name, and UTC is what it takes.
+_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The columns as Spark's. Times without a zone stay such, which PySpark has as its default from 4.2 on."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The columns as Arrow's, instants in UTC."""
+    return to_arrow_schema(schema, **_UTC)
 
 
 def as_spark(stage: str, schema: pa.Schema, *, nullable: bool = False) -> pa.Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -50,7 +51,7 @@ class Reckoning:
         begun = start.by_partition if start is not None else end.start or {}
         for tp, offset in end.by_partition.items():
             self._first.setdefault(tp, begun.get(tp, 0 if self._first else offset))
-        self.end = json.loads(source["endOffset"])
+        self.end = _reported(source["endOffset"])
         records = sum(offset - self._first[tp] for tp, offset in end.by_partition.items())
         self.counts = Counts(records, _lag(_offsets(source["latestOffset"]), end), batch)
 
@@ -58,10 +59,18 @@ class Reckoning:
 def _offsets(text: str | None) -> StreamOffsets | None:
     """None for what is none, and for another source's."""
     try:
-        found = json.loads(text or "null")
+        found = _reported(text or "null")
         return StreamOffsets.from_json(found) if isinstance(found, dict) else None
-    except (ValueError, ConfigError):
+    except (ValueError, SyntaxError, ConfigError):
         return None
+
+
+def _reported(text: str) -> Any:
+    """Offsets out of a progress: JSON; PySpark before 4.2 gives the `str` of what it read there."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return ast.literal_eval(text)
 
 
 def _lag(latest: StreamOffsets | None, reached: StreamOffsets) -> int | None:

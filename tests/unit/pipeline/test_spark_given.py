@@ -183,3 +183,13 @@ def test_records_and_lag_are_counted_in_offsets():
     reckoning.observe(progress(5, '{"other": {"0": 1}}', '{"other": {"0": 2}}'))
     reckoning.observe(progress(2, None, '{"t": {"0": 10}}'))
     assert reckoning.counts == (19, None, 4)
+
+
+def test_progress_of_pyspark_4_1_has_offsets_in_pythons_text():
+    reckoning = Reckoning(lambda topic: topic == "t")
+    end = {"t": {"0": 10}, "@start": {"t": {"0": 4}}, "@initial": True}
+    reckoning.observe(progress(3, "None", str(end), "None"))
+    assert reckoning.counts == (6, None, 3)
+    assert reckoning.end == end
+    reckoning.observe(progress(4, "KafkaV2[Subscribe[t]]", "neither {"))
+    assert reckoning.counts == (6, None, 3)

@@ -166,14 +166,18 @@ class BatchRun:
         return "finished" if self._error is None else "failed"
 
     def _tasks(self) -> tuple[int, int] | None:
-        """Of the stages that have begun."""
+        """Of the stages that have begun: those that Spark skips, because their rows are there, never do."""
         if self._context is None:
             return None
         tracker = self._context.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._tag)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        known = [stage for stage in stages if stage is not None]
+        known = [stage for stage in stages if stage is not None and _begun(stage)]
         return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+
+
+def _begun(stage: Any) -> bool:
+    return bool(stage.numCompletedTasks + stage.numActiveTasks + stage.numFailedTasks)
 
 
 def enter(spark: Any) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -44,7 +46,6 @@ def test_a_trained_model_scores_a_topic():
 
 @pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(EXAMPLES / "pipeline.ipynb", as_version=4)
     nbclient.NotebookClient(
         notebook, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(EXAMPLES)}}

@@ -107,7 +107,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_both_topics_have_each_record_o
     first = pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="availableNow", commitOffsets=True)
     first.run()
     status = first.status()
-    lag = 0 if LIMITS else None  # before 4.2 Spark doesn't report the ends of the logs
+    lag = 0 if LIMITS else None  # before Spark 4.2 a source isn't asked for the ends of the logs
     assert (status.state, status.records, status.lag, status.batch) == ("finished", 300, lag, 0)
     assert place.committed() == {0: 100, 1: 100, 2: 100}
 

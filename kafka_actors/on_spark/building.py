@@ -17,11 +17,11 @@ from kafka_actors.pipeline.columns import KAFKA, KAFKA_TYPE
 from kafka_actors.pipeline.stages import DataFrames, WriteParquet
 from kafka_actors.spark.machines.stream import StreamOffsets
 
-from .dead import DeadLetterPlan, dead_letter_plan
-from .frame import Frame
+from .dataframe import Frame
+from .dead_letters import DeadLetterPlan, dead_letter_plan
 from .fusion import Fusion
-from .mapped import Stages, WithoutFailed
-from .needs import Group, Needs, groups_of, names_kafka, needs_of, sink_needs
+from .kafka_column import Group, Needs, groups_of, names_kafka, needs_of, sink_needs
+from .map_in_arrow import Stages, WithoutFailed
 from .sink import SinkPlan, sink_of
 from .source import SourcePlan, source_of
 from .types import arrow_schema, spark_schema

@@ -13,8 +13,8 @@ from kafka_actors.pipeline.failures import events_of, of_policy
 from kafka_actors.pipeline.fused import Fused
 from kafka_actors.pipeline.rows import Rows
 
-from .frame import Frame
-from .kept import Kept
+from .dataframe import Frame
+from .worker_cache import Kept
 
 
 class Fusion(msgspec.Struct, frozen=True, eq=False):

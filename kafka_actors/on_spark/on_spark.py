@@ -19,10 +19,10 @@ from kafka_actors.spark.options import parse_batch, parse_stream
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.spark.stream_driver import StreamDriver
 
+from .arguments import check_ordered, more_options, position_options, source_options, trigger_of
 from .building import Building
-from .given import check_ordered, more_options, position_options, source_options, trigger_of
 from .parquet import ParquetPlan, parquet_of
-from .reckoning import Reckoning
+from .progress import Reckoning
 from .running import BatchRun, Run, SparkStatus, StreamRun, enter
 from .sink import SinkPlan
 from .types import arrow_schema

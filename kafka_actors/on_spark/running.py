@@ -12,8 +12,8 @@ import msgspec
 
 from kafka_actors.errors import KafkaTimeoutError
 
-from .failing import failed
-from .reckoning import Counts, Reckoning
+from .progress import Counts, Reckoning
+from .task_errors import failed
 
 STEP_S = 0.5
 """So long Spark is waited for at a time, so that Ctrl-C is heard."""

@@ -26,9 +26,9 @@ from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.sinks import Writer, origin_of
 from kafka_actors.sinks.stage import guarded, opened
 
-from .dead import Dead, DeadLetterPlan
-from .frame import Frame
-from .kept import Kept
+from .dataframe import Frame
+from .dead_letters import Dead, DeadLetterPlan
+from .worker_cache import Kept
 
 
 class SinkPlan(msgspec.Struct, frozen=True, eq=False):

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from kafka_actors.on_spark.given import source_options
+from kafka_actors.on_spark.arguments import source_options
 from kafka_actors.on_spark.types import as_spark
 
 READ = ka.Pipeline.read_kafka(

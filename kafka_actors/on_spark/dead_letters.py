@@ -18,8 +18,8 @@ from kafka_actors.pipeline.rows import Failed
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.sinks import DeadLetters
 
-from .frame import ERROR, records_of
-from .kept import Kept
+from .dataframe import ERROR, records_of
+from .worker_cache import Kept
 
 STAGE = "dead_letters"
 

@@ -11,10 +11,10 @@ from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, U
 pytest.importorskip("pyspark")
 
 from kafka_actors.on_spark import OnSpark
-from kafka_actors.on_spark.failing import failed
-from kafka_actors.on_spark.given import more_options, position_options, trigger_of
-from kafka_actors.on_spark.needs import Needs, groups_of, needs_of, sink_needs
-from kafka_actors.on_spark.reckoning import Reckoning
+from kafka_actors.on_spark.arguments import more_options, position_options, trigger_of
+from kafka_actors.on_spark.kafka_column import Needs, groups_of, needs_of, sink_needs
+from kafka_actors.on_spark.progress import Reckoning
+from kafka_actors.on_spark.task_errors import failed
 
 READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1")
 DECODED = READ.decode_json("id BIGINT, country STRING")

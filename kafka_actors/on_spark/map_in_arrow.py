@@ -10,8 +10,8 @@ import pyarrow as pa
 from kafka_actors.pipeline.arrays import cast_to
 from kafka_actors.spark.clear import ClearErrors
 
-from .dead import DeadLetterPlan
-from .frame import Frame
+from .dataframe import Frame
+from .dead_letters import DeadLetterPlan
 from .fusion import Fusion
 
 

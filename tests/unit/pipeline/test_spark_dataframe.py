@@ -11,10 +11,10 @@ from kafka_actors.errors import ConfigError, StageError
 
 pytest.importorskip("pyspark")
 
-from kafka_actors.on_spark.frame import Frame
+from kafka_actors.on_spark.dataframe import Frame
 from kafka_actors.on_spark.fusion import Fusion
-from kafka_actors.on_spark.kept import Kept
-from kafka_actors.on_spark.mapped import Stages
+from kafka_actors.on_spark.map_in_arrow import Stages
+from kafka_actors.on_spark.worker_cache import Kept
 from kafka_actors.pipeline.rows import Rows, rows_of
 
 READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1").on_error("fail", retries=0)

@@ -247,7 +247,9 @@ def test_lag_by_partition_topic_and_group(shell: Shell, committed: str, topic: s
 
 
 @pytest.mark.parametrize(
-    "at", [[], ["earliest"], ["latest"], ["max-timestamp"], [str(NOW - 6 * HOUR_MS)], ["-1"], ["-2"]], ids=str
+    "at",
+    [[], ["earliest"], ["latest"], ["max-timestamp"], [str(NOW - 6 * HOUR_MS)], ["-1"], ["-2"]],
+    ids=["default", "earliest", "latest", "max-timestamp", "six hours ago", "-1", "-2"],
 )
 def test_offsets_are_those_of_kafkas_tool(shell: Shell, topic: str, at: list[str]) -> None:
     time_ = ["--time", *at] if at else []

@@ -129,7 +129,11 @@ def refuse(code):
     return lambda request, call: FetchResponse(error_code=code)
 
 
-@pytest.mark.parametrize("trouble", [DROP, refuse(70), refuse(71), refuse(106), refuse(-1)], ids=str)
+@pytest.mark.parametrize(
+    "trouble",
+    [DROP, refuse(70), refuse(71), refuse(106), refuse(-1)],
+    ids=["drop", "70", "71", "106", "-1"],
+)
 def test_theme_09_no_trouble_with_one_answer_repeats_or_skips_a_record(trouble):
     async def test(setup):
         broker = setup.cluster.brokers[0]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,13 +10,11 @@ import pyarrow as pa
 
 from kafka_actors.batches import batches_of
 from kafka_actors.config import ClientConfig, ConsumerConfig
-from kafka_actors.errors import KafkaActorsError, SinkError
-from kafka_actors.sinks import DeadLetters, Sink, Writer, origin_of
+from kafka_actors.errors import SinkError
+from kafka_actors.sinks import DeadLetters, Sink, Writer, close_all, origin_of
 from kafka_actors.sinks.kafka import producer_config
 
 __all__ = ["Outputs", "OutputsSpec"]
-
-logger = logging.getLogger(__name__)
 
 
 class OutputsSpec(msgspec.Struct, frozen=True):
@@ -58,14 +54,14 @@ class Outputs:
             self._dead = DeadLetters(producer_config(connection, {}), self._spec.dead_letter_topic, group)
 
     def write(self, result: Any, batch: pa.RecordBatch) -> None:
-        """What the user's function returned for a batch. Raises `TypeError` for what can't be written, and what the
-        sink raises."""
+        """What the user's function returned for a batch: all of it before a flush, and nothing where it can't be
+        made whole. Raises `TypeError` for what can't be written, and what the sink raises."""
         assert self._sink is not None
-        for part in batches_of(result, "process"):
-            if part.num_rows:
-                with self._lock:
-                    self._unflushed = True
-                    self._sink.write(part, origin_of(batch))
+        parts = [part for part in batches_of(result, "process") if part.num_rows]
+        with self._lock:
+            for part in parts:
+                self._unflushed = True
+                self._sink.write(part, origin_of(batch))
 
     def dead_letter(self, records: pa.RecordBatch, error: BaseException) -> None:
         """Records that the user's function failed for."""
@@ -96,7 +92,4 @@ class Outputs:
 
     def close(self) -> None:
         """What isn't flushed isn't committed: that it can't be written any more is no error."""
-        for writer in (self._sink, self._dead):
-            if writer is not None:
-                with suppress(KafkaActorsError):
-                    writer.close()
+        close_all(self._sink, self._dead)

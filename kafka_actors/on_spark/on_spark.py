@@ -9,7 +9,7 @@ from html import escape
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.errors import ConfigError, JobFailed, UsageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.live import Live, display_for
 from kafka_actors.pipeline.progress import Meter, Reading, html
@@ -198,7 +198,12 @@ class OnSpark:
         """Until it has ended: a stream with "availableNow" or "once" and a batch do by themselves. Raises `JobFailed`,
         whose cause is a `StageError` or a `SinkError` where the pipeline failed, and `KafkaTimeoutError` after
         `timeout` seconds."""
-        self._run.wait(timeout)
+        try:
+            self._run.wait(timeout)
+        except JobFailed:
+            self._last_line()
+            raise
+        self._last_line()
 
     def stop(self) -> None:
         """Ends it. A micro-batch in hand is given up, and done again at the next start. Safe to call twice."""
@@ -206,9 +211,13 @@ class OnSpark:
             if self._live is not None:
                 self._live.end()
             self._running.stop()
-            if self._live is not None and not self._told:
-                self._told = True
-                self._live.last()
+            self._last_line()
+
+    def _last_line(self) -> None:
+        if self._live is not None and not self._told:
+            self._told = True
+            self._live.end()
+            self._live.last()
 
     def status(self) -> SparkStatus:
         """State, records, lag, batch."""

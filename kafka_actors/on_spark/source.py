@@ -36,6 +36,9 @@ class SourcePlan(msgspec.Struct, frozen=True, eq=False):
     options: dict[str, str]
     ends: StreamOffsets | None = None
 
+    def __repr__(self) -> str:
+        return f"<SourcePlan {self.name}>"  # passwords are among the options
+
 
 def source_of(plan: SourcePlan) -> type[DataSource]:
     """A class to register in a session: bound to the plan, so that no secret of it stands in Spark's options."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafka_actors.actors import Job, JobStatus, RunningJob
-from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.errors import ConfigError, JobFailed, UsageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.live import Live, display_for
 from kafka_actors.pipeline.progress import Meter, Reading, html
@@ -83,7 +83,7 @@ class OnRay:
         self._meter = Meter()
         show = display_for(progress)
         self._live = None if show is None else Live(self._read, show)
-        self._stopped = False
+        self._told = False
 
     def start(self) -> Self:
         """Starts and returns when all workers are ready. Raises as `Job.start`."""
@@ -102,7 +102,12 @@ class OnRay:
     def wait(self, timeout: float | None = None) -> None:
         """Until it has ended: with `until="latest"` by itself. Raises `JobFailed`, whose cause is a `StageError`
         or a `SinkError` where the pipeline failed, and `KafkaTimeoutError` after `timeout` seconds."""
-        self._run.wait(timeout)
+        try:
+            self._run.wait(timeout)
+        except JobFailed:
+            self._last_line()
+            raise
+        self._last_line()
 
     def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
         """Finishes what is in hand, flushes the sink, commits, leaves the group. Safe to call twice."""
@@ -147,8 +152,9 @@ class OnRay:
             self._live.end()
 
     def _last_line(self) -> None:
-        if self._live is not None and not self._stopped:
-            self._stopped = True
+        if self._live is not None and not self._told:
+            self._told = True
+            self._live.end()
             self._live.last()
 
     def _read(self) -> Reading:

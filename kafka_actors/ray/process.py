@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from typing import ClassVar
 
 import msgspec
 import pyarrow as pa
 
-from kafka_actors.errors import KafkaActorsError, SinkError
+from kafka_actors.errors import SinkError
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.failures import events_of, of_policy
 from kafka_actors.pipeline.fused import Fused, once
 from kafka_actors.pipeline.rows import Failed
 from kafka_actors.pipeline.source import producer_config
-from kafka_actors.sinks import DeadLetters, origin_of
+from kafka_actors.sinks import DeadLetters, close_all, origin_of
 from kafka_actors.sinks.stage import guarded, opened
 
 
@@ -64,15 +63,15 @@ class PipelineProcess:
     def __call__(self, batch: pa.RecordBatch) -> None:
         """Raises `StageError`, and what keeps a dead letter from being sent."""
         rows, failures = self._stages.run(batch)
-        for part in rows:
-            self._writing.run(part, batch, failures)
+        with self._lock:  # a flush comes before all of the batch, or behind it
+            for part in rows:
+                self._writing.run(part, batch, failures)
         if failures:
             self._take_out(batch, once(failures))
 
     def _write(self, prepared: pa.RecordBatch, batch: pa.RecordBatch) -> None:
-        with self._lock:
-            self._unflushed = True
-            self._sink.write(prepared, origin_of(batch))
+        self._unflushed = True
+        self._sink.write(prepared, origin_of(batch))
 
     def _take_out(self, batch: pa.RecordBatch, failures: list[Failed]) -> None:
         """Dead letters are sent, and both kinds told of: one event for the records of a stage."""
@@ -104,7 +103,4 @@ class PipelineProcess:
 
     def close(self) -> None:
         self._stages.close()
-        for writer in (self._sink, self._dead):
-            if writer is not None:
-                with suppress(KafkaActorsError):
-                    writer.close()
+        close_all(self._sink, self._dead)

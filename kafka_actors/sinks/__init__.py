@@ -8,7 +8,7 @@ from .dead_letters import DeadLetters
 from .kafka import KafkaSink, KafkaWriter
 from .parquet import ParquetSink, ParquetWriter
 from .user import UserSink, as_sink
-from .writer import Origin, Sink, Writer, origin_of
+from .writer import Origin, Sink, Writer, close_all, origin_of
 
 __all__ = [
     "DeadLetters",
@@ -21,5 +21,6 @@ __all__ = [
     "UserSink",
     "Writer",
     "as_sink",
+    "close_all",
     "origin_of",
 ]

@@ -24,7 +24,8 @@ class ParquetSink:
 
     Each flush, and so each commit, makes one file of each partition that had rows: the option
     `auto_commit_interval_ms` decides how large they get. A file is called
-    `{topic}-{partition}-{first offset}-{last offset}.parquet`. After a crash records may be in two files: at least once.
+    `{topic}-{partition}-{first offset}-{last offset}.parquet`; a second one of the same records, where they gave rows
+    of two schemas for example, `….1.parquet`. After a crash records may be in two files: at least once.
     """
 
     def __init__(self, path: str, *, compression: str = "zstd") -> None:
@@ -52,6 +53,10 @@ class _Open:
         self.first = origin
         self.last = origin
 
+    @property
+    def full(self) -> bool:
+        return bool(self.bytes > MAX_BUFFERED_BYTES)
+
     def follows(self, batch: pa.RecordBatch, origin: Origin) -> bool:
         """Whether the rows belong behind these: of the same records as the last, or of later ones."""
         later = origin.first_offset > self.last.last_offset
@@ -71,24 +76,25 @@ class ParquetWriter:
         self._files, self._directory = file_system(path)
         self._files.create_dir(self._directory, recursive=True)
         self._open: dict[tuple[str, int], _Open] = {}
+        self._stored: dict[tuple[str, int], tuple[str, int]] = {}  # since a flush, the last file of each
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
-        """Takes the rows; a file is written when a partition has more than 128 MiB."""
+        """Takes the rows, or raises and takes none. A partition that has more than 128 MiB goes to a file first."""
         key = (origin.topic, origin.partition)
         collected = self._open.get(key)
-        if collected is not None and collected.follows(batch, origin):
-            collected.add(batch, origin)
-        else:
-            if collected is not None:
-                self._store(key)
-            collected = self._open[key] = _Open(batch, origin)
-        if collected.bytes > MAX_BUFFERED_BYTES:
+        if collected is not None and (collected.full or not collected.follows(batch, origin)):
             self._store(key)
+            collected = None
+        if collected is None:
+            self._open[key] = _Open(batch, origin)
+        else:
+            collected.add(batch, origin)
 
     def flush(self) -> None:
-        """One file of each partition that has rows. Raises what the file system raises; what is not written stays."""
+        """A file of each partition that has rows. Raises what the file system raises; what is not written stays."""
         for key in list(self._open):
             self._store(key)
+        self._stored.clear()  # the same records again, from now on, take the place of their files
 
     def close(self) -> None:
         """What was not flushed is not committed either, and will be read again."""
@@ -97,7 +103,10 @@ class ParquetWriter:
     def _store(self, key: tuple[str, int]) -> None:
         collected = self._open[key]
         first, last = collected.first.first_offset, collected.last.last_offset
-        name = f"{key[0]}-{key[1]}-{first:020d}-{last:020d}.parquet"
+        span = f"{key[0]}-{key[1]}-{first:020d}-{last:020d}"
+        earlier, count = self._stored.get(key, ("", 0))
+        count = count + 1 if earlier == span else 0
+        name = f"{span}.{count}.parquet" if count else f"{span}.parquet"
         target = f"{self._directory}/{name}"
         # Readers of directories pass over names with a dot before them.
         unready = f"{self._directory}/.{name}.{uuid.uuid4().hex}"
@@ -111,6 +120,7 @@ class ParquetWriter:
         except BaseException:
             self._discard(unready)
             raise
+        self._stored[key] = (span, count)
         del self._open[key]
 
     def _keep(self, path: str) -> None:

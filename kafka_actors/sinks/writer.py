@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from kafka_actors.config import ClientConfig
+
+logger = logging.getLogger(__name__)
 
 
 class Origin(NamedTuple):
@@ -33,7 +36,7 @@ class Writer(Protocol):
     """An open sink. Its methods are never called at the same time, but maybe from different threads."""
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
-        """Takes the rows; they may wait in memory."""
+        """Takes the rows, or raises and takes none of them; they may wait in memory."""
         ...
 
     def flush(self) -> None:
@@ -41,6 +44,22 @@ class Writer(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Closes(Protocol):
+    """What has to be closed."""
+
+    def close(self) -> None: ...
+
+
+def close_all(*writers: Closes | None) -> None:
+    """Closes each that there is. What wasn't flushed isn't committed, so that one can't be closed is only told."""
+    for writer in writers:
+        try:
+            if writer is not None:
+                writer.close()
+        except Exception as error:  # users' classes raise anything
+            logger.warning("%r could not be closed: %s: %s", writer, type(error).__name__, error)
 
 
 @runtime_checkable

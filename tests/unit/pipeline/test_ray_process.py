@@ -8,7 +8,7 @@ import pytest
 from fakes.records import records
 
 import kafka_actors as ka
-from kafka_actors.errors import ConfigError, SinkError, StageError, UsageError
+from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, UsageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
 from kafka_actors.pipeline.engines import engine
 from kafka_actors.ray import process as module
@@ -242,3 +242,30 @@ def test_on_ray_makes_a_job_with_the_options_of_the_source_and_its_own():
 def test_wrong_options_are_refused_before_anything_starts(make, said):
     with pytest.raises(ConfigError, match=said):
         make(JSON.write(print))
+
+
+def test_the_live_line_ends_with_the_run_and_its_last_state_stays():
+    class Counted:
+        def __init__(self):
+            self.seen = []
+
+        def end(self):
+            self.seen.append("end")
+
+        def last(self):
+            self.seen.append("last")
+
+    class Ended:
+        def wait(self, timeout):
+            raise JobFailed(ValueError("no"))
+
+        def stop(self, timeout, leave):
+            pass
+
+    run = OnRay(JSON.write(print), progress=False)
+    run._running, run._live = Ended(), Counted()
+    with pytest.raises(JobFailed):
+        run.wait()
+    assert run._live.seen == ["end", "last"]
+    run.stop()
+    assert run._live.seen.count("last") == 1

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from kafka_actors.on_spark.arguments import source_options
+from kafka_actors.on_spark.source import SourcePlan
 from kafka_actors.on_spark.types import as_spark
 
 READ = ka.Pipeline.read_kafka(
@@ -69,3 +70,9 @@ def test_the_options_of_the_source_are_the_pipelines_as_text():
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
     }
+
+
+def test_a_plan_for_spark_shows_no_password():
+    plan = SourcePlan("orders", None, source_options(READ.source))
+    assert "sesame" in plan.options["kafka.sasl.plain.password"]
+    assert "sesame" not in repr(plan)

@@ -53,6 +53,42 @@ def test_several_results_of_one_batch_are_in_one_file_and_earlier_offsets_begin_
     ]
 
 
+def test_rows_of_two_schemas_of_the_same_records_are_in_two_files(tmp_path, writer):
+    for _ in range(2):  # the second time: read again after a partition came back
+        writer.write(rows(0, 5), Origin("t", 0, 0, 9))
+        writer.write(pa.record_batch({"name": ["a", "b"]}), Origin("t", 0, 0, 9))
+        writer.flush()
+    span = f"t-0-{0:020d}-{9:020d}"
+    assert names(tmp_path / "out") == [f"{span}.1.parquet", f"{span}.parquet"]
+    assert pq.read_table(tmp_path / "out" / f"{span}.parquet")["id"].to_pylist() == list(range(5))
+    assert pq.read_table(tmp_path / "out" / f"{span}.1.parquet")["name"].to_pylist() == ["a", "b"]
+
+
+def test_more_rows_of_the_same_records_than_a_file_takes_are_in_two(tmp_path, writer, monkeypatch):
+    monkeypatch.setattr("kafka_actors.sinks.parquet.MAX_BUFFERED_BYTES", 1)
+    for first in (0, 5):
+        writer.write(rows(first, 5), Origin("t", 0, 0, 9))
+    writer.flush()
+    assert len(names(tmp_path / "out")) == 2
+    assert sorted(pq.read_table(tmp_path / "out")["id"].to_pylist()) == list(range(10))
+
+
+def test_a_write_that_fails_has_taken_none_of_its_rows(tmp_path, writer, monkeypatch):
+    monkeypatch.setattr("kafka_actors.sinks.parquet.MAX_BUFFERED_BYTES", 1)
+    writer.write(rows(0, 10), Origin("t", 0, 0, 9))
+    target = tmp_path / "out" / f"t-0-{0:020d}-{9:020d}.parquet"
+    target.mkdir()
+    (target / "in the way").touch()
+    for _ in range(3):
+        with pytest.raises(OSError, match="t-0-"):
+            writer.write(rows(10, 10), Origin("t", 0, 10, 19))
+    (target / "in the way").unlink()
+    target.rmdir()
+    writer.write(rows(10, 10), Origin("t", 0, 10, 19))
+    writer.flush()
+    assert sorted(pq.read_table(tmp_path / "out")["id"].to_pylist()) == list(range(20))
+
+
 def test_a_flush_that_fails_leaves_no_file_and_keeps_the_rows(tmp_path, writer):
     writer.write(rows(0, 10), Origin("t", 0, 0, 9))
     target = tmp_path / "out" / f"t-0-{0:020d}-{9:020d}.parquet"

@@ -82,6 +82,7 @@ class Session:
                 "spark.jars": connector_jars(),
                 "spark.sql.warehouse.dir": directory,
                 "spark.ui.enabled": "false",
+                "spark.ui.showConsoleProgress": "false",
             }
             told = json.dumps({"conf": conf, "broker_pid": stage.cluster.node_pid(1)})
             command = [sys.executable, "-m", "benchmarks.spark_session", told]

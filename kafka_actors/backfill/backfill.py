@@ -33,6 +33,8 @@ _RESET = "auto_offset_reset"
 _SAID_BY_THE_PLAN = {
     "end": "it ends where its plan says",
     "ends": "it ends where its plan says",
+    "startingoffsets": "say start=",
+    "startingtimestamp": "say start=",
     "trigger": "it reads up to its plan's ends, and stops",
     "commitoffsets": "the group's offsets are committed when the history is read, in one commit",
 }
@@ -82,6 +84,10 @@ class Backfill:
         for name in options:
             if name.lower() in _SAID_BY_THE_PLAN:
                 raise ConfigError(name, f"is no option of a backfill: {_SAID_BY_THE_PLAN[name.lower()]}")
+        if start == "latest":
+            raise ConfigError(
+                "start", "is 'latest': there would be no history; on_ray(…) begins there by itself"
+            )
         source = pipeline.source
         assert source is not None
         # Where live starts is said by the hand-over alone.

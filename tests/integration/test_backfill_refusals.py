@@ -200,10 +200,15 @@ def test_another_pipelines_plan_and_topics_that_are_not_there_are_refused(place)
         place.backfill(topics="not-there").run()
 
 
+_NO_OPTIONS = {"end": "latest", "trigger": "once", "commitOffsets": True, "startingOffsets": "latest"}
+
+
 def test_what_is_wrong_is_said_before_anything_connects(place):
-    for name, value in {"end": "latest", "trigger": "once", "commitOffsets": True}.items():
+    for name, value in _NO_OPTIONS.items():
         with pytest.raises(ConfigError, match=f"^{name}: is no option of a backfill: "):
             place.backfill(**{name: value})
+    with pytest.raises(ConfigError, match="start: is 'latest': there would be no history"):
+        place.backfill(start="latest")
     with pytest.raises(ConfigError, match="auto_offset_reset: is 'none' behind a backfill"):
         place.backfill().then_live(auto_offset_reset="earliest")
     with pytest.raises(ConfigError, match=r"\.sql|sql"):

@@ -86,6 +86,15 @@ class Groups:
     ) -> dict[str, GroupDescription | KafkaActorsError]:
         return await self._coordinators.ask(group_ids, self._describe, deadline)
 
+    async def members_of(self, group_id: str, deadline: Deadline) -> int:
+        """How many members the group has: 0 for one that its first commit will make. Raises its error."""
+        [group] = (await self.describe([group_id], deadline)).values()
+        if isinstance(group, GroupIdNotFoundError):
+            return 0
+        if isinstance(group, KafkaActorsError):
+            raise group
+        return len(group.members)
+
     async def _describe(
         self, node: BrokerMetadata, group_ids: list[str], limit_ms: float
     ) -> dict[str, GroupDescription | KafkaActorsError]:

@@ -12,7 +12,6 @@ from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import (
     ConfigError,
-    GroupIdNotFoundError,
     KafkaActorsError,
     NonEmptyGroupError,
     UnknownTopicOrPartitionError,
@@ -101,14 +100,8 @@ class Brokers:
 
     async def check_empty(self) -> None:
         """Raises `NonEmptyGroupError` for a group that has members: they would commit over the hand-over."""
-        described = await self._groups.describe([self._wanted.group_id], Deadline(self._client))
-        [group] = described.values()
-        if isinstance(group, GroupIdNotFoundError):
-            return  # its first commit makes it
-        if isinstance(group, KafkaActorsError):
-            raise group
-        if group.members:
-            raise self._not_empty(f"has members ({len(group.members)})")
+        if members := await self._groups.members_of(self._wanted.group_id, Deadline(self._client)):
+            raise self._not_empty(f"has members ({members})")
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, patient: bool) -> None:
         """Commits as no member of the group, in one request, which brokers refuse while it has any.

@@ -9,7 +9,7 @@ from html import escape
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from kafka_actors.errors import ConfigError, JobFailed, UsageError
+from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.live import Live, display_for
 from kafka_actors.pipeline.progress import Meter, Reading, html
@@ -97,9 +97,7 @@ class OnSpark:
         self._more = options
         self._running: Run | None = None
         self._meter = Meter()
-        show = display_for(progress)
-        self._live = None if show is None else Live(self._read, show)
-        self._told = False
+        self._live = Live(self._read, display_for(progress))
 
     def _options(self) -> dict[str, str]:
         """Those of the data source."""
@@ -138,8 +136,7 @@ class OnSpark:
         enter(self._spark)
         df, sink = building.to_write()
         self._running = self._streamed(df, sink) if streaming else self._batch(df, sink)
-        if self._live is not None:
-            self._live.start()
+        self._live.start()
         return self
 
     def _streamed(self, df: Any, sink: SinkPlan | None) -> StreamRun:
@@ -198,25 +195,14 @@ class OnSpark:
         """Until it has ended: a stream with "availableNow" or "once" and a batch do by themselves. Raises `JobFailed`,
         whose cause is a `StageError` or a `SinkError` where the pipeline failed, and `KafkaTimeoutError` after
         `timeout` seconds."""
-        try:
+        with self._live.until_over():
             self._run.wait(timeout)
-        except JobFailed:
-            self._last_line()
-            raise
-        self._last_line()
 
     def stop(self) -> None:
         """Ends it. A micro-batch in hand is given up, and done again at the next start. Safe to call twice."""
         if self._running is not None:
-            if self._live is not None:
-                self._live.end()
-            self._running.stop()
-            self._last_line()
-
-    def _last_line(self) -> None:
-        if self._live is not None and not self._told:
-            self._told = True
             self._live.end()
+            self._running.stop()
             self._live.last()
 
     def status(self) -> SparkStatus:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
+
+from kafka_actors.errors import JobFailed
 
 from .progress import Reading, html, line
 
@@ -14,16 +17,18 @@ PATIENCE_S = 2.0
 
 
 class Live:
-    """Shows readings on a thread of its own, from `start` to `end`; says nothing where nobody looks."""
+    """Shows readings on a thread of its own, from `start` to `end`; says nothing where nobody looks (`show` is None)."""
 
-    def __init__(self, read: Callable[[], Reading], show: Callable[[Reading, bool], None]) -> None:
+    def __init__(self, read: Callable[[], Reading], show: Callable[[Reading, bool], None] | None) -> None:
         self._read = read
         self._show = show
         self._over = threading.Event()
+        self._told = False
         self._thread = threading.Thread(target=self._run, name="kafka-actors-live", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        if self._show is not None:
+            self._thread.start()
 
     def end(self) -> None:
         """Before what is read is torn down. Safe to call twice."""
@@ -32,10 +37,24 @@ class Live:
             self._thread.join(PATIENCE_S)
 
     def last(self) -> None:
-        """The final reading stays."""
-        self._show(self._read(), True)
+        """Ends it; the final reading stays. Shown once, however often it is called."""
+        self.end()
+        if self._show is not None and not self._told:
+            self._told = True
+            self._show(self._read(), True)
+
+    @contextmanager
+    def until_over(self) -> Iterator[None]:
+        """Around a wait: whether the run ended well or failed, its last line stays. After a timeout it goes on."""
+        try:
+            yield
+        except JobFailed:
+            self.last()
+            raise
+        self.last()
 
     def _run(self) -> None:
+        assert self._show is not None
         while not self._over.wait(EVERY_S):
             try:
                 self._show(self._read(), False)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafka_actors.actors import Job, JobStatus, RunningJob
-from kafka_actors.errors import ConfigError, JobFailed, UsageError
+from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.live import Live, display_for
 from kafka_actors.pipeline.progress import Meter, Reading, html
@@ -81,17 +81,14 @@ class OnRay:
         )
         self._running: RunningJob | None = None
         self._meter = Meter()
-        show = display_for(progress)
-        self._live = None if show is None else Live(self._read, show)
-        self._told = False
+        self._live = Live(self._read, display_for(progress))
 
     def start(self) -> Self:
         """Starts and returns when all workers are ready. Raises as `Job.start`."""
         if self._running is not None:
             raise UsageError("it was started already: make another one with on_ray(…)")
         self._running = self.job.start()
-        if self._live is not None:
-            self._live.start()
+        self._live.start()
         return self
 
     def run(self) -> None:
@@ -102,19 +99,15 @@ class OnRay:
     def wait(self, timeout: float | None = None) -> None:
         """Until it has ended: with `until="latest"` by itself. Raises `JobFailed`, whose cause is a `StageError`
         or a `SinkError` where the pipeline failed, and `KafkaTimeoutError` after `timeout` seconds."""
-        try:
+        with self._live.until_over():
             self._run.wait(timeout)
-        except JobFailed:
-            self._last_line()
-            raise
-        self._last_line()
 
     def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
         """Finishes what is in hand, flushes the sink, commits, leaves the group. Safe to call twice."""
         if self._running is not None:
-            self._running_down()
+            self._live.end()
             self._running.stop(timeout, leave)
-            self._last_line()
+            self._live.last()
 
     def status(self) -> JobStatus:
         """Workers, partitions, positions, lag."""
@@ -141,21 +134,11 @@ class OnRay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._running is not None:
-            self._running_down()
+            self._live.end()
             try:
                 self._running.__exit__(kind, error, trace)
             finally:
-                self._last_line()
-
-    def _running_down(self) -> None:
-        if self._live is not None:
-            self._live.end()
-
-    def _last_line(self) -> None:
-        if self._live is not None and not self._told:
-            self._told = True
-            self._live.end()
-            self._live.last()
+                self._live.last()
 
     def _read(self) -> Reading:
         status = self.status()

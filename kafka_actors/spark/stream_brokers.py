@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka_actors.admin.asking import Deadline
-from kafka_actors.errors import ConfigError, GroupIdNotFoundError, KafkaActorsError, NonEmptyGroupError
+from kafka_actors.errors import ConfigError, NonEmptyGroupError
 from kafka_actors.net import EARLIEST, LATEST, IoThread
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -155,15 +155,9 @@ class StreamBrokers:
 
     async def _check_group(self) -> None:
         await self._brokers.connect()
-        described = await self._groups.describe([self._group_id], Deadline(self._brokers.client))
-        [group] = described.values()
-        if isinstance(group, GroupIdNotFoundError):
-            return  # its first commit makes it
-        if isinstance(group, KafkaActorsError):
-            raise group
-        if group.members:
+        if members := await self._groups.members_of(self._group_id, Deadline(self._brokers.client)):
             raise NonEmptyGroupError(
-                f"commitOffsets: group {self._group_id!r} has members ({len(group.members)}), who commit its offsets: "
+                f"commitOffsets: group {self._group_id!r} has members ({members}), who commit its offsets: "
                 "stop them, or name another group in kafka.group.id"
             )
 

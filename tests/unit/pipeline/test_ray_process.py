@@ -11,6 +11,7 @@ import kafka_actors as ka
 from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, UsageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
 from kafka_actors.pipeline.engines import engine
+from kafka_actors.pipeline.live import Live
 from kafka_actors.ray import process as module
 from kafka_actors.ray.on_ray import OnRay
 from kafka_actors.ray.process import Plan, process_of
@@ -245,15 +246,7 @@ def test_wrong_options_are_refused_before_anything_starts(make, said):
 
 
 def test_the_live_line_ends_with_the_run_and_its_last_state_stays():
-    class Counted:
-        def __init__(self):
-            self.seen = []
-
-        def end(self):
-            self.seen.append("end")
-
-        def last(self):
-            self.seen.append("last")
+    shown = []
 
     class Ended:
         def wait(self, timeout):
@@ -263,9 +256,11 @@ def test_the_live_line_ends_with_the_run_and_its_last_state_stays():
             pass
 
     run = OnRay(JSON.write(print), progress=False)
-    run._running, run._live = Ended(), Counted()
+    run._running, run._live = Ended(), Live(lambda: "failed", lambda *told: shown.append(told))
+    run._live.start()
     with pytest.raises(JobFailed):
         run.wait()
-    assert run._live.seen == ["end", "last"]
+    assert shown == [("failed", True)]
+    assert not run._live._thread.is_alive()
     run.stop()
-    assert run._live.seen.count("last") == 1
+    assert shown == [("failed", True)]

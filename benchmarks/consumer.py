@@ -12,17 +12,20 @@ from benchmarks.reading import Run
 
 AIOKAFKA, FLOOR = "aiokafka", "floor"
 CODECS = ("none", "lz4", "zstd")
+FEWER = 5_000_000
+"""What aiokafka reads of the same kind: fifty million take it about eight minutes."""
 
 
 def sections() -> list[Section]:
     batches = {OURS: "our_consumer:batches", CONFLUENT: "peers:confluent", FLOOR: "floor:floor"}
     found = []
     for codec in CODECS:
-        data = Data(codec)
-        clients = {**reading(batches, data), JAVA: java(data), **reading({AIOKAFKA: "peers:aiokafka"}, data)}
+        data, fewer = Data(codec), Data(codec, records=FEWER)
+        clients = {**reading(batches, data), JAVA: java(data), **reading({AIOKAFKA: "peers:aiokafka"}, fewer)}
         title = f"100-byte values, {codec}, batch by batch"
         once = frozenset({AIOKAFKA})
-        found.append(Section(f"consumer/{codec}", title, clients, [data], once=once, notes=CONFLUENT_NOTE))
+        notes = f"{CONFLUENT_NOTE}. {AIOKAFKA} reads {FEWER:,} of them, once"
+        found.append(Section(f"consumer/{codec}", title, clients, [data, fewer], once=once, notes=notes))
     for name, size, records in (("1KB", 1_000, 5_000_000), ("50KB", 50_000, 100_000)):
         data = Data(size=size, records=records)
         title = f"{name} values, none, batch by batch"

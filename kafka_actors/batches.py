@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -26,6 +28,19 @@ SCHEMA: pa.Schema = pa.schema(_FIELDS)
 
 `timestampType` is 0 for CreateTime, 1 for LogAppendTime, -1 where the format (v0) has none; `timestamp` is then
 -1 ms, as in Java and Spark. `headers` is null for a record without headers."""
+
+
+_DTYPES = {32: np.dtype(np.int32), 64: np.dtype(np.int64)}
+
+
+def numbers(column: Any) -> npt.NDArray[Any]:
+    """A column of numbers or times without nulls, in place. `to_numpy` would import pandas, which takes longer than a
+    consumer's first records."""
+    dtype = _DTYPES[column.type.bit_width]
+    _, data = column.buffers()
+    if data is None:  # of no rows
+        return np.empty(0, dtype)
+    return np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
 
 
 def batches_of(result: Any, function: str) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
+from kafka_actors.batches import numbers
+
 __all__ = ["Message", "messages_of"]
 
 BLOCK = 1024  # rows turned into Python objects at a time: a break after the first message should cost little
@@ -40,14 +42,14 @@ def messages_of(batch: pa.RecordBatch, start: int = 0) -> Iterator[Message]:
 def _block(batch: pa.RecordBatch) -> Iterator[Message]:
     """Columns become lists and lists become messages in C, a block at a time: no Python code runs per record."""
     columns = {name: batch.column(name) for name in batch.schema.names}
-    milliseconds = columns["timestamp"].cast(pa.int64()).to_numpy() // 1000
+    milliseconds = numbers(columns["timestamp"]) // 1000
     return map(
         Message,
         repeat(columns["topic"][0].as_py()),
         repeat(columns["partition"][0].as_py()),
-        columns["offset"].to_numpy().tolist(),
+        numbers(columns["offset"]).tolist(),
         milliseconds.tolist(),
-        columns["timestampType"].to_numpy().tolist(),
+        numbers(columns["timestampType"]).tolist(),
         columns["key"].to_pylist(),
         columns["value"].to_pylist(),
         _headers(columns["headers"]),

@@ -5,6 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
+from kafka_actors.batches import numbers
 from kafka_actors.consumer.message import BLOCK, Message, messages_of
 from kafka_actors.records import SCHEMA
 
@@ -66,3 +67,11 @@ def test_a_batch_without_rows_has_no_messages():
 
 def test_a_column_that_is_null_throughout_is_none():
     assert [m.value for m in messages_of(batch_of([row(0, value=None), row(1, value=None)]))] == [None, None]
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.timestamp("us", tz="UTC")])
+def test_numbers_are_those_of_a_slice(kind):
+    column = pa.array(range(10), kind)
+    assert numbers(column).tolist() == list(range(10))
+    assert numbers(column.slice(3, 4)).tolist() == [3, 4, 5, 6]
+    assert numbers(pa.nulls(0, kind)).tolist() == []

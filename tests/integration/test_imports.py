@@ -1,0 +1,27 @@
+"""What is imported when: in a process of its own."""
+
+import subprocess
+import sys
+
+
+def test_the_first_message_does_not_wait_for_pandas_to_be_imported():
+    """`to_numpy` imports it, in a third of a second."""
+    code = (
+        "import sys\n"
+        "import pyarrow as pa\n"
+        "from kafka_actors.consumer.message import messages_of\n"
+        "from kafka_actors.records import SCHEMA\n"
+        "def column(field):\n"
+        "    if pa.types.is_nested(field.type):\n"
+        "        return pa.nulls(2, field.type)\n"
+        "    if pa.types.is_binary(field.type) or pa.types.is_string(field.type):\n"
+        "        parts = [None, pa.py_buffer(bytes(12)), pa.py_buffer(b'')]\n"
+        "    else:\n"
+        "        parts = [None, pa.py_buffer(bytes(16))]\n"
+        "    return pa.Array.from_buffers(field.type, 2, parts)\n"
+        "batch = pa.RecordBatch.from_arrays([column(field) for field in SCHEMA], schema=SCHEMA)\n"
+        "assert len(list(messages_of(batch))) == 2\n"
+        "sys.exit('pandas' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert done.returncode == 0

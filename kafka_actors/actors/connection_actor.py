@@ -13,6 +13,7 @@ from kafka_actors.fetch import BrokerFetcher
 from kafka_actors.fetch.messages import Pull
 from kafka_actors.net import Broker, ConnectionOpener, FetchSocket
 
+from .door import DoorKeeper
 from .messages import pack, unpack
 from .shell import ActorShell, set_up_process
 
@@ -30,6 +31,7 @@ class ConnectionActor(ActorShell):
         self._config = config
         self._broker: Broker | None = None
         self._fetchers: dict[str, BrokerFetcher] = {}
+        self._doors = DoorKeeper(self._fetcher)
 
     async def begin(self, broker: int, host: str, port: int) -> None:
         """Learns its broker. Sockets are opened when first needed, and again after each failure."""
@@ -47,14 +49,21 @@ class ConnectionActor(ActorShell):
         Not with the response as a whole: Ray copies what is larger than 1 MiB in six threads, which costs more than
         it saves beside other work, and a partition brings no more than that at the defaults.
         """
+        answers = await self._fetcher(worker).pull(unpack(pull, Pull))
+        return [(pack(reply), [pa.py_buffer(data) for data in records]) for reply, records in answers]
+
+    async def door(self) -> str | None:
+        """Where workers of this node may pull what is little; None where they can't."""
+        return await self._doors.name()
+
+    def _fetcher(self, worker: str) -> BrokerFetcher:
         fetcher = self._fetchers.get(worker)
         if fetcher is None:
             broker = self._begun()
             fetcher = self._fetchers[worker] = BrokerFetcher(
                 broker.id, broker.host, broker.port, self._config, connect=FetchSocket
             )
-        answers = await fetcher.pull(unpack(pull, Pull))
-        return [(pack(reply), [pa.py_buffer(data) for data in records]) for reply, records in answers]
+        return fetcher
 
     async def forget(self, workers: list[str]) -> None:
         """These workers are gone: their sockets are closed."""

@@ -56,7 +56,7 @@ def pack(message: Struct) -> bytes:
     return _encoder.encode(message)
 
 
-def unpack(data: bytes, kind: type[M]) -> M:
+def unpack(data: bytes | memoryview, kind: type[M]) -> M:
     """The message of the given kind. Raises `msgspec.ValidationError` if the bytes are anything else."""
     return msgspec.msgpack.decode(data, type=kind)
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
 import msgspec
-import pyarrow as pa
 from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 
@@ -21,11 +20,10 @@ from kafka_actors import protocol
 from kafka_actors.cluster import ClusterMetadata, ClusterSnapshot
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
-from kafka_actors.fetch.messages import FetchReply, Pull
 
 from .messages import CommitReply, CommitRequest, Orders, Report, pack, unpack
 
-__all__ = ["BrokerLink", "CoordinatorActorLink", "MetadataActorLink", "RelayClient", "Wiring", "call"]
+__all__ = ["CoordinatorActorLink", "MetadataActorLink", "RelayClient", "Wiring", "call"]
 
 R = TypeVar("R", bound=protocol.schema.Response)
 
@@ -92,18 +90,6 @@ class MetadataActorLink:
 
     async def refresh(self) -> None:
         await call(self.handle, "refresh")
-
-
-class BrokerLink:
-    """A worker's `RecordSource` for one broker: its pulls go to the connection actor of its node."""
-
-    def __init__(self, worker: str, handle: ActorHandle) -> None:
-        self._worker = worker
-        self._handle = handle
-
-    async def pull(self, pull: Pull) -> list[tuple[FetchReply, list[pa.Buffer]]]:
-        answers = await call(self._handle, "pull", self._worker, pack(pull))
-        return [(unpack(reply, FetchReply), records) for reply, records in answers]
 
 
 class RelayClient:

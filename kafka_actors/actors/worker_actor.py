@@ -9,19 +9,17 @@ from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
 from kafka_actors.net import OffsetLookups
 
+from .broker_link import BrokerLink
 from .messages import pack
 from .process import ProcessSpec
-from .ray_links import BrokerLink, CoordinatorActorLink, MetadataActorLink, RelayClient, Wiring
+from .ray_links import CoordinatorActorLink, MetadataActorLink, RelayClient, Wiring
 from .shell import ActorShell, set_up_process
 from .worker import Worker
 
 __all__ = ["WorkerActor"]
 
-# A call of an actor with its result costs all processes together some 3 ms of CPU with a few records, and 8 ms with
-# megabytes. So each brings much under load; and when records trickle, a call for every one of them would leave no time
-# to work on them: on two cores, 1,000 a second waited for seconds.
+# A call of an actor that brings megabytes costs all processes together some 8 ms of CPU: so each brings much under load.
 BULK_BYTES = 16 * 1024 * 1024
-PACE_MS = 10
 
 
 class WorkerActor(ActorShell):
@@ -55,7 +53,6 @@ class WorkerActor(ActorShell):
             request_metadata=self._relay.request_metadata,
             events=events,
             bulk_bytes=BULK_BYTES,
-            pace_ms=PACE_MS,
         )
 
     def _source(self, broker: int) -> BrokerLink | None:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from kafka_actors.batches import numbers
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import (
@@ -51,8 +52,7 @@ class Fetcher:
     `sources(broker_id)` gives the way to a broker, None while there is none. `request_metadata()` asks for newer
     metadata, which comes through `update_metadata`. `events` is called in the loop's thread. `on_ready` is
     called there when there may be something to take. `credit`: pulls outstanding per broker under load;
-    `bulk_bytes`: what one of them should bring then, and `pace_ms`: how soon one may follow upon one that brought
-    little, where the way to the source is worth fewer and larger ones.
+    `bulk_bytes`: what one of them should bring then, where the way to the source is worth fewer and larger ones.
 
     Everything but `start`, `close` and `next` may be called from any thread.
     """
@@ -68,7 +68,6 @@ class Fetcher:
         on_ready: Callable[[], None] = lambda: None,
         credit: int = 2,
         bulk_bytes: int = 0,
-        pace_ms: int = 0,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
         wall_clock: Callable[[], float] = time.time,  # wall clock: auto_offset_reset=by_duration
@@ -84,7 +83,7 @@ class Fetcher:
         self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
         if config.batch_rows is not None:
             self._limits = Limits(config.max_decompressed_batch_bytes, config.batch_rows)
-        self._machine = FetchMachine(config, rand=rand, credit=credit, bulk_bytes=bulk_bytes, pace_ms=pace_ms)
+        self._machine = FetchMachine(config, rand=rand, credit=credit, bulk_bytes=bulk_bytes)
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -459,5 +458,5 @@ class Fetcher:
 
 def _cut(chunk: Chunk, end: int) -> Chunk:
     """Only the records below `end`, and the position there."""
-    offsets = chunk.batch.column("offset").to_numpy()
+    offsets = numbers(chunk.batch.column("offset"))
     return Chunk(chunk.batch.slice(0, int(offsets.searchsorted(end))), end, chunk.leader_epoch)

@@ -35,7 +35,7 @@ class Pull(Struct, frozen=True, tag=True):
     `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` are then all there is.
     `max_bytes` bounds each response, `max_wait_ms` how long the broker may wait for data before the first; a
     further one is fetched only while more is ready. After an answer that brought little the next one comes
-    `pace_ms` later at the earliest. Without `followers` the broker is not told `client_rack`: a leader then gives the
+    `pace_ms` later at the earliest: who carries the pull sets it, by what an answer costs there. Without `followers` the broker is not told `client_rack`: a leader then gives the
     records itself (KIP-392).
     """
 

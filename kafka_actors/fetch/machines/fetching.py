@@ -49,8 +49,7 @@ class Plan(Struct, frozen=True):
 
 class FetchMachine:
     """See the module. `credit`: pulls outstanding per broker while records flow; `bulk_bytes`: what each should
-    bring then, by as many fetches as that takes (0: by one); `pace_ms`: how soon an answer may follow upon one that
-    brought little; `together`: bytes of a partition handed out at once."""
+    bring then, by as many fetches as that takes (0: by one); `together`: bytes of a partition handed out at once."""
 
     def __init__(
         self,
@@ -59,14 +58,12 @@ class FetchMachine:
         rand: Callable[[], float],
         credit: int = 2,
         bulk_bytes: int = 0,
-        pace_ms: int = 0,
         together: int = TOGETHER_BYTES,
     ) -> None:
         self._config = config
         self._rand = rand
         self._credit = credit
         self._bulk_bytes = bulk_bytes
-        self._pace_ms = pace_ms
         self._on_bad_batch = config.on_bad_batch
         retry = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._reconnect = Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000)
@@ -186,7 +183,7 @@ class FetchMachine:
                 if partition is not None:
                     wants.append(want_of(partition, self._config.max_partition_fetch_bytes))
             wait, followers = self._wait(stream), now >= self._leaders_until
-            pull = stream.pull(wants, size, wait, fetches, self._pace_ms, need, followers)
+            pull = stream.pull(wants, size, wait, fetches, need, followers)
             issues.append(Issue(stream.broker, stream.token, pull))
         return issues
 

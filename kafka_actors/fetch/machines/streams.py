@@ -90,7 +90,6 @@ class Stream:
         max_bytes: int,
         max_wait_ms: int,
         fetches: int,
-        pace_ms: int,
         reserve: int,
         followers: bool,
     ) -> Pull:
@@ -102,7 +101,6 @@ class Stream:
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
             fetches=fetches,
-            pace_ms=pace_ms,
             followers=followers,
         )
         for tp in self.want:

@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 from benchmarks import peers
 from benchmarks.common import OURS, Client, Section, Stage
-from benchmarks.data import Data
+from benchmarks.data import FEWER, Data
 from benchmarks.peers import CONFLUENT, CONFLUENT_NOTE, JAVA
 from benchmarks.reading import Run
 
 AIOKAFKA, FLOOR = "aiokafka", "floor"
 CODECS = ("none", "lz4", "zstd")
-FEWER = 5_000_000
-"""What aiokafka reads of the same kind: fifty million take it about eight minutes."""
 
 
 def sections() -> list[Section]:

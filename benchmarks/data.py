@@ -19,6 +19,8 @@ Expected = dict[int, tuple[int, int]]
 
 LARGE, DEFAULT = 262_144, 16_384
 """Bytes of a producer's batch: a throughput setting, and what Kafka's producers have by default."""
+FEWER = 5_000_000
+"""Records for the slowest clients, which no target is about: fifty million take them minutes."""
 KEY_BYTES = 8
 BLOCK_BYTES = 16_000_000
 TEXT_BYTES = 1_000_000

@@ -24,6 +24,11 @@ CODECS: Final = {"none": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = 16
 
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+# Flags of frames whose blocks stand on their own, without or with a checksum behind each; the batch has one anyway.
+_LZ4_TRAILERS: Final = {0x60: 0, 0x70: 4}
+_LZ4_STORED: Final = 1 << 31  # of a block's length: it is not compressed
+
 _INITIAL: Final = 2 << 20
 _KEEP: Final = 8 << 20  # a scratch that one huge batch made larger is not kept
 _GZIP_WBITS: Final = 31
@@ -76,7 +81,7 @@ class Scratch:
             grown[: self.used] = self.buffer[: self.used]
             self.buffer = grown
 
-    def append(self, data: bytes | bytearray) -> None:
+    def append(self, data: bytes | bytearray | memoryview) -> None:
         with self.room(len(data), len(data)) as room:
             room[:] = data
         self.used += len(data)
@@ -180,6 +185,43 @@ class Decompressor:
         self.scratch.used += size
 
     def _lz4(self, data: memoryview, limit: int) -> None:
+        """Frames as producers write them go block by block: a decoder of frames costs as much as a small batch."""
+        if len(data) > 7 and data[:4] == _LZ4_MAGIC and data[4] in _LZ4_TRAILERS:
+            self._lz4_blocks(data, limit)
+        else:
+            self._lz4_frame(data, limit)
+
+    def _lz4_blocks(self, data: memoryview, limit: int) -> None:
+        start, pos, trailer = self.scratch.used, 7, _LZ4_TRAILERS[data[4]]
+        longest = 1 << (8 + 2 * (data[5] >> 4 & 7))
+        while True:
+            if len(data) - pos < 4:
+                raise DecompressionError("the LZ4 frame ends too early")
+            size, pos = int.from_bytes(data[pos : pos + 4], "little"), pos + 4
+            packed, size = size < _LZ4_STORED, size & (_LZ4_STORED - 1)
+            if not size:
+                break
+            if size + trailer > len(data) - pos:
+                raise DecompressionError(f"an LZ4 block of {size} bytes in {len(data) - pos}")
+            self._lz4_block(data[pos : pos + size], packed, longest)
+            pos += size + trailer
+            if self.scratch.used - start > limit:
+                raise OversizedError
+        if pos < len(data):
+            self._lz4(data[pos:], limit - (self.scratch.used - start))
+
+    def _lz4_block(self, block: memoryview, packed: bool, most: int) -> None:
+        if not packed:
+            self.scratch.append(block)
+            return
+        with self.scratch.room(most, most) as room:
+            try:
+                got = cramjam.lz4.decompress_block_into(block, room, output_len=most)
+            except cramjam.DecompressionError as error:
+                raise DecompressionError(str(error)) from None
+        self.scratch.used += got
+
+    def _lz4_frame(self, data: memoryview, limit: int) -> None:
         # cramjam stops when its output is full and starts over when called again, so the room grows fast.
         least = min(max(65536, 8 * len(data)), limit + 1)
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -60,6 +59,9 @@ _FILL_ERRORS: Final = {
     Fill.BAD_OFFSET: "the offsets of the records do not rise, or leave the batch",
     Fill.TRAILING: "there are bytes behind a record or behind the last one",
 }
+
+
+_UNREADABLE: Final = (UnknownCodecError, OversizedError, DecompressionError, legacy.LegacyError)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -210,26 +212,27 @@ class Decoder:
 
     def _decompress(self, view: memoryview, work: Workspace, row: list[int]) -> tuple[int, int]:
         size = row[Field.END] - row[Field.POS]
-        with self._named_errors(), view[row[Field.POS] : row[Field.END]] as packed:
-            limit = self.limits.max_decompressed_batch_bytes
-            start, end = work.append(row[Field.ATTRIBUTES] & CODEC_MASK, packed, limit)
+        with view[row[Field.POS] : row[Field.END]] as packed:
+            try:
+                start, end = work.append(
+                    row[Field.ATTRIBUTES] & CODEC_MASK, packed, self.limits.max_decompressed_batch_bytes
+                )
+            except _UNREADABLE as error:
+                raise self._unreadable(error) from None
         self._growth = (end - start) / max(1, size)
         return start, end
 
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        limit = self.limits.max_decompressed_batch_bytes
-        try:
-            yield
-        except UnknownCodecError as error:
-            raise _UnreadableError(UnsupportedCompressionError, f"compression {error} is unknown") from None
-        except OversizedError:
+    def _unreadable(self, error: Exception) -> _UnreadableError:
+        """What one of `_UNREADABLE` means for the batch."""
+        if isinstance(error, UnknownCodecError):
+            return _UnreadableError(UnsupportedCompressionError, f"compression {error} is unknown")
+        if isinstance(error, OversizedError):
+            limit = self.limits.max_decompressed_batch_bytes
             reason = f"it decompresses to more than max_decompressed_batch_bytes ({limit})"
-            raise _UnreadableError(BatchTooLargeError, reason) from None
-        except DecompressionError as error:
-            raise _UnreadableError(CorruptRecordBatchError, f"it can't be decompressed: {error}") from None
-        except legacy.LegacyError as error:
-            raise _UnreadableError(CorruptRecordBatchError, str(error)) from None
+            return _UnreadableError(BatchTooLargeError, reason)
+        if isinstance(error, DecompressionError):
+            return _UnreadableError(CorruptRecordBatchError, f"it can't be decompressed: {error}")
+        return _UnreadableError(CorruptRecordBatchError, str(error))
 
     def _end_transaction(self, view: memoryview, work: Workspace, row: list[int]) -> None:
         """Reads a control batch of a producer whose transaction is being left out."""
@@ -252,10 +255,9 @@ class Decoder:
         failure: _UnreadableError | None = None
         while n < TABLE_ROWS and work.scratch.used < _FLUSH and legacy.complete_at(view, pos):
             try:
-                with self._named_errors():
-                    entry = legacy.read(view, pos, work, limit)
-            except _UnreadableError as error:
-                failure = error
+                entry = legacy.read(view, pos, work, limit)
+            except _UNREADABLE as error:
+                failure = self._unreadable(error)
                 break
             self._enter_legacy(work, n, pos, entry)
             pos, n = entry.end, n + 1

@@ -31,6 +31,18 @@ def lz4(data: bytes, linked: bool = False) -> bytes:
     return bytes(frame.finish())
 
 
+def lz4_plain(*blocks: bytes, stored: bool = False, checksum: bool = False) -> bytes:
+    """As producers write it: blocks on their own, without checksums or with one behind each that nobody looks at."""
+    frame = b"\x04\x22\x4d\x18" + bytes([0x70 if checksum else 0x60, 0x40]) + b"\x82"
+    for block in blocks:
+        packed = block if stored else bytes(cramjam.lz4.compress_block(block, store_size=False))
+        frame += struct.pack("<I", len(packed) | stored << 31) + packed + b"none" * checksum
+    return frame + bytes(4)
+
+
+TEXT_BLOCKS = [TEXT[at : at + 65_536] for at in range(0, len(TEXT), 65_536)]
+
+
 def xerial(*blocks: bytes) -> bytes:
     packed = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
     return XERIAL_MAGIC + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(p)) + p for p in packed)
@@ -51,6 +63,13 @@ STREAMS = {
     "xerial snappy with an empty block": (SNAPPY, xerial(TEXT, b"")),
     "lz4 of independent blocks": (LZ4, lz4(TEXT)),
     "lz4 of linked blocks": (LZ4, lz4(TEXT, linked=True)),
+    "lz4 of plain blocks": (LZ4, lz4_plain(*TEXT_BLOCKS)),
+    "lz4 of plain blocks with checksums": (LZ4, lz4_plain(*TEXT_BLOCKS, checksum=True)),
+    "lz4 of stored blocks": (LZ4, lz4_plain(*TEXT_BLOCKS, stored=True)),
+    "lz4 in three frames": (
+        LZ4,
+        lz4_plain(*TEXT_BLOCKS[:1]) + lz4_plain(*TEXT_BLOCKS[1:3]) + lz4(TEXT[3 << 16 :]),
+    ),
     "zstd": (ZSTD, zstandard.compress(TEXT)),
     "zstd of unknown size": (ZSTD, zstd_streamed(TEXT)),
     "zstd in three frames": (
@@ -109,6 +128,12 @@ def test_theme_19_a_refused_batch_leaves_the_scratch_as_it_was(name):
         (SNAPPY, XERIAL_MAGIC + struct.pack(">iii", 1, 1, -4)),
         (LZ4, b"\x04\x22\x4d\x18 but nothing more"),
         (LZ4, b"no frame at all"),
+        (LZ4, lz4_plain(TEXT_BLOCKS[0])[:-4]),
+        (LZ4, lz4_plain(TEXT_BLOCKS[0])[:-5]),
+        (LZ4, lz4_plain(TEXT_BLOCKS[0])[:100]),
+        (LZ4, lz4_plain(TEXT_BLOCKS[0]) + b"more"),
+        (LZ4, lz4_plain(TEXT_BLOCKS[0])[:30] + b"\xff" * 99 + lz4_plain(TEXT_BLOCKS[0])[129:]),
+        (LZ4, lz4_plain(TEXT)),
         (ZSTD, b"no frame at all"),
         (ZSTD, zstandard.compress(TEXT)[:10] + b"\xff" * 40),
     ],

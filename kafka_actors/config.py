@@ -102,7 +102,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     fetch_min_bytes: NonNegative = 1
     fetch_max_wait_ms: NonNegative = 500
     fetch_max_bytes: Positive = 50 * MIB
-    max_partition_fetch_bytes: Positive = MIB
+    max_partition_fetch_bytes: Positive | None = None
     check_crcs: bool = True
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     max_decompressed_batch_bytes: Positive = 128 * MIB

@@ -59,7 +59,7 @@ class ConsumerOptions(TypedDict, total=False):
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     fetch_max_bytes: int
-    max_partition_fetch_bytes: int
+    max_partition_fetch_bytes: int | None
     check_crcs: bool
     isolation_level: Literal["read_uncommitted", "read_committed"]
     max_decompressed_batch_bytes: int

@@ -25,6 +25,8 @@ from .resets import Lookup, ResetPolicy
 from .streams import Stream, want_of
 
 SHORT_WAIT_MS = 20
+PARTITION_BYTES = 1024 * 1024  # Kafka's default of max_partition_fetch_bytes
+RESPONSE_BYTES = 8 * PARTITION_BYTES  # what a response should be able to bring, also of few partitions
 TOGETHER_BYTES = 4 * 1024 * 1024  # of one partition, handed out at once: more makes nothing faster
 DOUBT_S = 1.5  # a broker that is silent for so long behind its long poll makes us look whether leaders moved
 
@@ -173,7 +175,7 @@ class FetchMachine:
     def _pulls(self, stream: Stream, now: float) -> list[Issue]:
         issues = []
         while stream.may_pull(self._credit, now):
-            size, fetches, need = self._pull_size(), self._fetches(stream), self._need(stream)
+            size, fetches, need = self._response(stream), self._fetches(stream), self._need(stream)
             stream.starved = not self._make_room(stream, need)
             if stream.starved:
                 break
@@ -181,7 +183,7 @@ class FetchMachine:
             for tp in stream.want:
                 partition = self.positions.get(tp)
                 if partition is not None:
-                    wants.append(want_of(partition, self._config.max_partition_fetch_bytes))
+                    wants.append(want_of(partition, self._partition_bytes(stream)))
             wait, followers = self._wait(stream), now >= self._leaders_until
             pull = stream.pull(wants, size, wait, fetches, need, followers)
             issues.append(Issue(stream.broker, stream.token, pull))
@@ -203,9 +205,15 @@ class FetchMachine:
         share = self.buffer.share(len(self._streams))
         return max(1, min(self._config.fetch_max_bytes, share // (self._credit + 1)))
 
+    def _partition_bytes(self, stream: Stream) -> int:
+        """Where the user has set no bound, few partitions are asked for more: each request takes the broker about as
+        long, whatever it brings."""
+        given = self._config.max_partition_fetch_bytes
+        return given or max(PARTITION_BYTES, RESPONSE_BYTES // max(1, stream.partitions))
+
     def _response(self, stream: Stream) -> int:
-        """The bytes that one response has at most, as a rule."""
-        return min(self._pull_size(), max(1, stream.partitions) * self._config.max_partition_fetch_bytes)
+        """The bytes that one response has at most, but for a first batch that is larger."""
+        return min(self._pull_size(), max(1, stream.partitions) * self._partition_bytes(stream))
 
     def _fetches(self, stream: Stream) -> int:
         return max(1, min(self._bulk_bytes, self._pull_size()) // self._response(stream))

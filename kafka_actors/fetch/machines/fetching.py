@@ -207,9 +207,10 @@ class FetchMachine:
 
     def _partition_bytes(self, stream: Stream) -> int:
         """Where the user has set no bound, few partitions are asked for more: each request takes the broker about as
-        long, whatever it brings."""
+        long, whatever it brings. Not in bulk, which makes up for it with more fetches to a pull."""
         given = self._config.max_partition_fetch_bytes
-        return given or max(PARTITION_BYTES, RESPONSE_BYTES // max(1, stream.partitions))
+        few = 0 if self._bulk_bytes else RESPONSE_BYTES // max(1, stream.partitions)
+        return given or max(PARTITION_BYTES, few)
 
     def _response(self, stream: Stream) -> int:
         """The bytes that one response has at most, but for a first batch that is larger."""

@@ -108,7 +108,7 @@ def test_a_partition_is_wanted_from_its_position_and_read_on_without_being_named
     assert (issue.broker, issue.pull.sequence) == (1, 0)
     assert wants(issue) == [(0, 10, E1)]
     want = issue.pull.wants[0]
-    assert (want.leader_epoch, want.topic_id, want.max_bytes) == (5, b"i" * 16, MIB)
+    assert (want.leader_epoch, want.topic_id, want.max_bytes) == (5, b"i" * 16, 8 * MIB)
     bench.reply(issue, got(10, 20))
     second, third = bench.pulls()
     assert (second.pull.sequence, third.pull.sequence) == (1, 2)
@@ -337,6 +337,26 @@ def test_theme_18_a_response_counts_until_its_last_slice_is_consumed():
     assert bench.machine.buffer.total == 1000
     bench.machine.consumed(second)
     assert bench.machine.buffer.total == 0
+
+
+@pytest.mark.parametrize(
+    ("partitions", "options", "asked"),
+    [
+        (1, {}, 8 * MIB),
+        (3, {}, 8 * MIB // 3),
+        (8, {}, MIB),
+        (20, {}, MIB),
+        (1, {"max_partition_fetch_bytes": 5000}, 5000),
+        (1, {"bulk_bytes": 16 * MIB}, MIB),
+    ],
+)
+def test_few_partitions_are_asked_for_more_unless_there_is_a_bound(partitions, options, asked):
+    bench = Bench(leaders=[1] * partitions, **options)
+    for number in range(partitions):
+        bench.assign(TopicPartition("a", number))
+    pull = bench.pull().pull
+    assert {want.max_bytes for want in pull.wants} == {asked}
+    assert pull.max_bytes == min(partitions * asked, 64 * MIB // 3)
 
 
 def test_theme_19_a_batch_larger_than_the_budget_is_still_delivered():

@@ -17,9 +17,19 @@ from msgspec import Meta, Struct
 
 from .addresses import parse_bootstrap_servers
 from .errors import ConfigError, kind_of
+from .references import refers, resolve
 from .security import MECHANISMS, RENAMED, SECRETS, Secret, check_security
 
-__all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "ProducerConfig", "build", "convert"]
+__all__ = [
+    "ClientConfig",
+    "ConsumerConfig",
+    "JobConfig",
+    "ProducerConfig",
+    "build",
+    "convert",
+    "producer_over",
+    "resolved",
+]
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -218,6 +228,35 @@ def convert(
     return {name: _converted(kind, name, value) for name, value in merged.items()}
 
 
+def producer_over(connection: Mapping[str, Any], options: Mapping[str, Any]) -> ProducerConfig:
+    """A producer's options over those of a connection, which stay behind where the options name other servers.
+
+    Raises `ConfigError` for options that contradict each other.
+    """
+    return build(ProducerConfig, {**({} if "bootstrap_servers" in options else connection), **options})
+
+
+def resolved(config: C) -> C:
+    """The config with every `${env:…}`, `${file:…}` and `${directory:…}` in a text of it replaced (see `references`):
+    called in the process that makes a client, so that what they stand for travels nowhere.
+
+    Raises `ConfigError` where there is no such variable, file or key in this process, and as `build`.
+    """
+    texts = {name: _reference(getattr(config, name)) for name in config.__struct_fields__}
+    found = {name: resolve(name, text) for name, text in texts.items() if text is not None}
+    if not found:
+        return config
+    return build(type(config), {name: getattr(config, name) for name in config.__struct_fields__} | found)
+
+
+def _reference(value: Any) -> str | None:
+    """The text of a value with references in it."""
+    text = value.reveal() if isinstance(value, Secret) else value
+    if isinstance(text, list) and all(isinstance(part, str) for part in text):
+        text = ",".join(text)
+    return text if isinstance(text, str) and refers(text) else None
+
+
 def _known_name(kind: type[ClientConfig], key: str) -> str:
     name = str(key).replace(".", "_")
     if name in kind.__struct_fields__:
@@ -232,7 +271,8 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
     if isinstance(value, str):
         _check_text(name, value)
     if name == "bootstrap_servers":
-        return parse_bootstrap_servers(value)
+        referring = _reference(value)
+        return parse_bootstrap_servers(value) if referring is None else [referring]
     if name == "partition_assignment_strategy":
         return _strategy(value)
     if name == "auto_offset_reset":

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError, kind_of
+from .references import refers
 
 if TYPE_CHECKING:
     from .config import ClientConfig
@@ -146,7 +147,7 @@ def _check_tls(config: ClientConfig, travels: bool) -> None:
         return
     for name in _FILES:
         path = getattr(config, name)
-        if path is not None and not os.path.isfile(path):
+        if path is not None and not refers(path) and not os.path.isfile(path):
             raise ConfigError(name, f"is {path!r}: there is no such file")
     for name in ("ssl_keyfile", "ssl_password"):
         if getattr(config, name) is not None and config.ssl_certfile is None:
@@ -181,7 +182,7 @@ def _check_oauth(config: ClientConfig) -> None:
     if provider is None:
         why = "for sasl_mechanism 'OAUTHBEARER' without a sasl_oauth_token_provider"
         _require(config, _ENDPOINT, why)
-        if not str(url).startswith("https://"):
+        if not refers(str(url)) and not str(url).startswith("https://"):
             raise ConfigError(_ENDPOINT[0], f"is {url!r}: accepts an https:// address")
         return
     for name in _changed(config, "sasl_oauthbearer_"):

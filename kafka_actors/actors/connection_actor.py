@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_actors import protocol
-from kafka_actors.config import JobConfig
+from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.fetch import BrokerFetcher
 from kafka_actors.fetch.messages import Pull
@@ -35,6 +35,7 @@ class ConnectionActor(ActorShell):
 
     async def begin(self, broker: int, host: str, port: int) -> None:
         """Learns its broker. Sockets are opened when first needed, and again after each failure."""
+        self._config = resolved(self._config)
         timeout_ms = self._config.request_timeout_ms
         self._broker = Broker(broker, host, port, ConnectionOpener(self._config), timeout_ms, timeout_ms)
 

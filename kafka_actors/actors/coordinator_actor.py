@@ -6,7 +6,7 @@ import logging
 import time
 
 from kafka_actors.cluster import SubscriptionState
-from kafka_actors.config import JobConfig
+from kafka_actors.config import JobConfig, resolved
 from kafka_actors.coordinator import ConsumerCoordinator
 from kafka_actors.events import log_event
 from kafka_actors.net import KafkaClient
@@ -45,7 +45,7 @@ class CoordinatorActor(ActorShell):
 
     async def begin(self, plan: bytes, recovering: bool) -> None:
         """Connects and starts to join; returns before the group has answered."""
-        client = KafkaClient(self._config)
+        client = KafkaClient(resolved(self._config))
         subscription = SubscriptionState()
         subscription.subscribe(topics=self._topics, pattern=self._pattern)
         client.set_topics(self._topics)

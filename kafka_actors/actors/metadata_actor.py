@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from kafka_actors.cluster import Cluster, ClusterSnapshot
-from kafka_actors.config import JobConfig
+from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, error_for_code
 from kafka_actors.net import KafkaClient, OffsetLookups
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
@@ -66,7 +66,7 @@ class MetadataActor(ActorShell):
 
     async def begin(self, timeout_s: float) -> None:
         """Bootstraps. Raises `NoBrokersAvailable` with what was tried when nothing answers in time."""
-        client = KafkaClient(self._config)
+        client = KafkaClient(resolved(self._config))
         client.set_topics(self._topics)
         await client.bootstrap(timeout_ms=timeout_s * 1000)
         self._client = client

@@ -9,7 +9,7 @@ from functools import partial
 from kafka_actors.admin.asking import Deadline, fresh_snapshot, persist, raise_first
 from kafka_actors.admin.groups import Groups
 from kafka_actors.cluster.snapshot import ClusterSnapshot
-from kafka_actors.config import ConsumerConfig
+from kafka_actors.config import ConsumerConfig, resolved
 from kafka_actors.errors import (
     ConfigError,
     KafkaActorsError,
@@ -31,7 +31,7 @@ class Brokers:
     def __init__(self, config: ConsumerConfig, wanted: Wanted) -> None:
         self._wanted = wanted
         self._session_s = config.session_timeout_ms / 1000
-        self._client = KafkaClient(config)
+        self._client = KafkaClient(resolved(config))
         self._lookups = OffsetLookups(self._client)
         self._groups = Groups(self._client)
         self._isolation_level = config.isolation_level

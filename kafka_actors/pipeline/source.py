@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kafka_actors.config import ClientConfig, JobConfig, ProducerConfig, build, convert
+from kafka_actors.config import ClientConfig, JobConfig, ProducerConfig, build, convert, producer_over
 from kafka_actors.errors import ConfigError
 
 STAGE = "read_kafka"
@@ -69,11 +69,11 @@ def producer_options(
 
 def producer_config(stage: str, source: ReadKafka, options: Mapping[str, Any]) -> ProducerConfig:
     """A sink's producer: on the source's cluster and with its security, unless the options name other servers.
+    References to secrets stay such: whoever makes the producer resolves them.
 
     Raises `ConfigError`, naming the stage, for options that contradict each other.
     """
-    base = {} if "bootstrap_servers" in options else source.connection
     try:
-        return build(ProducerConfig, {**base, **options})
+        return producer_over(source.connection, options)
     except ConfigError as error:
         raise ConfigError(stage, f"{error.option}: {error.message}") from None

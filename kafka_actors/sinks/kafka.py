@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_actors.config import ClientConfig, ProducerConfig, build, convert
+from kafka_actors.config import ClientConfig, ProducerConfig, convert, producer_over, resolved
 from kafka_actors.producer import Producer
 
 from .writer import Origin
@@ -37,13 +37,14 @@ class KafkaSink:
 
 
 def producer_config(connection: ClientConfig, options: Mapping[str, Any]) -> ProducerConfig:
-    """Options over a connection, which they leave behind where they name other servers."""
-    names = () if "bootstrap_servers" in options else ClientConfig.__struct_fields__
-    return build(ProducerConfig, {**{name: getattr(connection, name) for name in names}, **options})
+    """The sink's options over a job's connection."""
+    known = {name: getattr(connection, name) for name in ClientConfig.__struct_fields__}
+    return producer_over(known, options)
 
 
 def producer_of(config: ProducerConfig) -> Producer:
-    """A producer that is connected."""
+    """A producer that is connected. References to secrets are resolved here, in the worker. Raises `ConfigError`."""
+    config = resolved(config)
     made = Producer(config={name: getattr(config, name) for name in config.__struct_fields__})
     return made.__enter__()
 

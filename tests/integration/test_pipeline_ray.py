@@ -50,10 +50,9 @@ class Place:
             bootstrap_servers=self.servers,
         )
 
-    def read(self):
-        return ka.Pipeline.read_kafka(
-            self.input, group_id=self.group, bootstrap_servers=self.servers, start_timeout_s=100
-        )
+    def read(self, **options):
+        given = {"bootstrap_servers": self.servers, "start_timeout_s": 100, **options}
+        return ka.Pipeline.read_kafka(self.input, group_id=self.group, **given)
 
     def records(self, topic):
         """All records of a topic."""
@@ -279,3 +278,22 @@ def test_a_job_sends_what_process_returns_and_its_dead_letters_too(place):
     assert {int(m.key[1:]) for m in dead} == failed
     assert dict(dead[0].headers)["kafka_actors.error.reason"] == b"ValueError: no good"
     assert until(place.settled, 10, "everything committed") is None
+
+
+def test_references_are_looked_up_in_the_actors_and_travel_as_such(place, tmp_path):
+    path = tmp_path / "kafka.properties"
+    path.write_text(f"servers={place.servers}\n")
+    place.fill(30, {5: b"no"})
+    pipeline = (
+        place.read(bootstrap_servers=f"${{file:{path}:servers}}")
+        .decode_json(SCHEMA, on_error="dead_letter")
+        .write_kafka(place.output)
+        .dead_letters(place.dead)
+    )
+    bound = pipeline.on_ray(until="latest")
+    assert place.servers.encode() not in cloudpickle.dumps((bound.job.config, bound.pipeline))
+    bound.run()
+    assert sorted(msgspec.json.decode(m.value)["id"] for m in place.records(place.output)) == [
+        n for n in range(30) if n != 5
+    ]
+    assert [m.value for m in place.records(place.dead)] == [b"no"]

@@ -26,8 +26,13 @@ from .machines.plan import HandoverPlan, Wanted, plan_of
 T = TypeVar("T")
 
 PLAN = "handover.json"
-DONE = "handover.done"
-"""There once the group has the offsets: if it then has none, it lost them."""
+
+
+def done_mark(plan: HandoverPlan) -> str:
+    """The file that is there once the group has this plan's offsets: if it then has none, it lost them. A plan that was
+    made again, because its file was deleted, has a mark of its own."""
+    return f"handover-{plan.id}.done"
+
 
 _RESET = "auto_offset_reset"
 _SAID_BY_THE_PLAN = {
@@ -126,7 +131,8 @@ class Backfill:
         what is lost) or another `DataLossError` where records are gone that live, or the history, has to begin with.
         """
         handover = self._planned()
-        again = (self._files.read(DONE) or "").strip() == handover.plan.metadata
+        mark = done_mark(handover.plan)
+        again = self._files.read(mark) is not None
         handover.read(self._finished(handover.plan))
         if handover.step is Step.READ_HISTORY:
             self._ask(lambda brokers: _check(handover, brokers, again))
@@ -135,7 +141,7 @@ class Backfill:
             handover.read(self._finished(handover.plan), ended=True)
         self._ask(lambda brokers: _hand_over(handover, brokers, again))
         if not again:
-            self._files.create(DONE, handover.plan.metadata + "\n")
+            self._files.create(mark, handover.plan.metadata + "\n")
 
     def then_live(self, workers: int = 1, **options: Any) -> Any:
         """All of `run`, then the job: returns it when it has started, as `on_ray(…).start()` does. Options are those

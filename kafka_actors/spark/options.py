@@ -80,7 +80,8 @@ class StreamOptions(ReadOptions, frozen=True, kw_only=True):
     """The options of one stream, checked. Limits count offsets.
 
     `ends`: the stream reads up to exactly these, whatever its trigger, and only these partitions. It is no option:
-    Spark refuses `endingOffsets` in a stream. A backfill gives them.
+    Spark refuses `endingOffsets` in a stream. A backfill gives them. `begin`: it starts exactly there, whatever `start`
+    says: where two streams have to start together.
     """
 
     max_offsets: int | None = None
@@ -89,6 +90,7 @@ class StreamOptions(ReadOptions, frozen=True, kw_only=True):
     group_id: str | None = None
     commit_offsets: bool = False
     ends: StreamOffsets | None = None
+    begin: StreamOffsets | None = None
 
 
 def parse_batch(options: Mapping[str, str]) -> BatchOptions:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafka_actors.admin.asking import Deadline
 from kafka_actors.errors import ConfigError, NonEmptyGroupError
@@ -32,6 +32,14 @@ logger = logging.getLogger(__name__)
 
 _METADATA_AGE_S = 1.0
 """An idle query looks for new records a hundred times a second: new partitions may be a second late."""
+
+
+class Started(NamedTuple):
+    """Where a stream starts: as the start of each range, with the topics' ids; and where the logs begin."""
+
+    found: Resolved
+    topic_ids: dict[str, bytes]
+    log_starts: dict[TopicPartition, int]
 
 
 class StreamBrokers:
@@ -61,14 +69,14 @@ class StreamBrokers:
 
     # ------------------------------------------------------------ offsets
 
-    def start(self) -> tuple[Resolved, dict[str, bytes]]:
-        """Where the stream starts, as the start of each range, and the topics' ids.
+    def start(self) -> Started:
+        """Where the stream starts.
 
         Raises as `planner.plan`, but that a pattern may match nothing so far.
         """
         return self._run(self._start())
 
-    async def _start(self) -> tuple[Resolved, dict[str, bytes]]:
+    async def _start(self) -> Started:
         brokers, options = self._brokers, self._options
         await brokers.connect()
         try:
@@ -77,12 +85,12 @@ class StreamBrokers:
             if not isinstance(options.selection, Pattern):
                 raise
             logger.warning("%s; the stream waits for one", error)
-            return Resolved([], []), {}
+            return Started(Resolved([], []), {}, {})
         bound = await self._bound(partitions)
         check_named(bound, partitions)
         logs = await logs_of(brokers, partitions, bound, End.LATEST)
         found = resolve(logs, bound, End.LATEST, no_match=options.no_match)
-        return found, brokers.topic_ids(partitions)
+        return Started(found, brokers.topic_ids(partitions), {tp: log.start for tp, log in logs.items()})
 
     async def _bound(self, partitions: list[TopicPartition]) -> Fixed:
         """`committed` as offsets. A partition without a commit is read from its start: nothing is lost."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafka_actors.admin.asking import raise_first
-from kafka_actors.errors import DataLossError, KafkaActorsError
+from kafka_actors.errors import ConfigError, DataLossError, KafkaActorsError
 from kafka_actors.protocol.types import TopicPartition
 
 from .machines.behind import offsets_behind
@@ -28,6 +28,7 @@ from .machines.stream import (
     started_late,
 )
 from .machines.tasks import Task, tasks_of
+from .offsets import Offsets, at
 from .options import StreamOptions
 from .stream_brokers import StreamBrokers
 
@@ -56,6 +57,7 @@ class StreamDriver:
         self._first: StreamOffsets | None = None
         self._known: StreamOffsets | None = None  # the newest end that Spark showed or was told
         self._target = None if options.ends is None else options.ends.by_partition
+        self._available_now = False
         self._newest: dict[TopicPartition, int] | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._refused: dict[TopicPartition, int] = {}
@@ -78,11 +80,27 @@ class StreamDriver:
     def _initial(self) -> StreamOffsets:
         if self._first is None:
             self._check_group()
-            found, ids = self._brokers.start()
-            self._tell(found.losses)
-            first = StreamOffsets({r.tp: r.start for r in found.ranges}, ids, initial=True)
-            self._first = first if self._options.ends is None else limited_to(first, self._options.ends)
+            self._first = self._options.begin or self._start()
         return self._first
+
+    def _start(self) -> StreamOffsets:
+        found, ids, log_starts = self._brokers.start()
+        self._tell(found.losses)
+        first = StreamOffsets({r.tp: r.start for r in found.ranges}, ids, initial=True)
+        ends = self._options.ends
+        if ends is None:
+            return first
+        self._check_before(first, ends)
+        return limited_to(first, ends, log_starts)
+
+    def _check_before(self, first: StreamOffsets, ends: StreamOffsets) -> None:
+        """Offsets behind the end were said by mistake; times are the same for all partitions."""
+        start = self._options.start
+        for tp in sorted(first.by_partition.keys() & ends.by_partition.keys()):
+            end = ends.by_partition[tp]
+            if isinstance(start, Offsets) and start.by_partition[tp] > end:
+                asked = start.by_partition[tp]
+                raise ConfigError(start.option, f"has {asked} for {at(tp)}, which is to be read up to {end}")
 
     def latest(self, start: dict[str, Any] | None = None, *, limited: bool = True) -> dict[str, Any]:
         """The end of the next batch: what Spark gave as `start` where there is nothing to read.
@@ -92,7 +110,9 @@ class StreamDriver:
         """
         self._check_group()
         base = StreamOffsets.from_json(start) if start is not None else self._known or self._initial()
-        seen = self._brokers.seen(base)
+        seen = self._brokers.seen(base, fresh=self._available_now)
+        if self._available_now:
+            self._target, self._available_now = seen.ends, False
         if self._options.ends is not None:
             raise_first(out_of_reach(base, seen, self._options.ends))
             seen = capped(seen, self._options.ends.by_partition)
@@ -116,10 +136,10 @@ class StreamDriver:
         return end
 
     def prepare_available_now(self) -> None:
-        """Everything that is there now is what the query reads (Trigger.AvailableNow), or up to the given ends."""
+        """Everything that is there now is what the query reads (Trigger.AvailableNow), or up to the given ends. `latest`
+        looks what that is: it comes next, and knows what was read, which a broker that is behind may not have."""
         self._check_group()
-        if self._options.ends is None:
-            self._target = self._brokers.seen(StreamOffsets({}), fresh=True).ends
+        self._available_now = self._options.ends is None
 
     def reported(self) -> dict[str, Any] | None:
         """For the query's progress: the ends of the logs at the last trigger, and how far the planned end is behind

@@ -1,6 +1,8 @@
 """What a hand-over refuses, with real Kafka and a checkpoint's real files: before the history is read, or after."""
 
 import json
+import time
+from datetime import UTC, datetime
 
 import pytest
 from fakes.spark import spark_session
@@ -119,6 +121,26 @@ def test_a_group_whose_offsets_are_gone_is_not_quietly_put_back(place):
         place.backfill().run()
     assert place.committed() == {}
     place.backfill(overwrite_offsets=True).run()
+    assert place.committed()[place.first].offset == 10
+
+
+def test_nor_is_it_behind_a_plan_that_was_made_again(place):
+    for _ in range(2):
+        place.backfill().run()
+        (place.directory / "c" / "handover.json").rename(place.directory / "plan.json")
+    (place.directory / "plan.json").rename(place.directory / "c" / "handover.json")
+    with place.admin() as admin:
+        admin.delete_consumer_groups([place.group])
+    with pytest.raises(HandoverError, match="has no offset any more for 2 partitions"):
+        place.backfill().run()
+
+
+def test_a_start_later_than_the_history_is_no_loss(place, produce):
+    place.backfill().plan()
+    time.sleep(0.01)
+    later = datetime.now(UTC)
+    produce(place.topic, [b"later"] * 10, partition=[n % 2 for n in range(10)])
+    place.backfill(start=later).run()
     assert place.committed()[place.first].offset == 10
 
 

@@ -160,9 +160,17 @@ def capped(seen: Seen, target: Offsets) -> Seen:
     return Seen(ends, {t: i for t, i in seen.topic_ids.items() if t in topics}, seen.starts)
 
 
-def limited_to(start: StreamOffsets, ends: StreamOffsets) -> StreamOffsets:
-    """The start of a stream that reads only the partitions of `ends`."""
-    found = {tp: offset for tp, offset in start.by_partition.items() if tp in ends.by_partition}
+def limited_to(start: StreamOffsets, ends: StreamOffsets, log_starts: Offsets) -> StreamOffsets:
+    """The start of a stream that reads only the partitions of `ends`.
+
+    Who starts later than a partition's end, by a time for example, reads nothing of it. Where the log itself begins
+    behind the end the position stays: what was before is lost, and `out_of_reach` says so.
+    """
+    found = {
+        tp: min(offset, ends.by_partition[tp]) if offset > log_starts.get(tp, 0) else offset
+        for tp, offset in start.by_partition.items()
+        if tp in ends.by_partition
+    }
     topics = {tp.topic for tp in found}
     ids = {topic: topic_id for topic, topic_id in start.topic_ids.items() if topic in topics}
     return StreamOffsets(found, ids, start.start, start.initial)

@@ -253,7 +253,7 @@ def test_a_stream_with_given_ends_ends_exactly_there(logs: list[tuple[int, int, 
     """A start, what is left of it to the end, and what came since."""
     ends = at(*(start + left for start, left, _ in logs))
     seen_now = seen(*(start + left + more for start, left, more in logs), 99)  # and a partition that is new
-    base = limited_to(at(*(start for start, _, _ in logs), 50, initial=True), ends)
+    base = limited_to(at(*(start for start, _, _ in logs), 50, initial=True), ends, {})
     assert base.by_partition.keys() == ends.by_partition.keys()
     read = 0
     for _ in range(sum(left for _, left, _ in logs) + 1):
@@ -281,6 +281,15 @@ def test_what_keeps_a_stream_from_its_ends_is_named() -> None:
     [past] = out_of_reach(at(12), seen(20), at(8))
     assert str(past) == "t-0 at offset 12: is behind the end of the stream, 8"
     assert out_of_reach(at(8), seen(), at(8)) == []
+
+
+def test_who_starts_behind_the_end_reads_nothing_unless_the_log_itself_begins_there() -> None:
+    """By a time that only this partition's end lies before; retention is another matter."""
+    later = limited_to(at(12, 5, initial=True), at(8, 9), {tp(0): 3})
+    assert later == at(8, 5, initial=True)
+    assert out_of_reach(later, seen(20, 20), at(8, 9)) == []
+    lost = limited_to(at(12, initial=True), at(8), {tp(0): 12})
+    assert [type(found) for found in out_of_reach(lost, seen(20), at(8))] == [StartLostError]
 
 
 def test_a_topic_that_is_not_in_the_target_leaves_no_trace_in_the_offsets() -> None:

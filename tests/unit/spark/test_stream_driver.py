@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kafka_actors.errors import DataLossError, KafkaActorsError, NonEmptyGroupError
+from kafka_actors.errors import (
+    ConfigError,
+    DataLossError,
+    KafkaActorsError,
+    NonEmptyGroupError,
+    StartLostError,
+)
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.spark.machines.ranges import OffsetRange, Resolved
 from kafka_actors.spark.machines.stream import Seen, StreamOffsets
 from kafka_actors.spark.options import parse_stream
+from kafka_actors.spark.stream_brokers import Started
 from kafka_actors.spark.stream_driver import StreamDriver
 
 T0 = TopicPartition("t", 0)
@@ -26,8 +34,15 @@ class FakeBrokers:
         self.asked = 0
         self.commits: list[dict[TopicPartition, int]] = []
         self.refusal: KafkaActorsError | None = None
+        self.begin = 0
+        self.log_start = 0
+        self.bases: list[tuple[StreamOffsets, bool]] = []
+
+    def start(self) -> Started:
+        return Started(Resolved([OffsetRange("t", 0, self.begin, self.begin)], []), {}, {T0: self.log_start})
 
     def seen(self, base: StreamOffsets, *, fresh: bool = False) -> Seen:
+        self.bases.append((base, fresh))
         return Seen({T0: self.end})
 
     def check_group(self) -> None:
@@ -138,3 +153,50 @@ def test_given_ends_hold_whatever_the_trigger_and_no_loss_before_them_is_passed_
     scene.brokers.end = 19
     with pytest.raises(DataLossError, match=r"^t-0 at offset 12: the log ends at 19, before 20$"):
         scene.latest(12)
+
+
+@pytest.mark.parametrize("option", [{"startingTimestamp": "5"}, {"startingOffsets": "committed"}])
+def test_a_start_behind_the_given_end_leaves_nothing_to_read(option: dict[str, str]) -> None:
+    scene = Scene(StreamOffsets({T0: 20}), **option)
+    scene.brokers.begin, scene.brokers.end = 25, 30
+    first = scene.driver.initial()
+    assert first["t"] == {"0": 20}
+    assert scene.driver.latest(first)["t"] == {"0": 20}
+
+
+def test_a_start_behind_the_given_end_is_a_loss_where_the_log_begins_there() -> None:
+    scene = Scene(StreamOffsets({T0: 20}), startingOffsets="earliest")
+    scene.brokers.begin = scene.brokers.log_start = 25
+    scene.brokers.end = 30
+    with pytest.raises(StartLostError):
+        scene.driver.latest(scene.driver.initial())
+
+
+def test_offsets_behind_the_given_end_are_refused() -> None:
+    scene = Scene(StreamOffsets({T0: 20}), startingOffsets='{"t": {"0": 21}}')
+    scene.brokers.begin = 21
+    with pytest.raises(ConfigError, match=r"^startingOffsets: has 21 for t-0, which is to be read up to 20$"):
+        scene.driver.initial()
+
+
+def test_a_stream_that_is_told_where_to_begin_asks_nobody() -> None:
+    begin = StreamOffsets({T0: 7}, initial=True)
+    scene = Scene()
+    scene.brokers.begin = 9
+    scene.driver._options = replace(scene.driver._options, begin=begin)
+    assert scene.driver.initial() == begin.to_json()
+
+
+def test_what_is_there_now_is_asked_once_with_what_was_read() -> None:
+    """A broker that is behind may not know all of it: with what was read it is seen that another has to be asked."""
+    scene = Scene()
+    scene.brokers.end = 9
+    scene.driver.prepare_available_now()
+    assert scene.brokers.bases == []
+    assert scene.latest(5) == 9
+    scene.brokers.end = 12
+    assert scene.latest(9) == 9
+    assert [(base.by_partition, fresh) for base, fresh in scene.brokers.bases] == [
+        ({T0: 5}, True),
+        ({T0: 9}, False),
+    ]

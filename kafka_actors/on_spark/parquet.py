@@ -1,16 +1,18 @@
-"""Parquet files of a stream: those of each micro-batch are there once, for every reader of the directory.
+"""Parquet files of a pipeline on Spark: those of each micro-batch are there once, for every reader of the directory.
 
 Spark's own file sink keeps a list of its files beside them (`_spark_metadata`). Readers that don't know it count the
 files of micro-batches that were done again, and those that do are blind for files that others put there, such as the
-same pipeline on Ray. So tasks write under hidden names, and when a micro-batch is complete its files get theirs, by
-which what an earlier try of it left is replaced.
+same pipeline on Ray. So tasks write into a hidden directory of the micro-batch, or of the run where it is a batch, and
+when all of it is complete the files get their names. A list of these is left in the hidden directory until the next
+micro-batch is complete: by it a later try finds what an earlier one gave names to, whatever else is in the directory.
 """
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,39 +20,51 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from kafka_actors.errors import SinkError
-from kafka_actors.pipeline.arrays import cast_to
 from kafka_actors.sinks.parquet import file_system
 from kafka_actors.spark.clear import ClearErrors
+
+from .dataframe import Frame
+from .dead_letters import Dead, DeadLetterPlan
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Of rows in memory: what a task holds before it writes."""
 
+_LIST = ".names"
+"""How the lists of names end, which lie among a micro-batch's hidden files."""
 
-class ParquetPlan(msgspec.Struct, frozen=True):
-    """`name` is the data source's, `stage` the sink's for errors; `path` a directory or URI that pyarrow knows;
-    `columns` the files' schema."""
+
+class ParquetPlan(msgspec.Struct, frozen=True, eq=False):
+    """It travels to the tasks. `name` is the data source's, `run` that of this run, `stage` the sink's for errors;
+    `path` a URI that pyarrow knows, or a whole path; `before`: the DataFrame that is written."""
 
     name: str
+    run: str
     stage: str
     path: str
     compression: str
-    columns: Any
+    before: Frame
+    dead_letters: DeadLetterPlan | None = None
 
 
 def parquet_of(plan: ParquetPlan) -> type[DataSource]:
     """A class to register in a session, bound to the plan."""
 
-    class Bound(ParquetStream):
+    class Bound(Parquet):
         bound = plan
 
     return Bound
 
 
-class ParquetStream(DataSource):
+class Parquet(DataSource):
     """See the module. Its name is the plan's."""
 
     bound: ClassVar[ParquetPlan]
@@ -59,50 +73,97 @@ class ParquetStream(DataSource):
     def name(cls) -> str:
         return cls.bound.name
 
+    def writer(self, schema: StructType, overwrite: bool) -> ParquetBatchWriter:
+        return ParquetBatchWriter(self.bound)
+
     def streamWriter(self, schema: StructType, overwrite: bool) -> ParquetStreamWriter:
         return ParquetStreamWriter(self.bound)
 
 
-class WrittenFiles(WriterCommitMessage):
-    """Complete files under hidden names, by the names that they are to have. `batch` is what these begin with."""
+class Unit(msgspec.Struct, frozen=True):
+    """What is there whole or not at all: a micro-batch, or the run of a batch. `name` is what its files begin with;
+    `done`: the unit before, which nobody does again once this one is complete."""
 
-    def __init__(self, batch: str, files: dict[str, str]) -> None:
-        self.batch = batch
+    name: str
+    done: str
+
+
+class WrittenFiles(WriterCommitMessage):
+    """Complete files under hidden names, by the names that they are to have."""
+
+    def __init__(self, unit: Unit, files: dict[str, str]) -> None:
+        self.unit = unit
         self.files = files
 
 
-class ParquetStreamWriter(DataSourceStreamArrowWriter):
-    """`write` runs in tasks, `commit` and `abort` where the query is planned."""
+class ParquetBatchWriter(DataSourceArrowWriter):
+    """`write` runs in tasks, `commit` and `abort` where the write is planned."""
 
     def __init__(self, plan: ParquetPlan) -> None:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """Raises `SinkError`."""
-        context = TaskContext.get()
-        assert context is not None  # a task runs it
+        return _write(self._plan, run_unit(self._plan.run), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Gives the files their names. Raises `SinkError`."""
+        _commit(self._plan, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Takes them away."""
+        _abort(self._plan, messages)
+
+
+class ParquetStreamWriter(DataSourceStreamArrowWriter):
+    """The same for each micro-batch."""
+
+    def __init__(self, plan: ParquetPlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
+        """Raises `SinkError`."""
+        context = _context()
         query, batch_id = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
         assert query is not None
         assert batch_id is not None
-        batch = batch_name(query, int(batch_id))
-        with ClearErrors(), self._errors():
-            return write_files(self._plan, batch, context.partitionId(), iterator)
+        return _write(self._plan, batch_unit(query, int(batch_id)), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Gives the files their names. Raises `SinkError`."""
-        with ClearErrors(), self._errors():
-            reveal(self._plan, [message for message in messages if isinstance(message, WrittenFiles)])
+        _commit(self._plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Takes them away."""
-        files, _ = file_system(self._plan.path)
-        for message in messages:
-            for hidden in message.files.values() if isinstance(message, WrittenFiles) else ():
-                with suppress(OSError):
-                    files.delete_file(hidden)
+        _abort(self._plan, messages)
 
-    def _errors(self) -> _Errors:
-        return _Errors(self._plan.stage)
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None  # a task runs it
+    return context
+
+
+def _write(plan: ParquetPlan, unit: Unit, batches: Iterator[pa.RecordBatch]) -> WrittenFiles:
+    task = _context().partitionId()
+    with ClearErrors(), _Errors(plan.stage), ExitStack() as stack:
+        dead = None
+        if plan.dead_letters is not None and plan.before.errors:
+            dead = stack.enter_context(plan.dead_letters.task())
+        return write_files(plan, unit, task, batches, dead)
+
+
+def _commit(plan: ParquetPlan, messages: list[WriterCommitMessage | None]) -> None:
+    with ClearErrors(), _Errors(plan.stage):
+        reveal(plan, [message for message in messages if isinstance(message, WrittenFiles)])
+
+
+def _abort(plan: ParquetPlan, messages: list[WriterCommitMessage | None]) -> None:
+    files, _ = file_system(plan.path)
+    for message in messages:
+        for hidden in message.files.values() if isinstance(message, WrittenFiles) else ():
+            with suppress(OSError):
+                files.delete_file(hidden)
 
 
 class _Errors:
@@ -119,34 +180,51 @@ class _Errors:
             raise SinkError(self._stage, f"{type(error).__name__}: {error}") from error
 
 
-def batch_name(query: str, batch: int) -> str:
-    """What the names of a micro-batch's files begin with: the same when it is done again."""
-    return f"spark-{query}-{batch:010d}-"
+def whole_path(path: str) -> str:
+    """A path for every process: a relative one is from the driver's working directory."""
+    return path if "://" in path else os.path.abspath(path)
 
 
-def write_files(plan: ParquetPlan, batch: str, task: int, batches: Iterator[pa.RecordBatch]) -> WrittenFiles:
-    """The rows of a task as one file; none where there are no rows."""
+def batch_unit(query: str, batch: int) -> Unit:
+    """A micro-batch: the same when it is done again."""
+    return Unit(f"spark-{query}-{batch:010d}-", f"spark-{query}-{batch - 1:010d}-")
+
+
+def run_unit(run: str) -> Unit:
+    """The whole run of a batch, which nobody does again."""
+    name = f"spark-{run}-"
+    return Unit(name, name)
+
+
+def write_files(
+    plan: ParquetPlan, unit: Unit, task: int, batches: Iterator[pa.RecordBatch], dead: Dead | None = None
+) -> WrittenFiles:
+    """The rows of a task as one file; none where there are no rows. Failed records go to the dead letters."""
     files, directory = file_system(plan.path)
-    name = f"{batch}{task:05d}.parquet"
-    hidden = f"{directory}/.{name}.{uuid.uuid4().hex}"
+    home = f"{directory}/.{unit.name}"
+    hidden = f"{home}/{task:05d}-{uuid.uuid4().hex}.parquet"
     writer: pq.ParquetWriter | None = None
     waiting: list[pa.RecordBatch] = []
     try:
-        for rows in batches:
+        for batch in batches:
+            rows, failed = plan.before.split(batch)
+            if failed is not None:
+                assert dead is not None, "the check of a pipeline asks where dead letters go"
+                dead.write_failed(failed)
             if not rows.num_rows:
                 continue
             if writer is None:
-                files.create_dir(directory, recursive=True)
+                files.create_dir(home, recursive=True)
                 stream = files.open_output_stream(hidden)
-                writer = pq.ParquetWriter(stream, plan.columns, compression=plan.compression)
-            waiting.append(
-                cast_to(plan.columns, rows)
-            )  # Spark gives timestamps the session's time zone, for one
+                writer = pq.ParquetWriter(stream, rows.schema, compression=plan.compression)
+            waiting.append(rows)
             if sum(part.nbytes for part in waiting) >= ROW_GROUP_BYTES:
                 writer.write_table(pa.Table.from_batches(waiting))
                 waiting.clear()
+        if dead is not None:
+            dead.flush()
         if writer is None:
-            return WrittenFiles(batch, {})
+            return WrittenFiles(unit, {})
         if waiting:
             writer.write_table(pa.Table.from_batches(waiting))
         writer.close()
@@ -155,22 +233,48 @@ def write_files(plan: ParquetPlan, batch: str, task: int, batches: Iterator[pa.R
         with suppress(OSError):
             files.delete_file(hidden)
         raise
-    return WrittenFiles(batch, {name: hidden})
+    return WrittenFiles(unit, {f"{unit.name}{task:05d}.parquet": hidden})
 
 
 def reveal(plan: ParquetPlan, written: list[WrittenFiles]) -> None:
-    """Gives the files of a micro-batch their names, and takes away what earlier tries of it left.
+    """Gives the files of a unit their names, and takes away what earlier tries of it left. Costs what these files are,
+    however many others there are.
 
     It may die at any moment: then the micro-batch is done again, and so is this.
     """
     if not written:
         return
     files, directory = file_system(plan.path)
+    unit = written[0].unit
+    home = f"{directory}/.{unit.name}"
     wanted = {name: hidden for message in written for name, hidden in message.files.items()}
-    batch = written[0].batch
-    keep = {*wanted, *(hidden.rpartition("/")[2] for hidden in wanted.values())}
-    for found in files.get_file_info(fs.FileSelector(directory, allow_not_found=True)):
-        if found.base_name.removeprefix(".").startswith(batch) and found.base_name not in keep:
-            files.delete_file(found.path)
+    there = [found.path for found in files.get_file_info(fs.FileSelector(home, allow_not_found=True))]
+    if wanted:
+        _put(files, f"{home}/{uuid.uuid4().hex}{_LIST}", "\n".join(wanted))
+    for path in there:
+        if path.endswith(_LIST):
+            for name in _get(files, path).split("\n"):
+                if name not in wanted:
+                    _delete(files, f"{directory}/{name}")
+        if path not in wanted.values():
+            _delete(files, path)
     for name, hidden in wanted.items():
         files.move(hidden, f"{directory}/{name}")
+    done = f"{directory}/.{unit.done}"
+    if files.get_file_info(done).type is not fs.FileType.NotFound:
+        files.delete_dir(done)
+
+
+def _put(files: fs.FileSystem, path: str, text: str) -> None:
+    with files.open_output_stream(path) as stream:
+        stream.write(text.encode())
+
+
+def _get(files: fs.FileSystem, path: str) -> str:
+    with files.open_input_stream(path) as stream:
+        return bytes(stream.read()).decode()
+
+
+def _delete(files: fs.FileSystem, path: str) -> None:
+    with suppress(FileNotFoundError):
+        files.delete_file(path)

@@ -17,6 +17,7 @@ from .engines import engine
 from .explain import explain
 from .expressions import checked_expression
 from .naming import bare, called, named
+from .paths import wrong_path
 from .schemas import as_schema, is_struct
 from .source import producer_options, read_kafka
 
@@ -281,8 +282,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         `kafka=True` puts the column `_kafka` into them, by which rows written twice after a crash can be told.
         """
         stage = named(name, "write_parquet")
-        if not isinstance(path, str) or not path:
-            raise ConfigError(stage, f"path is {path!r}: accepts a directory or URI")
+        if wrong := wrong_path(path):
+            raise ConfigError(stage, f"path {wrong}")
         if compression not in PARQUET_COMPRESSIONS:
             raise ConfigError(
                 stage, f"compression is {compression!r}: accepts {', '.join(PARQUET_COMPRESSIONS)}"

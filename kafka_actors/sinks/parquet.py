@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from kafka_actors.config import PARQUET_COMPRESSIONS, ClientConfig
 from kafka_actors.errors import ConfigError
+from kafka_actors.pipeline.paths import wrong_path
 
 from .writer import Origin
 
@@ -29,8 +30,8 @@ class ParquetSink:
     """
 
     def __init__(self, path: str, *, compression: str = "zstd") -> None:
-        if not isinstance(path, str) or not path:
-            raise ConfigError("path", f"is {path!r}: accepts a directory or URI")
+        if wrong := wrong_path(path):
+            raise ConfigError("path", wrong)
         if compression not in PARQUET_COMPRESSIONS:
             raise ConfigError("compression", f"is {compression!r}: accepts {', '.join(PARQUET_COMPRESSIONS)}")
         self.path = path

@@ -302,3 +302,22 @@ def test_explain_says_what_runs_where():
     ]
     with pytest.raises(ConfigError, match="accepts 'ray' or 'spark'"):
         JSON.explain("flink")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("s3a://bucket/orders", "by Hadoop's name of the file system: write s3://, on every engine"),
+        ("S3N://bucket/orders", "write s3://"),
+        ("dbfs:/orders", "the URIs that are known begin with file://, s3://"),
+        ("file:/orders", "the URIs that are known begin with"),
+        ("", "accepts a directory or URI"),
+    ],
+)
+def test_files_have_one_name_on_every_engine(path, said):
+    with pytest.raises(ConfigError, match=f"^write_parquet: path is .*{said}"):
+        ka.Pipeline().write_parquet(path)
+    with pytest.raises(ConfigError, match=f"^path: is .*{said}"):
+        ka.ParquetSink(path)
+    for fine in ("s3://bucket/x", "hdfs://name/x", "gs://b/x", "file:///x", "/x", "out/of:here", "C:/x"):
+        ka.Pipeline().write_parquet(fine)

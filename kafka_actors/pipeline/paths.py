@@ -1,0 +1,26 @@
+"""Where files go: directories, and URIs by the names that pyarrow has for file systems."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+_OURS = {"s3a": "s3", "s3n": "s3"}
+"""Hadoop's names, and pyarrow's."""
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//?)")
+
+
+def wrong_path(path: Any) -> str | None:
+    """What is wrong with a path, as an error says it; None for a directory or URI."""
+    if not isinstance(path, str) or not path:
+        return f"is {path!r}: accepts a directory or URI"
+    found = _URI.match(path)
+    if found is None:
+        return None
+    scheme = found[1].lower()
+    if scheme in SCHEMES and found[2] == "//":
+        return None
+    if scheme in _OURS:
+        return f"is {path!r}, by Hadoop's name of the file system: write {_OURS[scheme]}://, on every engine"
+    return f"is {path!r}: the URIs that are known begin with {', '.join(f'{known}://' for known in SCHEMES)}"

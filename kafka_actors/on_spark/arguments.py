@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from kafka_actors.config import JobConfig
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteKafka
@@ -19,25 +18,66 @@ _SAID_BY_THE_PIPELINE = ("subscribe", "subscribePattern", "assign", "includeHead
 
 
 def source_options(source: ReadKafka) -> dict[str, str]:
-    """The pipeline's options as those of the data source: what only a job has stays behind."""
+    """The pipeline's options as those of the data source. What is about the group's membership and a job's workers
+    stays behind; where to start is `start_options`'. Raises `ConfigError` for what can't be done on Spark."""
     found = (
         {"subscribe": ",".join(source.topics)}
         if source.topics
         else {"subscribePattern": source.pattern or ""}
     )
     for name, value in source.options.items():
-        if name in _OF_JOBS or value is None:
+        if value is None or name in NOT_ON_SPARK or name == _RESET:
             continue
-        found["kafka." + name.replace("_", ".")] = _text(name, value)
+        if name == "on_data_loss":
+            found["failOnDataLoss"] = str(value == "fail").lower()
+        elif name == "exclude_internal_topics":
+            if not value and source.pattern is not None:
+                raise ConfigError(name, "is False: on Spark a pattern matches no internal topic; name them")
+        else:
+            found["kafka." + name.replace("_", ".")] = _text(name, value)
     return {**found, "includeHeaders": "true"}
 
 
-_OF_JOBS = frozenset(JobConfig.__struct_fields__) - frozenset(
-    name
-    for name in JobConfig.__struct_fields__
-    if name.startswith(("bootstrap", "client", "security", "ssl", "sasl", "fetch", "request", "reconnect"))
-    or name in ("isolation_level", "max_partition_fetch_bytes", "check_crcs", "max_decompressed_batch_bytes")
+NOT_ON_SPARK = frozenset(
+    {
+        "auto_commit_interval_ms",
+        "batch_linger_ms",
+        "drain_timeout_ms",
+        "enable_auto_commit",
+        "group_id",  # where it is used `more_options` gives it
+        "group_instance_id",
+        "group_protocol",
+        "heartbeat_interval_ms",
+        "max_poll_interval_ms",
+        "on_error",
+        "partition_assignment_strategy",
+        "ping_interval_ms",
+        "ping_timeout_ms",
+        "rebalance_timeout_ms",
+        "retries",
+        "session_timeout_ms",
+        "start_timeout_s",
+        "worker_assignor",
+        "worker_capacity",
+    }
 )
+"""Options of a job that say nothing about which records are read and how: a pipeline for both engines may have them."""
+
+_RESET = "auto_offset_reset"
+_STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
+
+
+def start_options(source: ReadKafka, given: Mapping[str, Any], *, streaming: bool) -> dict[str, str]:
+    """Where a read starts that nobody gave a start: where the pipeline says by `auto_offset_reset`, or at the earliest
+    offsets. `given` are the data source's options. Raises `ConfigError` for what only a group's member can do."""
+    if any(name.lower() in _STARTS for name in given):
+        return {}
+    reset = source.options.get(_RESET, "earliest")
+    if reset == "latest" and not streaming:
+        raise ConfigError(_RESET, "is 'latest', where a batch would have nothing to read: say start=")
+    if reset not in ("earliest", "latest"):
+        raise ConfigError(_RESET, f"is {reset!r}, which is for members of a group: on Spark say start=")
+    return {"startingOffsets": reset}
 
 
 def _text(name: str, value: Any) -> str:
@@ -45,6 +85,8 @@ def _text(name: str, value: Any) -> str:
         return value.reveal()
     if isinstance(value, bool):
         return str(value).lower()
+    if name == "api_version":
+        return ".".join(map(str, value))
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
         return ",".join(value)
     if isinstance(value, (str, int, float)):

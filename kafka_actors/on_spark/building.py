@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,15 +14,19 @@ from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.checking import Checked, Step
-from kafka_actors.pipeline.columns import KAFKA, KAFKA_TYPE
+from kafka_actors.pipeline.columns import KAFKA, KAFKA_TYPE, check_names
+from kafka_actors.pipeline.source import STAGE
 from kafka_actors.pipeline.stages import DataFrames, WriteParquet
 from kafka_actors.spark.machines.stream import StreamOffsets
 
-from .dataframe import Frame
+from .dataframe import ERROR, Frame
 from .dead_letters import DeadLetterPlan, dead_letter_plan
+from .failed_records import begin_of, check_repeatable, failing, goes_past, options_of_failed, with_failed
 from .fusion import Fusion
 from .kafka_column import Group, Needs, groups_of, names_kafka, needs_of, sink_needs
-from .map_in_arrow import Stages, WithoutFailed
+from .map_in_arrow import Stages
+from .names import Names
+from .parquet import ParquetPlan, parquet_of, whole_path
 from .sink import SinkPlan, sink_of
 from .source import SourcePlan, source_of
 from .types import arrow_schema, spark_schema
@@ -35,13 +40,21 @@ def key_of(pipeline: Pipeline) -> str:
 
 
 class Building:
-    """Makes the DataFrame of one read of a pipeline. `options` are the data source's, `ends` a backfill's."""
+    """Makes the DataFrame of one read of a pipeline. `options` are the data source's, `ends` a backfill's, `names`
+    those that data sources may be registered under.
+
+    Failed records are no rows for a DataFrame stage, which may drop or repeat what it gets: they go past it to the
+    sink, in a union. A batch keeps the rows before that stage, so that each record is worked on once, whatever Spark
+    does with them. What a stream has can't be kept: there the stages up to the last one with dead letters run in a
+    source of their own, too.
+    """
 
     def __init__(
         self,
         pipeline: Pipeline,
         spark: Any,
         options: dict[str, str],
+        names: Names,
         *,
         streaming: bool,
         ends: StreamOffsets | None = None,
@@ -49,11 +62,22 @@ class Building:
         self._pipeline = pipeline
         self._spark = spark
         self._options = options
+        self._names = names
         self._streaming = streaming
         self._ends = ends
         self._key = key_of(pipeline)
         self._checked = pipeline.check("spark")
         self._groups = groups_of(self._checked)
+        self._begin: StreamOffsets | None = None
+        self._failed: Any = None
+        self.kept: Any = None
+        """The DataFrame to be kept for the time of a batch; None if there is none."""
+
+    def give_up(self) -> None:
+        """Where it didn't come to a run."""
+        self._names.give_back()
+        if self.kept is not None:
+            self.kept.unpersist()
 
     # ------------------------------------------------------------ what comes out of it
 
@@ -64,8 +88,8 @@ class Building:
             raise ConfigError("kafka", f"is asked for, and a DataFrame stage dropped the column {KAFKA!r}")
         return df if kafka or not frame.kafka else df.drop(KAFKA)
 
-    def to_write(self) -> tuple[Any, SinkPlan | None]:
-        """The DataFrame and what writes it; None: Parquet, which Spark writes. Raises `ConfigError`."""
+    def to_write(self) -> tuple[Any, str]:
+        """The DataFrame, and the format that writes it. Raises `ConfigError`."""
         sink, key = self._checked.sink, self._checked.key
         if sink is None:
             raise ConfigError(
@@ -82,18 +106,33 @@ class Building:
                         step.stage.name,
                         f"asks for {KAFKA!r}, and a DataFrame stage before it dropped that column",
                     )
+        if self._failed is not None:
+            df, frame = with_failed(df, frame, self._failed)
         if isinstance(sink.stage, WriteParquet):
-            if frame.errors:
-                df, frame = self._without_failed(df, frame)
-            return (df if sink.stage.kafka or not frame.kafka else df.drop(KAFKA)), None
-        return df, self._sink_plan(frame, sink)
+            return self._to_files(df, frame, sink.stage)
+        return df, self._to_sink(frame, sink)
 
-    def _sink_plan(self, frame: Frame, sink: Step) -> SinkPlan:
+    def _to_files(self, df: Any, frame: Frame, stage: WriteParquet) -> tuple[Any, str]:
+        if frame.kafka and not stage.kafka:
+            df, frame = df.drop(KAFKA), msgspec.structs.replace(frame, kafka=False)
+        plan = ParquetPlan(
+            self._names.take(),
+            uuid.uuid4().hex,
+            stage.name,
+            whole_path(stage.path),
+            stage.compression,
+            frame,
+            self._dead_letters(),
+        )
+        self._spark.dataSource.register(parquet_of(plan))
+        return df, plan.name
+
+    def _to_sink(self, frame: Frame, sink: Step) -> str:
         assert self._pipeline.source is not None
         # What the tasks need of the other stages is only which columns they left.
         behind = Step(sink.stage, None, frame.user_schema, sink.on_error)
         plan = SinkPlan(
-            f"kafka_actors_sink_{uuid.uuid4().hex}",
+            self._names.take(),
             f"{self._key} sink",
             self._pipeline.source,
             Checked((behind,), self._checked.key, sink),
@@ -102,38 +141,50 @@ class Building:
             self._dead_letters(),
         )
         self._spark.dataSource.register(sink_of(plan))
-        return plan
+        return plan.name
 
     # ------------------------------------------------------------ from group to group
 
     def _built(self, end: Needs, *, asked: bool, to_user: bool) -> tuple[Any, Frame]:
         needs = needs_of(self._groups, end, asked=asked)
-        df, frame = self._source(self._groups[0], needs[0])
+        apart = self._streaming and not to_user and goes_past(self._groups)
+        if apart:
+            check_repeatable(self._checked)
+            self._begin = begin_of(self._options, self._ends)
+        df, frame = self._source(self._groups[0], needs[0], errors=not apart)
+        if apart:
+            self._failed = self._failed_source()
         for group, need in zip(self._groups[1:], needs[1:], strict=True):
             if group.place == "mapInArrow":
                 df, frame = self._mapped(group, need, df, frame)
                 continue
+            step = group.steps[0]
             if frame.errors and to_user:
                 raise ConfigError(
-                    group.steps[0].stage.name,
+                    step.stage.name,
                     "is a DataFrame stage, and failed records would be rows of its DataFrame: take the DataFrame before "
                     "it and go on from there, or give the stages before it on_error='skip'",
                 )
             if frame.errors:
-                df, frame = self._without_failed(df, frame)
-            df = self._transformed(group.steps[0], df)
-            frame = _frame_of(group.steps[0], df)
+                self.kept = df.persist()
+                self._failed = df.where(f"{ERROR} is not null").select(ERROR)
+                df = df.where(f"{ERROR} is null").drop(ERROR)
+            df = self._transformed(step, df)
+            frame = _frame_of(step, df)
         return df, frame
 
-    def _source(self, group: Group, need: Needs) -> tuple[Any, Frame]:
+    def _source(self, group: Group, need: Needs, *, errors: bool) -> tuple[Any, Frame]:
         columns = group.steps[-1].behind if group.steps else SCHEMA
-        fusion = self._fusion(group.steps, Frame(columns, need.kafka, need.value, _makes_errors(group)))
-        name = f"kafka_actors_pipeline_{uuid.uuid4().hex}"
-        plan = SourcePlan(name, fusion, self._options, self._ends)
-        made = source_of(plan)
+        behind = Frame(
+            columns, need.kafka, need.value, errors and bool(failing(group.steps)), _stage_of(group.steps)
+        )
+        return self._read(self._fusion(group.steps, behind), self._options), behind
+
+    def _read(self, fusion: Fusion, options: dict[str, str]) -> Any:
+        made = source_of(SourcePlan(self._names.take(), fusion, options, self._ends, self._begin))
         self._spark.dataSource.register(made)
         reader = self._spark.readStream if self._streaming else self._spark.read
-        return reader.format(made.name()).load(), fusion.behind
+        return reader.format(made.name()).load()
 
     def _mapped(self, group: Group, need: Needs, df: Any, frame: Frame) -> tuple[Any, Frame]:
         """What was not known at the check is known here: the columns that Spark's stages made."""
@@ -148,23 +199,18 @@ class Building:
             behind = step.stage.output(columns)
             steps.append(step._replace(before=columns, behind=behind))
             columns = behind
-        errors = frame.errors or _makes_errors(group)
+        errors = frame.errors or bool(failing(group.steps))
         kafka = frame.kafka and need.kafka
-        made = Frame(columns, kafka, kafka and need.value, errors)
+        made = Frame(columns, kafka, kafka and need.value, errors, _stage_of(group.steps))
         stages = Stages(frame, self._fusion(tuple(steps), made))
         return df.mapInArrow(stages, spark_schema(made.schema)), made
 
-    def _fusion(self, steps: tuple[Step, ...], behind: Frame) -> Fusion:
+    def _fusion(self, steps: tuple[Step, ...], behind: Frame, *, failed_only: bool = False) -> Fusion:
         behind.schema  # noqa: B018  # types that Spark has not are named now
-        key = " ".join([self._key, *(step.stage.name for step in steps)])
-        return Fusion(key, steps, self._pipeline.retries, behind)
-
-    def _without_failed(self, df: Any, frame: Frame) -> tuple[Any, Frame]:
-        made = msgspec.structs.replace(frame, errors=False)
-        dead = self._dead_letters()
-        assert dead is not None
-        step = WithoutFailed(frame, dead, made.schema)
-        return df.mapInArrow(step, spark_schema(made.schema)), made
+        # Behind a DataFrame stage the same stages may have other columns the next time.
+        parts = [f"{step.stage.name} {step.before} {step.behind}" for step in steps]
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return Fusion(f"{self._key} {key}", steps, self._pipeline.retries, behind, failed_only)
 
     def _dead_letters(self) -> DeadLetterPlan | None:
         return dead_letter_plan(f"{self._key} dead letters", self._pipeline)
@@ -180,17 +226,25 @@ class Building:
             raise ConfigError(stage.name, f"returned {made!r}: it must return a DataFrame")
         return made
 
+    def _failed_source(self) -> Any:
+        """Reads what the rows are made of once more, as far as the last stage with dead letters, and gives the failed
+        records. It commits nothing."""
+        steps = failing(self._groups[0].steps)
+        fusion = self._fusion(steps, Frame(pa.schema([]), errors=True), failed_only=True)
+        return self._read(fusion, options_of_failed(self._options, self._begin))
 
-def _makes_errors(group: Group) -> bool:
-    return any(step.on_error == "dead_letter" for step in group.steps)
+
+def _stage_of(steps: tuple[Step, ...]) -> str:
+    return steps[-1].stage.name if steps else STAGE
 
 
 def _frame_of(step: Step, df: Any) -> Frame:
-    """What a DataFrame stage left. Raises `ConfigError` where `_kafka` is not what it was."""
+    """What a DataFrame stage left. Raises `ConfigError` for a name twice, and where `_kafka` is not what it was."""
     schema = arrow_schema(df.schema)
-    at = schema.get_field_index(KAFKA)
-    if at < 0:
-        return Frame(schema)
-    if schema.field(at).type != KAFKA_TYPE:
-        raise ConfigError(step.stage.name, f"changed the column {KAFKA!r}: leave it as it is, or drop it")
-    return Frame(pa.schema([field for field in schema if field.name != KAFKA]), kafka=True)
+    name = step.stage.name
+    columns = pa.schema([field for field in schema if field.name != KAFKA])
+    check_names(name, columns)
+    kafka = [field.type for field in schema if field.name == KAFKA]
+    if any(kind != KAFKA_TYPE for kind in kafka) or len(kafka) > 1:
+        raise ConfigError(name, f"changed the column {KAFKA!r}: leave it as it is, or drop it")
+    return Frame(columns, kafka=bool(kafka), stage=name)

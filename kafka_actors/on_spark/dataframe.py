@@ -26,6 +26,7 @@ from kafka_actors.pipeline.columns import (
     kafka_struct,
 )
 from kafka_actors.pipeline.rows import Failed, Rows
+from kafka_actors.pipeline.source import STAGE
 
 from .types import as_spark
 
@@ -63,12 +64,13 @@ class Part(NamedTuple):
 
 class Frame(msgspec.Struct, frozen=True, eq=False):
     """`columns`: the user's. `kafka`: there is the column `_kafka`; `value`: with the record's value in it, for the
-    dead letters of a later stage. `errors`: there is the column `_error`."""
+    dead letters of a later stage. `errors`: there is the column `_error`. `stage`: what made it, for errors."""
 
     columns: Any
     kafka: bool = False
     value: bool = False
     errors: bool = False
+    stage: str = STAGE
 
     @property
     def user_schema(self) -> pa.Schema:
@@ -77,7 +79,7 @@ class Frame(msgspec.Struct, frozen=True, eq=False):
             raise ConfigError(
                 "on_error", f"is 'dead_letter', which makes a column {ERROR!r}: call your own otherwise"
             )
-        return as_spark("pipeline", self.columns, nullable=self.errors)
+        return as_spark(self.stage, self.columns, nullable=self.errors)
 
     @property
     def schema(self) -> pa.Schema:

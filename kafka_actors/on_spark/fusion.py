@@ -19,26 +19,29 @@ from .worker_cache import Kept
 
 class Fusion(msgspec.Struct, frozen=True, eq=False):
     """It travels to Python workers, never into a Spark plan. `key` tells those of a process apart; `behind` is the
-    DataFrame that the stages make."""
+    DataFrame that the stages make. `failed_only`: its rows are the failed records."""
 
     key: str
     steps: tuple[Step, ...]
     retries: int
     behind: Frame
+    failed_only: bool = False
 
     def made(self) -> Fused:
         """The stages, made once per process: the users' classes with them."""
         return _made.get(self.key, lambda: Fused(self.steps, retries=self.retries))
 
     def run(self, source: pa.RecordBatch, begun: Rows | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows that the stages make of records, and behind them the failed records. Raises `StageError`."""
+        """The rows that the stages make of records, and behind them the failed records where `behind` has them. Raises
+        `StageError`."""
         outcome = self.made().run(source, begun)
-        for rows in outcome.rows:
+        for rows in () if self.failed_only else outcome.rows:
             yield self.behind.pack(rows, source)
         policies = {step.stage.name: step.on_error for step in self.steps}
-        for event in events_of(of_policy(outcome.failures, policies, "skip"), source):
-            log_event(event)
-        if dead := of_policy(outcome.failures, policies, "dead_letter"):
+        if not self.failed_only:
+            for event in events_of(of_policy(outcome.failures, policies, "skip"), source):
+                log_event(event)
+        if self.behind.errors and (dead := of_policy(outcome.failures, policies, "dead_letter")):
             yield self.behind.pack_failed(dead, source)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-import uuid
 from html import escape
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -19,13 +18,18 @@ from kafka_actors.spark.options import parse_batch, parse_stream
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.spark.stream_driver import StreamDriver
 
-from .arguments import check_ordered, more_options, position_options, source_options, trigger_of
+from .arguments import (
+    check_ordered,
+    more_options,
+    position_options,
+    source_options,
+    start_options,
+    trigger_of,
+)
 from .building import Building
-from .parquet import ParquetPlan, parquet_of
+from .names import Names
 from .progress import Reckoning
-from .running import BatchRun, Run, SparkStatus, StreamRun, enter
-from .sink import SinkPlan
-from .types import arrow_schema
+from .running import BatchRun, Run, SparkStatus, StreamRun, context_of, enter
 
 
 class OnSpark:
@@ -39,8 +43,8 @@ class OnSpark:
     "availableNow" (what is there now, then it ends), "once", or the time between micro-batches, such as
     "10 seconds"; None: as soon as there is something. Without a checkpoint it is one batch.
 
-    `start` (by default "earliest") and, of a batch, `end` (by default "latest"): a word, offsets
-    `{topic: {partition: offset}}`, or a datetime. A stream also starts from "latest", or from "committed": the
+    `start` (by default what the pipeline's `auto_offset_reset` says, "earliest") and, of a batch, `end` (by default
+    "latest"): a word, offsets `{topic: {partition: offset}}`, or a datetime. A stream also starts from "latest", or from "committed": the
     offsets of the pipeline's group. `options` are those of the data source `kafka_actors`, by their names there:
     `maxOffsetsPerTrigger=100_000`, `commitOffsets=True`.
 
@@ -99,17 +103,18 @@ class OnSpark:
         self._meter = Meter()
         self._live = Live(self._read, display_for(progress))
 
-    def _options(self) -> dict[str, str]:
+    def _options(self, streaming: bool) -> dict[str, str]:
         """Those of the data source."""
         source = self.pipeline.source
         assert source is not None
-        given = {"startingOffsets": "earliest", **self._positions, **self._more}
+        given = {**self._positions, **self._more}
+        given = {**start_options(source, given, streaming=streaming), **given}
         return {**source_options(source), **more_options(source, given)}
 
-    def _building(self, streaming: bool) -> Building:
-        options = self._options()
+    def _building(self, streaming: bool, names: Names) -> Building:
+        options = self._options(streaming)
         _ = parse_stream(options, limits=LIMITS) if streaming else parse_batch(options)
-        return Building(self.pipeline, self._spark, options, streaming=streaming, ends=self._ends)
+        return Building(self.pipeline, self._spark, options, names, streaming=streaming, ends=self._ends)
 
     # ------------------------------------------------------------ as a DataFrame
 
@@ -123,7 +128,13 @@ class OnSpark:
         Raises `ConfigError` before anything starts, naming the stage or option.
         """
         wanted = self._checkpoint is not None if streaming is None else streaming
-        return self._building(wanted).rows(kafka=kafka)
+        names = Names()
+        building = self._building(wanted, names)
+        try:
+            return building.rows(kafka=kafka)
+        finally:
+            if context_of(self._spark) is not None:
+                names.give_back()  # Spark has looked them up; Spark Connect does at each action
 
     # ------------------------------------------------------------ a run
 
@@ -132,44 +143,30 @@ class OnSpark:
         if self._running is not None:
             raise UsageError("it was started already: make another one with on_spark(…)")
         streaming = self._checkpoint is not None
-        building = self._building(streaming)
-        enter(self._spark)
-        df, sink = building.to_write()
-        self._running = self._streamed(df, sink) if streaming else self._batch(df, sink)
+        names = Names()
+        building = self._building(streaming, names)
+        try:
+            self._running = self._started(building, names)
+        except BaseException:
+            building.give_up()
+            raise
         self._live.start()
         return self
 
-    def _streamed(self, df: Any, sink: SinkPlan | None) -> StreamRun:
-        writer = df.writeStream.outputMode(self._output_mode).trigger(**self._trigger)
-        writer = writer.option("checkpointLocation", self._checkpoint)
-        writer = writer.format(self._parquet_stream(df) if sink is None else sink.name)
-        return StreamRun(writer.start(), Reckoning(self._selects), self._commit)
-
-    def _parquet_stream(self, df: Any) -> str:
-        """The name of the data source that writes the files of micro-batches."""
-        if self._output_mode != "append":
+    def _started(self, building: Building, names: Names) -> Run:
+        enter(self._spark)
+        if self._checkpoint is not None and self._output_mode != "append" and self._to_files:
             raise ConfigError("output_mode", f"is {self._output_mode!r}: files are only added to")
-        stage = self._parquet
-        columns = arrow_schema(df.schema)
-        plan = ParquetPlan(
-            f"kafka_actors_files_{uuid.uuid4().hex}", stage.name, stage.path, stage.compression, columns
-        )
-        self._spark.dataSource.register(parquet_of(plan))
-        return plan.name
-
-    def _batch(self, df: Any, sink: SinkPlan | None) -> BatchRun:
-        writer = df.write.mode("append")
-        if sink is None:
-            stage = self._parquet
-            writer = writer.option("compression", codec_of(stage))
-            return BatchRun(self._spark, lambda: writer.parquet(stage.path))
-        return BatchRun(self._spark, writer.format(sink.name).save)
+        df, name = building.to_write()
+        if self._checkpoint is None:
+            return BatchRun(self._spark, df.write.mode("append").format(name).save, building.kept, names)
+        writer = df.writeStream.outputMode(self._output_mode).trigger(**self._trigger)
+        query = writer.option("checkpointLocation", self._checkpoint).format(name).start()
+        return StreamRun(query, Reckoning(self._selects), self._commit, names)
 
     @property
-    def _parquet(self) -> WriteParquet:
-        stage = self.pipeline.stages[-1]
-        assert isinstance(stage, WriteParquet)
-        return stage
+    def _to_files(self) -> bool:
+        return any(isinstance(stage, WriteParquet) for stage in self.pipeline.stages)
 
     def _selects(self, topic: str) -> bool:
         source = self.pipeline.source
@@ -178,7 +175,7 @@ class OnSpark:
 
     def _commit(self, end: dict[str, Any]) -> None:
         """With commitOffsets: the last batch too, which the query itself would commit at its next start."""
-        options = parse_stream(self._options(), limits=LIMITS)
+        options = parse_stream(self._options(streaming=True), limits=LIMITS)
         if options.commit_offsets:
             driver = StreamDriver(options)
             try:
@@ -248,8 +245,3 @@ class OnSpark:
     def __repr__(self) -> str:
         state = "not started" if self._running is None else self._running.status().state
         return f"<OnSpark {self.pipeline!r}, {state}>"
-
-
-def codec_of(stage: WriteParquet) -> str:
-    """Spark's name: its "lz4" is an old framing that other readers don't know."""
-    return "lz4_raw" if stage.compression == "lz4" else stage.compression

@@ -49,8 +49,10 @@ class Reckoning:
     def _observe(self, batch: int, source: Mapping[str, Any], end: StreamOffsets) -> None:
         start = _offsets(source["startOffset"])
         begun = start.by_partition if start is not None else end.start or {}
-        for tp, offset in end.by_partition.items():
-            self._first.setdefault(tp, begun.get(tp, 0 if self._first else offset))
+        # What is new later begins at 0, also if its first batch wasn't seen.
+        new = dict.fromkeys(end.by_partition, 0) if self._first else {**end.by_partition, **begun}
+        for tp in end.by_partition:
+            self._first.setdefault(tp, new[tp])
         self.end = _reported(source["endOffset"])
         records = sum(offset - self._first[tp] for tp, offset in end.by_partition.items())
         self.counts = Counts(records, _lag(_offsets(source["latestOffset"]), end), batch)

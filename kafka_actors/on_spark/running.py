@@ -6,12 +6,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 
 from kafka_actors.errors import KafkaTimeoutError
 
+from .names import Names
 from .progress import Counts, Reckoning
 from .task_errors import failed
 
@@ -44,16 +46,29 @@ class Run(Protocol):
 
 
 class StreamRun:
-    """A streaming query. `finish` is called once with the end of the last finished batch, after the query ended well."""
+    """A streaming query. `finish` is called once with the end of the last finished batch, after the query ended well;
+    its `names` are given back then, and where it failed."""
 
-    def __init__(self, query: Any, reckoning: Reckoning, finish: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, query: Any, reckoning: Reckoning, finish: Callable[[dict[str, Any]], None], names: Names
+    ) -> None:
         self.query = query
+        self._names = names
         self._finish = finish
         self._began = time.monotonic()
         self._ended: float | None = None
         self._stopped = False
         self._finished = False
         self._reckoning = reckoning
+        self._looking = threading.Lock()
+        threading.Thread(target=self._see_the_first, name="kafka-actors-progress", daemon=True).start()
+
+    def _see_the_first(self) -> None:
+        """Spark keeps the last 100 progresses, and what is counted from is in the first: whoever asks for a status may
+        ask later than that."""
+        with suppress(Exception):  # the session may end before the query has a batch
+            while self._look().batch is None and self.query.isActive:
+                time.sleep(STEP_S)
 
     def wait(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -68,6 +83,7 @@ class StreamRun:
             if error is None and deadline is not None and time.monotonic() >= deadline:
                 raise KafkaTimeoutError(f"the run goes on after {timeout:g} s")
         self._ended = self._ended or time.monotonic()
+        self._names.give_back()
         raise failed(error)
 
     def stop(self) -> None:
@@ -77,9 +93,11 @@ class StreamRun:
         self.query.stop()
         if self.query.exception() is None:
             self._over()
+        self._names.give_back()
 
     def _over(self) -> None:
         self._ended = self._ended or time.monotonic()
+        self._names.give_back()
         if not self._finished:
             self._finished = True
             self._look()
@@ -87,9 +105,10 @@ class StreamRun:
                 self._finish(self._reckoning.end)
 
     def _look(self) -> Counts:
-        for progress in self.query.recentProgress:
-            self._reckoning.observe(progress)
-        return self._reckoning.counts
+        with self._looking:
+            for progress in self.query.recentProgress:
+                self._reckoning.observe(progress)
+            return self._reckoning.counts
 
     def status(self) -> SparkStatus:
         counts = self._look()
@@ -110,12 +129,15 @@ class StreamRun:
 
 
 class BatchRun:
-    """A write of a batch in a thread: its jobs have a tag, by which they are stopped."""
+    """A write of a batch in a thread: its jobs have a tag, by which they are stopped. `kept` is a DataFrame that is
+    made whole before, and let go behind it; `names` are given back then."""
 
-    def __init__(self, spark: Any, write: Callable[[], None]) -> None:
+    def __init__(self, spark: Any, write: Callable[[], None], kept: Any, names: Names) -> None:
         self._spark = spark
         self._write = write
-        self._context = _context(spark)
+        self._kept = kept
+        self._names = names
+        self._context = context_of(spark)
         self._tag = f"kafka-actors-{uuid.uuid4().hex}"
         self._began = time.monotonic()
         self._ended: float | None = None
@@ -130,11 +152,18 @@ class BatchRun:
             self._spark.addTag(self._tag)
             if self._context is not None:
                 self._context.setJobGroup(self._tag, "a pipeline of kafka-actors")
+            if self._kept is not None:
+                # Not while it is written: two tasks might make the same part of it at the same time, each its own way.
+                self._kept.write.format("noop").mode("overwrite").save()
             self._write()
         except BaseException as error:  # it belongs to whoever waits
             self._error = error
         finally:
             self._ended = time.monotonic()
+            self._names.give_back()
+            if self._kept is not None:
+                with suppress(Exception):  # the session may have ended
+                    self._kept.unpersist()
 
     def wait(self, timeout: float | None) -> None:
         self._thread.join(timeout)
@@ -186,7 +215,7 @@ def enter(spark: Any) -> None:
     spark.createDataFrame([], "nothing INT")
 
 
-def _context(spark: Any) -> Any:
+def context_of(spark: Any) -> Any:
     """None over Spark Connect, which has none."""
     try:
         return spark.sparkContext

@@ -29,12 +29,14 @@ else:
 
 
 class SourcePlan(msgspec.Struct, frozen=True, eq=False):
-    """`options` are those of the data source `kafka_actors`; `ends` where a stream has to end, of a backfill."""
+    """`options` are those of the data source `kafka_actors`; `ends` where a stream has to end, of a backfill; `begin`
+    where one begins that has to begin where another one does."""
 
     name: str
     fusion: Fusion
     options: dict[str, str]
     ends: StreamOffsets | None = None
+    begin: StreamOffsets | None = None
 
     def __repr__(self) -> str:
         return f"<SourcePlan {self.name}>"  # passwords are among the options
@@ -87,7 +89,7 @@ class PipelineStreamReader(_StreamReader):
 
     def __init__(self, plan: SourcePlan) -> None:
         options = parse_stream(plan.options, limits=LIMITS)
-        super().__init__(msgspec.structs.replace(options, ends=plan.ends), _ALL)
+        super().__init__(msgspec.structs.replace(options, ends=plan.ends, begin=plan.begin), _ALL)
         self._fusion = plan.fusion
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,5 @@
 """A pipeline run on Spark, as a stream and as a batch, from real topics to real topics and files."""
 
-import json
 import os
 import sys
 import threading
@@ -9,17 +8,12 @@ import msgspec
 import pyarrow.compute as pc
 import pytest
 from fakes.spark import spark_session
+from fakes.spark_runs import PARTITIONS, SCHEMA, Place, order
 from pyspark import cloudpickle
 
-import kafka_actors as ka
-from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import JobFailed, StageError
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
-
-SCHEMA = "id BIGINT NOT NULL, country STRING, amount DOUBLE"
-COUNTRIES = ["DE", "FR", "IT"]
-PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
@@ -27,55 +21,6 @@ def spark(tmp_path_factory):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the functions of this file
     with spark_session(tmp_path_factory.mktemp("warehouse")) as session:
         yield session
-
-
-def order(n):
-    return json.dumps({"id": n, "country": COUNTRIES[n % 3], "amount": n / 2}).encode()
-
-
-class Place:
-    """An input topic of three partitions, an output, a dead-letter topic; and what is in them."""
-
-    def __init__(self, spark, cluster, topic, produce, group):
-        self.spark = spark
-        self.cluster = cluster
-        self.group = group
-        self.input, self.output, self.dead = (topic(PARTITIONS) for _ in range(3))
-        self._produce = produce
-
-    def fill(self, ids, bad=None):
-        """Orders with these ids; `bad` maps ids to values that are no orders."""
-        self._produce(
-            self.input,
-            [(bad or {}).get(n, order(n)) for n in ids],
-            partition=[n % PARTITIONS for n in ids],
-            keys=[b"k%d" % n for n in ids],
-            headers=[[("trace", b"%d" % n)] for n in ids],
-        )
-
-    def read(self):
-        return ka.Pipeline.read_kafka(
-            self.input, group_id=self.group, bootstrap_servers=self.cluster.bootstrap_servers
-        )
-
-    def records(self, topic):
-        """All records of a topic."""
-        found = []
-        with ka.Consumer(
-            topic,
-            bootstrap_servers=self.cluster.bootstrap_servers,
-            auto_offset_reset="earliest",
-            group_id=f"{self.group}-reader",
-        ) as consumer:
-            ends = sum(self.cluster.end_offsets(topic).values())
-            while len(found) < ends:
-                batch = consumer.poll_batch(10_000)
-                assert batch is not None, f"{len(found)} of {ends}"
-                found += messages_of(batch)
-        return found
-
-    def committed(self):
-        return {partition: o for (_, partition), o in self.cluster.committed(self.group).items() if o >= 0}
 
 
 @pytest.fixture

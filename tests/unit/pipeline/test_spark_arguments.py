@@ -1,20 +1,34 @@
 """What `on_spark` takes and refuses, what later stages need of earlier ones, and what Spark's errors were."""
 
+import threading
+from collections import deque
 from datetime import UTC, datetime
 
 import pyarrow.compute as pc
 import pytest
 
 import kafka_actors as ka
+from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, UsageError
 
 pytest.importorskip("pyspark")
 
 from kafka_actors.on_spark import OnSpark
-from kafka_actors.on_spark.arguments import more_options, position_options, trigger_of
+from kafka_actors.on_spark.arguments import (
+    NOT_ON_SPARK,
+    more_options,
+    position_options,
+    source_options,
+    start_options,
+    trigger_of,
+)
 from kafka_actors.on_spark.kafka_column import Needs, groups_of, needs_of, sink_needs
+from kafka_actors.on_spark.names import Names
 from kafka_actors.on_spark.progress import Reckoning
+from kafka_actors.on_spark.running import StreamRun
 from kafka_actors.on_spark.task_errors import failed
+from kafka_actors.pipeline.source import ReadKafka
+from kafka_actors.spark.options import parse_batch
 
 READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1")
 DECODED = READ.decode_json("id BIGINT, country STRING")
@@ -71,6 +85,101 @@ def test_the_group_is_the_pipelines_where_it_is_used():
     assert more_options(READ.source, {"startingOffsets": "committed"})["kafka.group.id"] == "g"
     with pytest.raises(ConfigError, match=r"^subscribe: is the pipeline's"):
         more_options(READ.source, {"subscribe": "others"})
+
+
+def options_of(**given):
+    return source_options(ka.Pipeline.read_kafka("orders", bootstrap_servers="a:1", **given).source)
+
+
+def test_what_says_how_records_are_read_goes_to_the_data_source():
+    found = options_of(
+        api_version="3.9",
+        retry_backoff_ms=5,
+        metadata_max_age_ms=7,
+        socket_connection_setup_timeout_ms=8,
+        connections_max_idle_ms=9,
+        batch_rows=100,
+        on_bad_batch="skip",
+        on_data_loss="reset",
+        check_crcs=False,
+        session_timeout_ms=9_000,
+        start_timeout_s=5,
+    )
+    assert found == {
+        "subscribe": "orders",
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.api.version": "3.9",
+        "kafka.retry.backoff.ms": "5",
+        "kafka.metadata.max.age.ms": "7",
+        "kafka.socket.connection.setup.timeout.ms": "8",
+        "kafka.connections.max.idle.ms": "9",
+        "kafka.batch.rows": "100",
+        "kafka.on.bad.batch": "skip",
+        "kafka.check.crcs": "false",
+    }
+    read = parse_batch(found).consumer
+    assert (read.api_version, read.retry_backoff_ms, read.on_bad_batch, read.batch_rows) == (
+        (3, 9),
+        5,
+        "skip",
+        100,
+    )
+
+
+def test_each_option_of_a_job_reaches_the_source_or_is_known_to_have_no_meaning_there():
+    """So a new one can't be dropped silently."""
+    defaults = build(JobConfig, {"bootstrap_servers": "a:1"})
+    for name in JobConfig.__struct_fields__:
+        if name in NOT_ON_SPARK or name in ("auto_offset_reset", "on_data_loss", "exclude_internal_topics"):
+            continue
+        value = getattr(defaults, name)
+        texts = value is None or isinstance(value, (str, bool, int)) or name == "bootstrap_servers"
+        source = ReadKafka(topics=("t",), pattern=None, options={name: value})
+        if texts:
+            assert value is None or f"kafka.{name.replace('_', '.')}" in source_options(source)
+        else:
+            with pytest.raises(ConfigError, match=f"^{name}: can't be sent to Spark's executors"):
+                source_options(source)
+    assert not NOT_ON_SPARK - set(JobConfig.__struct_fields__)
+
+
+def test_what_cannot_be_done_on_spark_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"^socket_options: can't be sent to Spark's executors"):
+        options_of(socket_options=((1, 2, 3),))
+    pattern = ka.Pipeline.read_kafka(pattern=".*", bootstrap_servers="a:1", exclude_internal_topics=False)
+    with pytest.raises(ConfigError, match=r"^exclude_internal_topics: is False: .* name them"):
+        source_options(pattern.source)
+    assert "kafka.exclude.internal.topics" not in options_of(exclude_internal_topics=False)
+
+
+def test_where_nobody_says_the_pipeline_says_where_to_start():
+    def start(reset, given=(), streaming=True):
+        options = {} if reset is None else {"auto_offset_reset": reset}
+        source = ka.Pipeline.read_kafka("orders", bootstrap_servers="a:1", **options).source
+        return start_options(source, dict.fromkeys(given, "x"), streaming=streaming)
+
+    assert start(None) == start("earliest", streaming=False) == {"startingOffsets": "earliest"}
+    assert start("latest") == {"startingOffsets": "latest"}
+    assert start("none", ["startingTimestamp"]) == {}
+    with pytest.raises(ConfigError, match=r"^auto_offset_reset: is 'latest', where a batch"):
+        start("latest", streaming=False)
+    for reset in ("none", "by_duration:PT1H"):
+        with pytest.raises(ConfigError, match=rf"^auto_offset_reset: is '{reset}', which is for members"):
+            start(reset)
+
+
+def test_references_to_secrets_stay_references():
+    found = options_of(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username="${env:KA_NOBODY}",
+        sasl_plain_password="${file:/none:password}",
+    )
+    assert found["kafka.sasl.plain.password"] == "${file:/none:password}"
+    with pytest.raises(ConfigError, match=r"kafka.sasl.plain.username: refers to \$\{env:KA_NOBODY\}"):
+        parse_batch(found)
 
 
 WRITTEN = DECODED.write_kafka("scored")
@@ -193,3 +302,53 @@ def test_progress_of_pyspark_4_1_has_offsets_in_pythons_text():
     assert reckoning.end == end
     reckoning.observe(progress(4, "KafkaV2[Subscribe[t]]", "neither {"))
     assert reckoning.counts == (6, None, 3)
+
+
+def test_records_are_counted_from_the_first_batch_though_spark_keeps_the_last_hundred():
+    """Asked for a status only after 150 batches. A partition came in one that nobody saw."""
+    query = Query()
+    query.add(progress(0, '{"t": {"0": 0}}', '{"t": {"0": 10}}'))
+    run = StreamRun(query, Reckoning(lambda topic: topic == "t"), lambda end: None, Names())
+    query.seen.wait(10)
+    for batch in range(1, 150):
+        ends = f'{{"t": {{"0": {batch * 10 + 10}, "1": {batch}}}}}'
+        query.add(progress(batch, f'{{"t": {{"0": {batch * 10}, "1": {batch - 1}}}}}', ends))
+    assert run.status().records == 1500 + 149
+    run.stop()
+
+
+class Query:
+    """A streaming query of Spark's, as far as its progress goes."""
+
+    def __init__(self):
+        self.isActive = True
+        self.seen = threading.Event()
+        self._last = deque(maxlen=100)
+
+    def add(self, progress):
+        self._last.append(progress)
+
+    @property
+    def recentProgress(self):
+        self.seen.set()
+        return list(self._last)
+
+    def stop(self):
+        self.isActive = False
+
+    def exception(self):
+        return None
+
+
+def test_names_are_given_to_one_at_a_time_and_used_again():
+    first, second = Names(), Names()
+    taken = [first.take(), second.take(), first.take()]
+    assert len(set(taken)) == 3
+    first.give_back()
+    first.give_back()
+    third = Names()
+    again = [third.take(), third.take(), third.take()]
+    assert {taken[0], taken[2]} < set(again)
+    assert taken[1] not in again
+    second.give_back()
+    third.give_back()

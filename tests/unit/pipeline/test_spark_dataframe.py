@@ -51,6 +51,23 @@ def test_failed_records_are_rows_with_nothing_but_what_is_hidden():
     }
 
 
+def test_failed_records_can_be_had_alone_and_left_out():
+    pipeline = READ.decode_json("id BIGINT NOT NULL", on_error="dead_letter")
+    source = records([b'{"id": 1}', b"x"])
+    steps = pipeline.check("spark").steps
+    alone = Fusion("alone", steps, 0, Frame(pa.schema([]), errors=True), failed_only=True)
+    (bad,) = alone.run(source)
+    assert [(list(row), row["_error"]["value"]) for row in bad.to_pylist()] == [(["_error"], b"x")]
+    (good,) = fusion(pipeline, "left out").run(source)
+    assert good.to_pydict() == {"id": [1]}
+
+
+def test_what_spark_has_not_is_named_by_the_stage_that_made_it():
+    odd = Frame(pa.schema([("t", pa.duration("s"))]), stage="map_batches(f)")
+    with pytest.raises(ConfigError, match=r"^map_batches\(f\): column 't' is duration"):
+        _ = odd.user_schema
+
+
 def test_without_dead_letters_the_columns_are_the_pipelines(capsys):
     made = fusion(READ.decode_json("id BIGINT NOT NULL", on_error="skip"), "without")
     assert made.behind.schema == pa.schema([pa.field("id", pa.int64(), False)])

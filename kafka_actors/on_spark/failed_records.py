@@ -1,0 +1,94 @@
+"""Failed records where there is a DataFrame stage: how they get past it, to the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import functions
+
+from kafka_actors.errors import ConfigError
+from kafka_actors.pipeline.checking import Checked, Step
+from kafka_actors.pipeline.stages import DataFrames, Function
+from kafka_actors.spark.machines.stream import StreamOffsets
+from kafka_actors.spark.offsets import LATEST, End, Offsets
+from kafka_actors.spark.options import parse_stream
+from kafka_actors.spark.stream import LIMITS
+from kafka_actors.spark.stream_driver import StreamDriver
+
+from .dataframe import ERROR, ERROR_FIELD, Frame
+from .kafka_column import Group
+from .types import spark_schema
+
+_OF_GROUP = ("commitoffsets", "kafka.group.id")
+
+
+def failing(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps up to the last one with dead letters; none where there is no such step."""
+    with_letters = [at for at, step in enumerate(steps) if step.on_error == "dead_letter"]
+    return steps[: with_letters[-1] + 1] if with_letters else ()
+
+
+def goes_past(groups: list[Group]) -> bool:
+    """Whether there are failed records before a DataFrame stage."""
+    before = list(takewhile(lambda group: group.place != "DataFrame", groups))
+    return len(before) < len(groups) and any(failing(group.steps) for group in before)
+
+
+def check_repeatable(checked: Checked) -> None:
+    """Of a stream, where records are worked on twice: once for the rows and once for the dead letters. Those that fail have to
+    be the same both times, or some would be neither.
+
+    Raises `ConfigError` for dead letters of, or behind, a function of the user's: nobody knows what that depends on.
+    """
+    function: str | None = None
+    for step in takewhile(lambda step: not isinstance(step.stage, DataFrames), checked.steps):
+        if isinstance(step.stage, Function):
+            function = step.stage.name
+        if step.on_error == "dead_letter" and function is not None:
+            raise ConfigError(
+                step.stage.name,
+                "has on_error='dead_letter' before a DataFrame stage of a stream, where records are worked on twice, "
+                f"and {function} may not fail for the same ones again: say 'fail' or 'skip' for it, or let another pipeline "
+                "do it that writes to a topic",
+            )
+
+
+def begin_of(options: Mapping[str, str], ends: StreamOffsets | None) -> StreamOffsets | None:
+    """Where both sources of a new stream begin, asked once; None where that is the same whoever asks.
+
+    Raises as `StreamDriver.initial`.
+    """
+    parsed = parse_stream(options, limits=LIMITS)
+    start = parsed.start
+    if start is End.EARLIEST or (isinstance(start, Offsets) and LATEST not in start.by_partition.values()):
+        return None
+    driver = StreamDriver(msgspec.structs.replace(parsed, ends=ends))
+    try:
+        return StreamOffsets.from_json(driver.initial())
+    finally:
+        driver.close()
+
+
+def options_of_failed(options: Mapping[str, str], begin: StreamOffsets | None) -> dict[str, str]:
+    """Those of the source that gives a stream's failed records: it commits nothing, and begins where the other does."""
+    said = "starting" if begin is not None else ()
+    return {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in _OF_GROUP and not name.lower().startswith(said)
+    }
+
+
+def with_failed(df: Any, frame: Frame, failed: Any) -> tuple[Any, Frame]:
+    """The rows, and the failed records that went past the DataFrame stages (a DataFrame with the column `_error`
+    alone). Raises `ConfigError` where a stage has made such a column, too."""
+    made = msgspec.structs.replace(frame, errors=True)
+    made.user_schema  # noqa: B018
+    error = spark_schema(pa.schema([ERROR_FIELD]))[ERROR].dataType
+    rows = df.select("*", functions.lit(None).cast(error).alias(ERROR))
+    nulls = [functions.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
+    return rows.union(failed.select(*nulls, ERROR)), made

@@ -137,11 +137,12 @@ def json_from_json(spark: SparkSession, source: str, servers: str, topic: str) -
     )
 
 
-def write(spark: SparkSession, source: str, servers: str, topic: str, rows: int) -> list[int]:
-    """Rows that Spark has in memory, to a topic."""
-    writer = orders_in_memory(spark, rows).write.format(source).mode("append")
-    writer.option("kafka.bootstrap.servers", servers).option("topic", topic).save()
-    return [rows]
+def write(spark: SparkSession, source: str, servers: str, topic: str, rows: int, times: int = 1) -> list[int]:
+    """Rows that Spark has in memory, to a topic, by so many queries."""
+    for _ in range(times):
+        writer = orders_in_memory(spark, rows).write.format(source).mode("append")
+        writer.option("kafka.bootstrap.servers", servers).option("topic", topic).save()
+    return [rows * times]
 
 
 def orders_in_memory(spark: SparkSession, rows: int) -> DataFrame:

@@ -1,22 +1,20 @@
-"""Options: one declaration each, with Kafka's name, type, bounds, default and meaning.
+"""Options, from what a user gives to one of the Structs of `kafka_actors.options`.
 
-`ClientConfig` holds what any connection needs, `ConsumerConfig` adds fetching and the group, `JobConfig` adds
-what a job of workers needs and changes the defaults that DESIGN names; `ProducerConfig` adds sending. `build` turns keyword arguments and a
-`config={...}` dict (underscored or dotted keys) into one of them, and refuses what it does not know before
-anything connects.
+`build` turns keyword arguments and a `config={...}` dict (underscored or dotted keys) into one of them, and refuses
+what it does not know before anything connects.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec import Meta, Struct
 
 from .addresses import parse_bootstrap_servers
 from .errors import ConfigError, kind_of
+from .options import ClientConfig, ConsumerConfig, JobConfig, ProducerConfig
 from .references import refers, resolve
 from .security import MECHANISMS, RENAMED, SECRETS, Secret, check_security
 
@@ -27,153 +25,15 @@ __all__ = [
     "ProducerConfig",
     "build",
     "convert",
+    "known_name",
     "producer_over",
     "resolved",
 ]
 
-KIB, MIB = 1024, 1024 * 1024
-
 MAX_TEXT_BYTES = 0x7FFF
 """What a string of the wire protocol may have."""
 
-TCP_NODELAY = ((6, 1, 1),)
-"""IPPROTO_TCP, TCP_NODELAY, on: numbers that are the same on every system, so that no option needs a socket."""
-
 PARQUET_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
-
-NonNegative = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-
-
-def default_client_id() -> str:
-    from . import __version__
-
-    return f"kafka-actors-{__version__}"
-
-
-class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a connection to a Kafka cluster needs. Times are milliseconds, sizes bytes."""
-
-    bootstrap_servers: list[str] = msgspec.field(default_factory=lambda: ["localhost:9092"])
-    client_id: str = msgspec.field(default_factory=default_client_id)
-    client_rack: str = ""
-    """Where this client is: brokers with a `replica.selector.class` name a replica there to read from (KIP-392). One that fails
-    is left for the leader, which is not asked again before `metadata_max_age_ms`; and assignors are told."""
-    api_version: tuple[int, ...] | None = None
-    """The release whose API versions are the newest to be used; None: the newest that a broker speaks."""
-    api_version_auto_timeout_ms: Positive | None = None
-    """How long `KafkaClient.bootstrap` waits for a broker that says what it speaks; only without `api_version`."""
-    request_timeout_ms: Positive = 30_000
-    retry_backoff_ms: NonNegative = 100
-    retry_backoff_max_ms: NonNegative = 1_000
-    reconnect_backoff_ms: NonNegative = 50
-    reconnect_backoff_max_ms: NonNegative = 1_000
-    connections_max_idle_ms: Positive = 540_000
-    socket_connection_setup_timeout_ms: Positive = 10_000
-    socket_connection_setup_timeout_max_ms: Positive = 30_000
-    metadata_max_age_ms: Positive = 300_000
-    max_in_flight_requests_per_connection: Positive = 5
-    receive_buffer_bytes: Positive | None = None
-    send_buffer_bytes: Positive | None = None
-    socket_options: tuple[tuple[int, int, int | bytes], ...] = TCP_NODELAY
-    """What is given to `socket.setsockopt`, each (level, option, value)."""
-    metrics: Any = None
-    """A `kafka_actors.metrics.Metrics` for what connections do; None: nothing is counted."""
-    metric_group_prefix: str = ""
-
-    # TLS: files are PEM; `ssl_context` takes the place of all other ssl_ options
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    ssl_context: Any = None
-    ssl_check_hostname: bool = True
-    ssl_cafile: str | None = None
-    ssl_certfile: str | None = None
-    ssl_keyfile: str | None = None
-    ssl_password: Secret | None = None
-    ssl_crlfile: str | None = None
-    ssl_ciphers: str | None = None
-
-    # SASL
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None = None
-    sasl_plain_username: str | None = None
-    sasl_plain_password: Secret | None = None
-    sasl_kerberos_service_name: str = "kafka"
-    sasl_kerberos_domain_name: str | None = None
-    sasl_oauth_token_provider: Any = None
-    sasl_oauthbearer_token_endpoint_url: str | None = None
-    sasl_oauthbearer_client_credentials_client_id: str | None = None
-    sasl_oauthbearer_client_credentials_client_secret: Secret | None = None
-    sasl_oauthbearer_scope: str | None = None
-
-
-class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A consumer: fetching, positions, and the group. Defaults are Kafka's where Kafka has one."""
-
-    # fetching
-    fetch_min_bytes: NonNegative = 1
-    fetch_max_wait_ms: NonNegative = 500
-    fetch_max_bytes: Positive = 50 * MIB
-    max_partition_fetch_bytes: Positive | None = None
-    check_crcs: bool = True
-    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    max_decompressed_batch_bytes: Positive = 128 * MIB
-    worker_buffer_bytes: Positive = 64 * MIB
-    batch_rows: Positive | None = None
-
-    # where to start, and what to do where data can't be read as asked
-    auto_offset_reset: str = "latest"
-    on_data_loss: Literal["fail", "reset"] = "fail"
-    on_bad_batch: Literal["fail", "skip"] = "fail"
-
-    # the group
-    group_id: str | None = None
-    group_instance_id: str | None = None
-    group_protocol: Literal["classic"] = "classic"
-    partition_assignment_strategy: list[Any] = msgspec.field(default_factory=lambda: ["cooperative-sticky"])
-    session_timeout_ms: Positive = 45_000
-    heartbeat_interval_ms: Positive = 3_000
-    max_poll_interval_ms: Positive = 300_000
-    enable_auto_commit: bool = True
-    auto_commit_interval_ms: Positive = 5_000
-    exclude_internal_topics: bool = True
-
-
-class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job of worker actors: `ConsumerConfig` with a job's defaults, and the options that only a job has."""
-
-    auto_offset_reset: str = "earliest"
-    group_instance_id: str | None = "auto"
-    auto_commit_interval_ms: Positive = 1_000
-    rebalance_timeout_ms: Positive = 60_000
-    drain_timeout_ms: NonNegative = 5_000
-    worker_assignor: Any = "sticky"
-    worker_capacity: dict[int, Annotated[float, Meta(gt=0)]] = {}
-    start_timeout_s: Annotated[float, Meta(gt=0)] = 60.0
-    ping_interval_ms: Positive = 1_000
-    ping_timeout_ms: Positive = 3_000
-    batch_linger_ms: NonNegative = 0
-    on_error: Literal["fail", "skip", "dead_letter"] = "fail"
-    retries: NonNegative = 3
-
-
-class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A producer. Defaults are Kafka's but that of `batch_size`."""
-
-    acks: Literal["all", "1"] = "all"
-    enable_idempotence: bool = True
-    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    linger_ms: NonNegative = 5
-    batch_size: Positive = 262_144
-    """Bytes of a record batch, uncompressed. Kafka's default is 16,384, for records that come one by one: Arrow
-    batches bring many at a time, and brokers and readers are faster with large ones."""
-    max_request_size: Positive = MIB
-    """Bytes of a request, and of a record with the batch around it."""
-    buffer_memory: Positive = 32 * MIB
-    """Bytes that may wait to be sent and acknowledged. It may be passed by one batch."""
-    max_block_ms: NonNegative = 60_000
-    """How long sending may wait for `buffer_memory`, and for a topic's metadata."""
-    delivery_timeout_ms: Positive = 120_000
-    """From a record's batch being begun to its acknowledgement, retries included."""
-
 
 C = TypeVar("C", bound=ClientConfig)
 
@@ -217,9 +77,9 @@ def convert(
         raise ConfigError("config", f"is {options!r}, {kind_of(options)}: accepts a dict of options")
     merged: dict[str, Any] = {}
     for key, value in (options or {}).items():
-        merged[_known_name(kind, key)] = value
+        merged[known_name(kind, key)] = value
     for key, value in explicit.items():
-        name = _known_name(kind, key)
+        name = known_name(kind, key)
         if name in merged and merged[name] != value:
             raise ConfigError(
                 name, "is given twice, as an argument and in config={...}, with different values"
@@ -257,7 +117,8 @@ def _reference(value: Any) -> str | None:
     return text if isinstance(text, str) and refers(text) else None
 
 
-def _known_name(kind: type[ClientConfig], key: str) -> str:
+def known_name(kind: type[ClientConfig], key: str) -> str:
+    """The option of `kind` that a dotted or underscored name means. Raises `ConfigError`, with what to do."""
     name = str(key).replace(".", "_")
     if name in kind.__struct_fields__:
         return name
@@ -289,13 +150,21 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
         raise ConfigError(name, f"is {value!r}: {_REFUSED[name]}")
     wanted = next(f.type for f in msgspec.structs.fields(kind) if f.name == name)
     # A dict from a properties file or Spark's options holds strings; Kafka's own clients convert those too.
-    lax = isinstance(value, str)
+    # So do the keys of a table in TOML.
+    lax = isinstance(value, (str, dict))
     try:
         return msgspec.convert(value, wanted, strict=not lax)
     except msgspec.ValidationError as error:
-        accepted = [repr(choice) for choice in get_args(wanted)] if get_origin(wanted) is Literal else []
+        accepted = [repr(choice) for choice in _choices(wanted)]
         why = f"accepts {' or '.join(accepted)}" if accepted else f"{str(error)[0].lower()}{str(error)[1:]}"
         raise ConfigError(name, f"is {value!r}: {why}") from None
+
+
+def _choices(wanted: Any) -> tuple[Any, ...]:
+    """What there is to choose from, where that is a list."""
+    if get_origin(wanted) is Literal:
+        return get_args(wanted)
+    return next((get_args(part) for part in get_args(wanted) if get_origin(part) is Literal), ())
 
 
 def _check_text(name: str, value: str) -> None:

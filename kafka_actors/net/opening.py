@@ -17,8 +17,9 @@ from typing import Any
 from msgspec import Struct
 
 from kafka_actors.addresses import format_address
-from kafka_actors.config import TCP_NODELAY, ClientConfig
+from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError, ConnectionFailedError
+from kafka_actors.options import TCP_NODELAY
 
 _KEEPALIVE = (
     # A NAT or load balancer that forgets a quiet connection sends no reset: ask after a minute of silence.

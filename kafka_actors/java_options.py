@@ -1,4 +1,4 @@
-"""Options of TLS and SASL by the names that Java's clients have for them, under ours."""
+"""Options by the names and values that Java's clients have for them, as ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import ConfigError
 from .jaas import login_of
 from .stores import add_keys, add_trust, is_pem
 
-__all__ = ["FromJava", "from_java"]
+__all__ = ["FromJava", "from_java", "without_effect"]
 
 _JAAS = "sasl_jaas_config"
 _ALGORITHM = "ssl_endpoint_identification_algorithm"
@@ -18,6 +18,14 @@ _TRUST, _TRUST_PASSWORD = "ssl_truststore_location", "ssl_truststore_password"
 _KEYS, _KEYS_PASSWORD = "ssl_keystore_location", "ssl_keystore_password"
 _KEY_PASSWORD = "ssl_key_password"
 _PROTOCOLS = "ssl_enabled_protocols"
+_ASSIGNORS = "partition_assignment_strategy"
+_ASSIGNOR_CLASSES = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+_SYSTEM_DEFAULT = ("receive_buffer_bytes", "send_buffer_bytes")  # -1 in Java
 _HANDLERS = ("sasl_login_callback_handler_class", "sasl_client_callback_handler_class")
 _IMPLEMENTATIONS = (
     "ssl_protocol",
@@ -29,12 +37,50 @@ _IMPLEMENTATIONS = (
     "security_providers",
 )
 
+_WITHOUT_EFFECT = frozenset(
+    {
+        "allow_auto_create_topics",
+        "auto_include_jmx_reporter",
+        "client_dns_lookup",
+        "config_providers",
+        "default_api_timeout_ms",
+        "enable_metrics_push",
+        "internal_leave_group_on_close",
+        "max_poll_records",
+        "metadata_max_idle_ms",
+        "metadata_recovery_rebootstrap_trigger_ms",
+        "metadata_recovery_strategy",
+        "metric_reporters",
+        "metrics_num_samples",
+        "metrics_recording_level",
+        "metrics_sample_window_ms",
+        "partitioner_adaptive_partitioning_enable",
+        "partitioner_availability_timeout_ms",
+        "sasl_kerberos_kinit_cmd",
+        "sasl_kerberos_min_time_before_relogin",
+        "sasl_login_connect_timeout_ms",
+        "sasl_login_read_timeout_ms",
+        "transaction_timeout_ms",
+    }
+)
+_ALSO_WITHOUT = (
+    "config_providers_",
+    "sasl_login_refresh_",
+    "sasl_login_retry_",
+    "sasl_kerberos_ticket_renew_",
+)
+
 
 class FromJava(NamedTuple):
     """Options as `ClientConfig` names them; and for those that had another name, which: errors should say that."""
 
     options: dict[str, Any]
     origins: dict[str, str]
+
+
+def without_effect(name: str) -> bool:
+    """Whether an option of Java's clients, underscored, asks for nothing here: who has it means no harm."""
+    return name in _WITHOUT_EFFECT or name.startswith(_ALSO_WITHOUT)
 
 
 def from_java(given: Mapping[str, str]) -> FromJava:
@@ -52,6 +98,11 @@ def from_java(given: Mapping[str, str]) -> FromJava:
     _protocols(taken)
     for name in _IMPLEMENTATIONS:
         taken.pop(name, None)  # which code does it, not what is done
+    for name in _SYSTEM_DEFAULT:
+        if taken.get(name, "").strip() == "-1":
+            del taken[name]
+    if _ASSIGNORS in taken:
+        taken[_ASSIGNORS] = ",".join(_assignor(part.strip()) for part in taken[_ASSIGNORS].split(","))
     algorithm = taken.pop(_ALGORITHM, "https")
     if algorithm.strip().lower() not in ("https", ""):
         raise ConfigError(_ALGORITHM, f"is {algorithm!r}: accepts https or nothing")
@@ -60,6 +111,11 @@ def from_java(given: Mapping[str, str]) -> FromJava:
         origins["ssl_check_hostname"] = _ALGORITHM
     _stores(taken, origins)
     return FromJava(taken, origins)
+
+
+def _assignor(name: str) -> str:
+    package, _, cls = name.rpartition(".")
+    return _ASSIGNOR_CLASSES.get(cls, name) if package == "org.apache.kafka.clients.consumer" else name
 
 
 def _put(taken: dict[str, Any], origins: dict[str, str], ours: str, theirs: str, value: Any) -> None:

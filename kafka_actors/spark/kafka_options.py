@@ -7,9 +7,10 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from kafka_actors.config import MIB, ClientConfig, ConsumerConfig, ProducerConfig, build
+from kafka_actors.config import ClientConfig, ConsumerConfig, ProducerConfig, build
 from kafka_actors.errors import ConfigError
-from kafka_actors.java_options import from_java
+from kafka_actors.java_options import from_java, without_effect
+from kafka_actors.options import MIB
 from kafka_actors.references import resolve
 
 from .given import KAFKA
@@ -41,43 +42,8 @@ _FORBIDDEN: dict[Kind, dict[str, str]] = {
     },
 }
 
-# Java's keys that ask for nothing here; a job that has them means no harm.
-_WITHOUT_EFFECT = frozenset(
-    {
-        "allow.auto.create.topics",
-        "auto.include.jmx.reporter",
-        "client.dns.lookup",
-        "config.providers",
-        "default.api.timeout.ms",
-        "enable.metrics.push",
-        "group.id",
-        "internal.leave.group.on.close",
-        "max.poll.records",
-        "metadata.max.idle.ms",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metadata.recovery.strategy",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partition.assignment.strategy",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "retries",
-        "sasl.kerberos.kinit.cmd",
-        "sasl.kerberos.min.time.before.relogin",
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "transaction.timeout.ms",
-    }
-)
-_ALSO_WITHOUT = (
-    "config.providers.",
-    "sasl.login.refresh.",
-    "sasl.login.retry.",
-    "sasl.kerberos.ticket.renew.",
-)
-_SYSTEM_DEFAULT = frozenset({"receive.buffer.bytes", "send.buffer.bytes"})  # -1 in Java
+# What has a meaning for other clients of ours, but not where Spark says what is read, when, and with which retries.
+_WITHOUT_EFFECT = ("group.id", "partition.assignment.strategy", "retries")
 
 
 class ClientOptions(Struct, frozen=True):
@@ -121,7 +87,7 @@ class ClientOptions(Struct, frozen=True):
         field = key.replace(".", "_")
         others = {f for config in _CONFIGS.values() for f in config.__struct_fields__}
         foreign = field in others and field not in _CONFIGS[self.kind].__struct_fields__
-        return foreign or key in _WITHOUT_EFFECT or key.startswith(_ALSO_WITHOUT)
+        return foreign or key in _WITHOUT_EFFECT or without_effect(field)
 
     def _taken(self) -> dict[str, str]:
         taken: dict[str, str] = {}
@@ -129,7 +95,7 @@ class ClientOptions(Struct, frozen=True):
             key = name.removeprefix(KAFKA)
             if key in _FORBIDDEN[self.kind]:
                 raise ConfigError(name, _FORBIDDEN[self.kind][key])
-            if not self._ignores(name) and not (key in _SYSTEM_DEFAULT and value.strip() == "-1"):
+            if not self._ignores(name):
                 taken[key.replace(".", "_")] = resolve(name, value)
         if not taken.get("bootstrap_servers", "").strip():
             raise ConfigError(KAFKA + "bootstrap.servers", "must be set, to host:port of one broker or more")

@@ -24,7 +24,7 @@ RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 PAIRS := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-slow test-unit test-spark lint format bench bench-check fuzz clean
+.PHONY: help demo demo-spark test test-slow test-unit test-spark lint format bench bench-check fuzz docs-options clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ bench-check: $(VENV)/.installed-dev  ## what of the latest benchmarks fell behin
 
 fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads foreign bytes; FUZZ=name SECONDS=60
 	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)
+
+docs-options: $(VENV)/.installed-dev  ## docs/reference/options.md anew, from the declarations
+	$(BIN)/kafka-actors config options --output markdown > docs/reference/options.md
 
 clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafka_actors.options import ClientConfig
+
+from .config_file import read_config_file
 from .documents import FORMS
+from .job_options import OF_RUN, RunConfig, other_variables
+from .layers import Layer, Settings, from_environment, from_file, from_flags, layered
 from .options import command
 from .output import Output
-from .run import parse_settings
 
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin
@@ -33,22 +38,21 @@ def admin_command(function: Body) -> Callable[..., None]:
         "--bootstrap-servers",
         "--bootstrap-server",
         metavar="HOST:PORT,…",
-        envvar="KAFKA_ACTORS_BOOTSTRAP_SERVERS",
         help="Brokers to find the cluster by.  [default: localhost:9092]",
     )
     @click.option(
         "--command-config",
         metavar="FILE",
         envvar="KAFKA_ACTORS_COMMAND_CONFIG",
-        help="Options of the connection, TLS and SASL, in a .properties file as Kafka's own tools take it.",
+        help="Options of the connection, TLS and SASL: a .properties file as Kafka's own tools take it, or TOML.",
     )
     @click.option(
         "-X",
         "--command-property",
-        "settings",
+        "pairs",
         metavar="NAME=VALUE",
         multiple=True,
-        help="An option of the connection, such as security_protocol=SSL; wins over the file.",
+        help="An option of the connection, such as security_protocol=SSL; wins over KAFKA_ACTORS_<OPTION> and the file.",
     )
     @click.option(
         "-o",
@@ -66,34 +70,36 @@ def admin_command(function: Body) -> Callable[..., None]:
         output: Output,
         bootstrap_servers: str | None,
         command_config: str | None,
-        settings: tuple[str, ...],
+        pairs: tuple[str, ...],
         form: str,
         **options: Any,
     ) -> int:
-        given = parse_settings(settings, bootstrap_servers=bootstrap_servers)
-        return asyncio.run(_run(function, output, _connection(command_config, given), form, options))
+        flags = from_flags(ClientConfig, pairs, bootstrap_servers=bootstrap_servers)
+        settings = layered(ClientConfig, flags, *_around(command_config))
+        return asyncio.run(_run(function, output, settings, form, options))
 
     return body
 
 
-async def _run(
-    function: Body, output: Output, connection: dict[str, Any], form: str, options: dict[str, Any]
-) -> int:
+async def _run(function: Body, output: Output, settings: Settings, form: str, options: dict[str, Any]) -> int:
     from kafka_actors.admin import AsyncAdmin
 
-    admin: AsyncAdmin = AsyncAdmin(config=connection)
+    with settings.named():
+        admin: AsyncAdmin = AsyncAdmin(config=settings.options)
     try:
         return await function(output, admin, form, **options)
     finally:
         await admin.close()
 
 
-def _connection(command_config: str | None, given: dict[str, Any]) -> dict[str, Any]:
+def _around(command_config: str | None) -> tuple[Layer, ...]:
+    """What the flags win over: the environment, and the file."""
+    environment = from_environment(ClientConfig, os.environ, other_variables())
     if command_config is None:
-        return given
-    from .properties import read_client_properties
-
-    return {**read_client_properties(command_config), **given}
+        return (environment,)
+    given = read_config_file("--command-config", command_config, RunConfig.__struct_fields__)
+    of_connection = {name: value for name, value in given.items() if name not in OF_RUN}
+    return environment, from_file(ClientConfig, of_connection, command_config, strict=False)
 
 
 def note(text: str) -> None:

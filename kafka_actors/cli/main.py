@@ -9,6 +9,7 @@ import click
 
 from kafka_actors import __version__
 
+from .config import config
 from .demo.command import demo
 from .errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
 from .groups import groups
@@ -27,11 +28,11 @@ def commands() -> None:
     """Kafka consumer groups as actors on Ray, and the daily life of groups and topics.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage. Options can be given in the environment too, as
-    KAFKA_ACTORS_<OPTION>; the command line wins.
+    KAFKA_ACTORS_<OPTION>, and in a file; the command line wins over the environment, and that over the file.
     """
 
 
-for each in (run, demo, groups, topics, offsets, lag):
+for each in (run, config, demo, groups, topics, offsets, lag):
     commands.add_command(each)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafka_actors.errors import ConfigError
-
 from .errors import EXIT_DONE
-from .load import load_job
+from .job_options import changed, job_options, job_settings, required, target_of
 from .options import command, needs
 from .output import Output
 from .progress import Reading
@@ -24,50 +23,22 @@ __all__ = ["run"]
 
 
 @click.command()
-@click.argument("target")
-@click.option(
-    "-w", "--workers", type=click.IntRange(min=1), envvar="KAFKA_ACTORS_WORKERS", help="How many workers."
-)
-@click.option(
-    "-b",
-    "--bootstrap-servers",
-    metavar="HOST:PORT,…",
-    envvar="KAFKA_ACTORS_BOOTSTRAP_SERVERS",
-    help="Brokers to find the cluster by.",
-)
-@click.option("-g", "--group-id", metavar="GROUP", envvar="KAFKA_ACTORS_GROUP_ID", help="The consumer group.")
-@click.option(
-    "--until",
-    type=click.Choice(["latest"]),
-    envvar="KAFKA_ACTORS_UNTIL",
-    help="Stop at the end offsets that the topics have at the start.",
-)
-@click.option(
-    "-X",
-    "--config",
-    "settings",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="Any other option of a job, such as session_timeout_ms=30000 or session.timeout.ms=30000.",
-)
+@job_options
 @command
 def run(
-    output: Output,
-    target: str,
-    workers: int | None,
-    bootstrap_servers: str | None,
-    group_id: str | None,
-    until: Literal["latest"] | None,
-    settings: tuple[str, ...],
+    output: Output, target: str | None, config_file: str | None, pairs: tuple[str, ...], **flags: Any
 ) -> int:
     """Run the job that TARGET names: path/to/file.py:name or module:name.
 
     It is a kafka_actors.Job, or a function without arguments that returns one. SIGTERM and Ctrl-C finish and
     commit what is in hand and leave the group; a second one ends at once.
+
+    Options come from the command line, else from KAFKA_ACTORS_<OPTION>, else from the file of -c, else from the job's
+    definition; `config show` says which. A file may name the job as well: job = "file.py:name".
     """
     needs("ray", "ray", "a job runs on Ray, which is not installed")
-    options = parse_settings(settings, bootstrap_servers=bootstrap_servers, group_id=group_id)
-    job = load_job(target).changed(options, workers=workers, until=until)
+    settings = job_settings(config_file, pairs, os.environ, **flags)
+    job = changed(required(target_of(target, settings)), settings)
     running = start(job)
     if running is None:
         output.print("stopped before it had started")
@@ -82,20 +53,6 @@ def run(
         running.stop()
     output.print(closing_line(end, reading))
     return EXIT_DONE
-
-
-def parse_settings(settings: tuple[str, ...], **flags: str | None) -> dict[str, Any]:
-    """`NAME=VALUE` pairs as options, beside those that have a flag of their own. Raises `ConfigError`."""
-    options: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        name = name.strip().replace(".", "_")
-        if not equals or not name:
-            raise ConfigError("-X", f"is {setting!r}: give NAME=VALUE")
-        if name in options and options[name] != value:
-            raise ConfigError(name, "is given twice with different values")
-        options[name] = value
-    return options
 
 
 def start(job: Job) -> RunningJob | None:

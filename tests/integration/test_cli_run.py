@@ -70,12 +70,14 @@ class Shell:
             "TOPIC": topic,
         }
 
-    def start(self, *arguments: str, work_s: float = 0.0, bad: bool = False, **streams) -> subprocess.Popen:
+    def start(
+        self, *arguments: str, work_s: float = 0.0, bad: bool = False, named: bool = True, **streams
+    ) -> subprocess.Popen:
         text = self.job.replace('float(os.environ.get("WORK_S", 0))', str(work_s))
         text = text.replace('os.environ.get("BAD")', str(bad))
         (self._directory / "work.py").write_text(text)
         return subprocess.Popen(
-            [COMMAND, "run", "work.py:job", "-g", self._group, *arguments],
+            [COMMAND, "run", *(("work.py:job", "-g", self._group) if named else ()), *arguments],
             cwd=self._directory,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -128,6 +130,26 @@ def test_a_bounded_run_ends_by_itself_with_everything_committed(shell, kafka_clu
     assert all(re.search(r"  3 workers  .* records  .*/s  lag .*  restarts 0$", each) for each in progress)
     assert "\x1b" not in out
     assert {p: len(o) for p, o in shell.processed().items()} == dict.fromkeys(range(4), 3_000)
+    assert kafka_cluster_3.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
+
+
+def test_a_file_says_what_to_run_and_how_and_the_environment_wins(
+    shell, kafka_cluster_3, topic, group_id, tmp_path
+):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "group").write_text(group_id + "\n")
+    (tmp_path / "etc" / "job.toml").write_text(
+        f"""
+        job = "../work.py:job"
+        group.id = "${{file:{tmp_path}/etc/group}}"
+        until = "latest"
+        workers = 1
+        """
+    )
+    shell.environment["KAFKA_ACTORS_WORKERS"] = "3"
+    code, out, err = shell.run("-c", "etc/job.toml", named=False)
+    assert (code, err) == (0, "")
+    assert "  3 workers  " in out
     assert kafka_cluster_3.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
 
 

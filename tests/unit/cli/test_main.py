@@ -7,12 +7,11 @@ import pytest
 
 from kafka_actors import __version__
 from kafka_actors.actors import Job
-from kafka_actors.cli import load
+from kafka_actors.cli import job_options, load
 from kafka_actors.cli import run as run_module
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.cli.run import closing_line, parse_settings
+from kafka_actors.cli.run import closing_line
 from kafka_actors.cli.watch import End
-from kafka_actors.errors import ConfigError
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,7 +22,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["run"], "Missing argument 'TARGET'."),
+        (["run"], 'name the job: TARGET, or job = "file.py:name" in the file of -c'),
         (["run", "x:y", "--worker", "4"], "No such option '--worker'. Did you mean '--workers'?"),
         (
             ["run", "x:y", "--workers", "0"],
@@ -45,7 +44,7 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(
 
 def test_no_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line([]) == 2
-    assert "Commands:\n  demo" in capsys.readouterr().err
+    assert "Commands:\n  config" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -53,6 +52,7 @@ def test_no_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
     [
         (["none.py:job"], "there is no file none.py"),
         (["shop.py:job", "-X", "sesion_timeout_ms=1"], "sesion_timeout_ms: is not an option; did you mean"),
+        (["shop.py:job", "-g", "a", "-X", "group.id=b"], "group_id: is given twice with different values"),
         (["shop.py:job", "-X", "retries=x"], "retries: is 'x': expected `int`, got `str`"),
         (["shop.py:job", "-X", "retries"], "-X: is 'retries': give NAME=VALUE"),
         (["shop.py:job", "-b", "broker:port"], "bootstrap_servers: "),
@@ -67,7 +67,7 @@ def test_a_wrong_option_fails_before_anything_starts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(
-        run_module, "load_job", lambda target: _job() if target[:4] == "shop" else load.load_job(target)
+        job_options, "load_job", lambda target: _job() if target[:4] == "shop" else load.load_job(target)
     )
     monkeypatch.setattr(Job, "start", lambda self: pytest.fail("it was started"))
     monkeypatch.chdir(tmp_path)
@@ -94,31 +94,41 @@ def _job() -> Job:
     return Job(topics=["t"], group_id="g", bootstrap_servers="a:1", process=print)
 
 
-def test_options_come_from_the_environment_and_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[Job] = []
-
-    def start(job: Job) -> None:
-        started.append(job)
-
-    monkeypatch.setattr(run_module, "load_job", lambda target: _job())
-    monkeypatch.setattr(run_module, "start", start)
+    monkeypatch.setattr(job_options, "load_job", lambda target: _job())
+    monkeypatch.setattr(run_module, "start", started.append)
+    file = tmp_path / "job.toml"
+    file.write_text(
+        'job = "x:y"\nworkers = 2\ngroup.id = "of-the-file"\nsession_timeout_ms = 20_000\nuntil = "latest"'
+    )
     monkeypatch.setenv("KAFKA_ACTORS_WORKERS", "3")
     monkeypatch.setenv("KAFKA_ACTORS_GROUP_ID", "of-the-environment")
-    assert run_command_line(["run", "x:y"]) == 0
-    assert run_command_line(["run", "x:y", "--workers", "5", "-g", "of-the-line"]) == 0
-    assert [(job.workers, job.config.group_id) for job in started] == [
-        (3, "of-the-environment"),
-        (5, "of-the-line"),
+    monkeypatch.setenv("KAFKA_ACTORS_CLIENT_ID", "")
+    line = ["--workers", "5", "-g", "of-the-line", "-X", "session.timeout.ms=7000"]
+    for arguments in (["x:y"], ["x:y", "-X", "group_id=of-X"], ["-c", str(file)], ["-c", str(file), *line]):
+        assert run_command_line(["run", *arguments]) == 0
+    assert [
+        (job.workers, job.config.group_id, job.config.session_timeout_ms, job.until) for job in started
+    ] == [
+        (3, "of-the-environment", 45_000, None),
+        (3, "of-X", 45_000, None),
+        (3, "of-the-environment", 20_000, "latest"),
+        (5, "of-the-line", 7_000, "latest"),
     ]
+    assert started[0].config.client_id.startswith("kafka-actors-")
 
 
-def test_settings_take_dotted_and_underscored_names_and_no_contradictions() -> None:
-    assert parse_settings(("session.timeout.ms=1", "a_b=x=y"), group_id=None) == {
-        "session_timeout_ms": "1",
-        "a_b": "x=y",
-    }
-    with pytest.raises(ConfigError, match="group_id: is given twice"):
-        parse_settings(("group.id=a",), group_id="b")
+def test_a_file_finds_its_job_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(job_options, "load_job", lambda target: seen.append(target) or _job())
+    monkeypatch.setattr(run_module, "start", lambda job: None)
+    for name in ("work.py:job", "/elsewhere/work.py:job", "package.module:job"):
+        (tmp_path / "job.toml").write_text(f'job = "{name}"')
+        assert run_command_line(["run", "-c", str(tmp_path / "job.toml")]) == 0
+    assert seen == [f"{tmp_path}/work.py:job", "/elsewhere/work.py:job", "package.module:job"]
 
 
 def test_the_command_line_starts_without_ray_and_without_a_kafka_client() -> None:

@@ -1,10 +1,15 @@
+"""Files of options: as Kafka's tools have them, and TOML."""
+
 import logging
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kafka_actors.cli.properties import read_client_properties
-from kafka_actors.config import ClientConfig, build
+from kafka_actors.cli.config_file import parse_toml, read_config_file
+from kafka_actors.cli.layers import from_file
+from kafka_actors.config import ClientConfig, JobConfig, build
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.properties import parse_properties
 
@@ -29,9 +34,12 @@ def test_properties_are_read_as_java_reads_them(text: str, found: dict[str, str]
     assert parse_properties(text) == found
 
 
-def _read(directory: Path, text: str) -> dict[str, str]:
-    (directory / "client.properties").write_text(text)
-    return read_client_properties(str(directory / "client.properties"))
+def _read(directory: Path, text: str) -> dict[str, Any]:
+    """The options of a connection in a .properties file."""
+    path = str(directory / "client.properties")
+    Path(path).write_text(text)
+    layer = from_file(ClientConfig, read_config_file("--command-config", path, ()), path, strict=False)
+    return {name: value for name, (value, _) in layer.items()}
 
 
 def test_a_file_of_kafkas_tools_works_as_it_is(tmp_path: Path) -> None:
@@ -93,4 +101,77 @@ def test_options_of_other_clients_are_left_out_with_a_warning(
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--command-config .*none: \[Errno 2\] No such file"):
-        read_client_properties(str(tmp_path / "none"))
+        read_config_file("--command-config", str(tmp_path / "none"), ())
+
+
+def test_what_is_an_option_nowhere_is_misspelt(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^sasl_mechanim: is not an option; did you mean 'sasl_mechanism'\? \(in "
+    ):
+        _read(tmp_path, "sasl.mechanim=PLAIN")
+
+
+def test_what_java_has_and_nothing_here_needs_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "max.poll.records=1\nsasl.login.refresh.window.factor=0.5\nreceive.buffer.bytes=-1\nsend.buffer.bytes=9"
+    with caplog.at_level(logging.WARNING, "kafka_actors"):
+        assert _read(tmp_path, text) == {"send_buffer_bytes": "9"}
+    assert caplog.text.count("has no effect here") == 2
+
+
+def test_javas_assignors_have_our_names(tmp_path: Path) -> None:
+    java = "org.apache.kafka.clients.consumer."
+    options = {
+        "partition_assignment_strategy": f"{java}RangeAssignor, {java}CooperativeStickyAssignor,mine",
+    }
+    layer = from_file(JobConfig, options, "f", strict=True)
+    assert layer["partition_assignment_strategy"][0] == "range,cooperative-sticky,mine"
+
+
+def test_a_dotted_name_in_toml_is_an_option_whichever_way_it_is_written() -> None:
+    text = """
+    session_timeout_ms = 30_000
+    "group.id" = "g"
+    fetch.min.bytes = 1
+    check_crcs = false
+    partition_assignment_strategy = ["range", "sticky"]
+    worker_capacity = {0 = 2.5}
+    start_timeout_s = 1.5
+    [sasl]
+    mechanism = "PLAIN"
+    plain.username = "u"
+    """
+    assert parse_toml(text, JobConfig.__struct_fields__) == {
+        "session_timeout_ms": "30000",
+        "group_id": "g",
+        "fetch_min_bytes": "1",
+        "check_crcs": "false",
+        "partition_assignment_strategy": ["range", "sticky"],
+        "worker_capacity": {"0": 2.5},
+        "start_timeout_s": "1.5",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "u",
+    }
+    config = build(
+        JobConfig,
+        {
+            **parse_toml(text, JobConfig.__struct_fields__),
+            "security_protocol": "SASL_SSL",
+            "sasl_plain_password": "p",
+        },
+    )
+    assert (config.session_timeout_ms, config.check_crcs, config.worker_capacity) == (30_000, False, {0: 2.5})
+
+
+def test_an_option_that_is_in_a_file_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="group_id: is there twice"):
+        parse_toml('group_id = "a"\ngroup.id = "b"', ())
+
+
+def test_what_is_no_toml_says_where(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text("a = 1\nb = \n")
+    with pytest.raises(UsageError, match=r"--config-file .*job.toml: is no TOML: .*line 2"):
+        read_config_file("--config-file", str(tmp_path / "job.toml"), ())
+    with pytest.raises(tomllib.TOMLDecodeError):
+        parse_toml("x", ())

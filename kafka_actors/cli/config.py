@@ -1,0 +1,161 @@
+"""`kafka-actors config`: what a run would be started with, and why."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from kafka_actors.config import build
+from kafka_actors.options import JobConfig
+from kafka_actors.security import SECRETS
+
+from .documents import FORMS, columns, show
+from .errors import EXIT_DONE
+from .job_options import OF_RUN, changed, job_options, job_settings, target_of
+from .layers import Settings, Source
+from .options import command
+from .output import Output
+from .reference import SECTIONS, options
+from .reference_page import markdown
+
+__all__ = ["config", "rows"]
+
+MASKED = "***"
+_PLAIN = (str, int, float, type(None))
+
+
+class Row(Struct, frozen=True):
+    """One option: `source` is `flag`, `environment`, `file`, `definition` (of the job) or `default`, `name` which one,
+    `given` how the option is called there, where that is another name, and `reference` what was looked up for it."""
+
+    option: str
+    value: Any
+    source: str
+    name: str | None = None
+    reference: str | None = None
+    given: str | None = None
+
+
+@click.group("config")
+def config() -> None:
+    """What options there are for a run, and where they come from."""
+
+
+@config.command("show")
+@job_options
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(FORMS),
+    default="text",
+    show_default=True,
+    envvar="KAFKA_ACTORS_OUTPUT",
+    help="Columns, or a document.",
+)
+@command
+def show_config(
+    output: Output,
+    target: str | None,
+    config_file: str | None,
+    pairs: tuple[str, ...],
+    form: str,
+    **flags: Any,
+) -> int:
+    """Show every option that `run` would use with the same arguments, and where it comes from.
+
+    With a job (TARGET, or `job` in the file) its definition is loaded, and counts for what nothing else says. Nothing
+    connects or starts. Secrets are masked.
+    """
+    settings = job_settings(config_file, pairs, os.environ, **flags)
+    target = target_of(target, settings)
+    table = rows(settings, target, _values(settings, target))
+    lines = columns(
+        ("OPTION", "VALUE", "SOURCE"), ((row.option, _shown(row.value), _said(row)) for row in table)
+    )
+    show(output, form, lines, table)
+    return EXIT_DONE
+
+
+def _values(settings: Settings, target: str | None) -> dict[str, Any]:
+    """The options of `run`, then those of `JobConfig`; checked together as a start would."""
+    if target is None:
+        with settings.named():
+            built = build(JobConfig, {k: v for k, v in settings.options.items() if k not in OF_RUN})
+        of_run = {name: settings.options.get(name) for name in OF_RUN}
+    else:
+        job = changed(target, settings)
+        built = job.config
+        of_run = {"job": target, "workers": job.workers, "until": job.until}
+    return {**of_run, **{name: getattr(built, name) for name in JobConfig.__struct_fields__}}
+
+
+def rows(settings: Settings, target: str | None, values: dict[str, Any]) -> list[Row]:
+    """One row an option, in the order of their declarations; what is secret is masked."""
+    defaults = JobConfig()
+    table = []
+    for name, value in values.items():
+        shown = _masked(name, value)
+        source = settings.sources.get(name)
+        if source is not None and not (name == "job" and target != settings.options.get("job")):
+            table.append(Row(name, shown, source.kind, source.name, source.reference, source.given))
+        elif name == "job" and target is not None:
+            table.append(Row(name, shown, "flag", "TARGET"))
+        elif target is not None and value != getattr(defaults, name, None):
+            table.append(Row(name, shown, "definition", target))
+        else:
+            table.append(Row(name, shown, "default"))
+    return table
+
+
+def _masked(name: str, value: Any) -> Any:
+    """Secrets, and objects: their reprs are somebody else's."""
+    if name in SECRETS:
+        return None if value is None else MASKED
+    if isinstance(value, dict):
+        return {str(key): _masked(name, each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(name, each) for each in value]
+    return value if isinstance(value, _PLAIN) else f"<{type(value).__name__}>"
+
+
+def _shown(value: Any) -> str | None:
+    """As it would be written in a file, if it can be."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join("/".join(map(str, v)) if isinstance(v, list) else str(v) for v in value)
+    if isinstance(value, dict):
+        return ",".join(f"{key}={each}" for key, each in value.items())
+    return None if value is None else str(value)
+
+
+def _said(row: Row) -> str:
+    return str(Source(row.source, row.name, row.reference, row.given)) if row.name else row.source
+
+
+@config.command("options")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice([*FORMS, "markdown"]),
+    default="text",
+    show_default=True,
+    help="Columns, a document with the meanings too, or the page of the documentation.",
+)
+@command
+def show_options(output: Output, form: str) -> int:
+    """Show every option there is: type, default, and Java's name and default."""
+    if form == "markdown":
+        from .run import run
+
+        print(markdown(run), end="", file=output.console.file)
+        return EXIT_DONE
+    listed = [option for section in SECTIONS for option in options(section)]
+    cells = ((each.name, each.type, each.default, each.java, each.java_default) for each in listed)
+    show(output, form, columns(("OPTION", "TYPE", "DEFAULT", "JAVA", "JAVA-DEFAULT"), cells), listed)
+    return EXIT_DONE

@@ -1,0 +1,147 @@
+"""What a job is started with: the options of `run` and of `config show`, and the job that they make."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from kafka_actors.errors import UsageError
+from kafka_actors.options import JobConfig, Positive
+
+from .config_file import read_config_file
+from .layers import PREFIX, Settings, from_environment, from_file, from_flags, layered
+from .load import load_job
+
+if TYPE_CHECKING:
+    from kafka_actors.actors import Job
+
+__all__ = [
+    "OF_RUN",
+    "RunConfig",
+    "changed",
+    "job_options",
+    "job_settings",
+    "other_variables",
+    "required",
+    "target_of",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a job, and what else the command line, its environment and a file may say of a run."""
+
+    job: str | None = None
+    """The job to run: `path/to/file.py:name` or `module:name`. In a file, the path begins at the file's directory."""
+    workers: Positive | None = None
+    """How many workers."""
+    until: Literal["latest"] | None = None
+    """`latest`: stop at the end offsets that the topics have at the start."""
+
+
+OF_RUN = tuple(name for name in RunConfig.__struct_fields__ if name not in JobConfig.__struct_fields__)
+"""What isn't an option of `JobConfig`."""
+
+_OF_TESTS = "KAFKA_ACTORS_CACHE"
+"""Where `kafka_actors.testing` keeps Kafka's releases."""
+
+
+def job_options(function: F) -> F:
+    """The flags of a command that takes a job. They have no `envvar`: the environment has options without a flag, too,
+    and -X wins over it."""
+    for option in reversed(
+        (
+            click.argument("target", required=False),
+            click.option(
+                "-c",
+                "--config-file",
+                metavar="FILE",
+                envvar="KAFKA_ACTORS_CONFIG_FILE",
+                help="Options in a TOML file, or in Kafka's .properties.",
+            ),
+            click.option("-w", "--workers", type=click.IntRange(min=1), help="How many workers."),
+            click.option(
+                "-b", "--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers to find the cluster by."
+            ),
+            click.option("-g", "--group-id", metavar="GROUP", help="The consumer group."),
+            click.option(
+                "--until",
+                type=click.Choice(["latest"]),
+                help="Stop at the end offsets that the topics have at the start.",
+            ),
+            click.option(
+                "-X",
+                "--config",
+                "pairs",
+                metavar="NAME=VALUE",
+                multiple=True,
+                help="Any other option of a job, such as session_timeout_ms=30000 or session.timeout.ms=30000.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def job_settings(
+    config_file: str | None, pairs: tuple[str, ...], environment: Mapping[str, str], **flags: Any
+) -> Settings:
+    """What counts for a run: flags, then the environment, then the file.
+
+    Raises `UsageError` for a file that can't be read, `ConfigError` with the option and where its value came from.
+    """
+    line = from_flags(RunConfig, pairs, **flags)
+    around = from_environment(RunConfig, environment, other_variables())
+    if config_file is None:
+        return layered(RunConfig, line, around)
+    given = read_config_file("--config-file", config_file, RunConfig.__struct_fields__)
+    if "job" in given:
+        given["job"] = _beside(config_file, given["job"])
+    return layered(RunConfig, line, around, from_file(RunConfig, given, config_file, strict=True))
+
+
+def _beside(file: str, target: Any) -> Any:
+    """A path in a file begins where the file is."""
+    if not isinstance(target, str) or not target.rpartition(":")[0].endswith(".py"):
+        return target
+    return os.path.join(os.path.dirname(file), target)
+
+
+def target_of(target: str | None, settings: Settings) -> str | None:
+    """The job that is named, by the argument or else by `job`."""
+    return target if target is not None else settings.options.get("job")
+
+
+def changed(target: str, settings: Settings) -> Job:
+    """The job that `target` names, with these settings. Raises what `load_job` and `Job.changed` do."""
+    job = load_job(target)
+    options = {name: value for name, value in settings.options.items() if name not in OF_RUN}
+    with settings.named():
+        return job.changed(
+            options, workers=settings.options.get("workers"), until=settings.options.get("until")
+        )
+
+
+def required(target: str | None) -> str:
+    """Raises `UsageError` where no job is named."""
+    if target is None:
+        raise UsageError('name the job: TARGET, or job = "file.py:name" in the file of -c')
+    return target
+
+
+def other_variables() -> set[str]:
+    """Variables with our prefix that are no options: those of flags of all commands."""
+    root = click.get_current_context().find_root().command
+    return {_OF_TESTS, *(name for name in _variables(root) if name.startswith(PREFIX))}
+
+
+def _variables(command: click.Command) -> Iterator[str]:
+    for parameter in command.params:
+        yield from [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or ()
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            yield from _variables(each)

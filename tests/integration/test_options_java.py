@@ -1,0 +1,76 @@
+"""What the page of options says of Java's clients, beside the clients themselves."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kafka_actors.cli.java_names import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA
+from kafka_actors.cli.reference import SECTIONS, options
+from kafka_actors.java_options import without_effect
+from kafka_actors.options import ProducerConfig
+from kafka_actors.testing.distribution import Distribution, KafkaUnavailable
+
+pytestmark = pytest.mark.kafka
+
+SOURCE = Path(__file__).parents[1] / "java" / "options" / "Options.java"
+OF_JOBS_OWN = {"retries"}  # Java's option of this name is another thing
+
+
+@pytest.fixture(scope="module")
+def java() -> dict[str, dict[str, str]]:
+    """Client → option → default."""
+    try:
+        kafka = Distribution.get()
+    except KafkaUnavailable as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    command = [kafka.java, "-Xshare:auto", "-XX:+UseSerialGC", "-cp", kafka.classpath, str(SOURCE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    found: dict[str, dict[str, str]] = {}
+    for line in done.stdout.splitlines():
+        client, name, default = line.split("\t")
+        found.setdefault(client, {})[name] = default
+    assert {client: len(found[client]) > 50 for client in found} == dict.fromkeys(
+        ("consumer", "producer", "admin"), True
+    )
+    return found
+
+
+def test_each_name_and_default_is_javas(java: dict[str, dict[str, str]]) -> None:
+    wrong = {}
+    for section in SECTIONS:
+        for option in options(section):
+            if option.java is None:
+                continue
+            client = (
+                "producer"
+                if section.kind is ProducerConfig or option.java not in java["consumer"]
+                else "consumer"
+            )
+            theirs = java[client].get(option.java)
+            if theirs != (option.java_default or ""):
+                wrong[option.name] = (theirs, option.java_default)
+    assert wrong == {}
+
+
+def test_what_is_said_not_to_be_in_java_is_not(java: dict[str, dict[str, str]]) -> None:
+    everywhere = {name.replace(".", "_") for client in java.values() for name in client}
+    assert {name for name in NOT_IN_JAVA if name in everywhere} == OF_JOBS_OWN
+
+
+def test_defaults_that_are_said_to_differ_do(java: dict[str, dict[str, str]]) -> None:
+    listed = {option.name: option for section in SECTIONS for option in options(section)}
+    same = {name for name, theirs in JAVA_DEFAULTS.items() if (listed[name].default or "") == theirs}
+    assert same == set()
+    assert JAVA_NAMES.keys() <= listed.keys()
+
+
+def test_what_is_passed_over_is_an_option_of_javas(java: dict[str, dict[str, str]]) -> None:
+    """And what a program's file may have is passed over, known, or refused with a word of its own."""
+    everywhere = {name.replace(".", "_") for client in java.values() for name in client}
+    passed = {name for name in everywhere if without_effect(name)}
+    assert {"max_poll_records", "client_dns_lookup", "sasl_login_retry_backoff_ms"} <= passed
+    assert not passed & {option.name for section in SECTIONS for option in options(section)}

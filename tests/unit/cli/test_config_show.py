@@ -1,0 +1,81 @@
+"""`kafka-actors config show`: every option, its value, and who said so."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kafka_actors.cli.main import run_command_line
+from kafka_actors.options import JobConfig
+
+JOB = """
+import kafka_actors as ka
+
+job = ka.Job(topics=["t"], group_id="g", bootstrap_servers="a:1", process=print, workers=4, batch_rows=500,
+             config={"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_username": "u",
+                     "sasl_plain_password": "in-the-code"})
+"""
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shown_by_test.py").write_text(JOB)
+
+
+def _show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run_command_line(["config", "show", *arguments]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def test_each_value_names_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SECRET", "in-the-environment")
+    monkeypatch.setenv("KAFKA_ACTORS_RETRIES", "7")
+    (tmp_path / "job.toml").write_text(
+        'job = "shown_by_test.py:job"\nsasl_plain_password = "${env:SECRET}"\nretries = 5\nsession_timeout_ms = 9_000'
+    )
+    lines = _show(capsys, "-c", "job.toml", "-X", "client.rack=here").splitlines()
+    said = {line.split()[0]: line.split()[1:] for line in lines}
+    assert said["OPTION"] == ["VALUE", "SOURCE"]
+    assert said["job"] == ["shown_by_test.py:job", "file", "job.toml"]
+    assert said["workers"] == ["4", "definition", "shown_by_test.py:job"]
+    assert said["batch_rows"] == ["500", "definition", "shown_by_test.py:job"]
+    assert said["retries"] == ["7", "environment", "KAFKA_ACTORS_RETRIES"]
+    assert said["session_timeout_ms"] == ["9000", "file", "job.toml"]
+    assert said["client_rack"] == ["here", "flag", "-X"]
+    assert said["heartbeat_interval_ms"] == ["3000", "default"]
+    assert said["ssl_cafile"] == ["-", "default"]
+    assert said["sasl_plain_password"] == ["***", "file", "job.toml,", "${env:SECRET}"]
+    assert not {"in-the-code", "in-the-environment"} & set(" ".join(lines).split())
+
+
+def test_a_secret_of_the_definition_is_masked_in_every_form(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("text", "json", "yaml"):
+        out = _show(capsys, "shown_by_test.py:job", "-o", form)
+        assert "in-the-code" not in out
+        assert "***" in out
+
+
+def test_the_document_has_all_options_once(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(_show(capsys, "-o", "json", "-X", "ssl.ciphers=x", "-X", "security_protocol=SSL"))
+    assert [row["option"] for row in found] == ["job", "workers", "until", *JobConfig.__struct_fields__]
+    by_name = {row.pop("option"): row for row in found}
+    assert by_name["ssl_ciphers"] == {
+        "value": "x",
+        "source": "flag",
+        "name": "-X",
+        "reference": None,
+        "given": None,
+    }
+    assert by_name["socket_options"]["value"] == [[6, 1, 1]]
+
+
+def test_what_run_would_refuse_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["config", "show", "-X", "session_timeout_ms=2000"]) == 2
+    assert capsys.readouterr().err == (
+        "kafka-actors: error: heartbeat_interval_ms: is 3000: must be lower than session_timeout_ms (2000)\n"
+    )

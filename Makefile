@@ -24,10 +24,10 @@ RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 PAIRS := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-slow test-unit test-spark lint format bench bench-check fuzz docs-options clean
+.PHONY: help demo demo-spark test test-slow test-unit test-spark test-helm lint format bench bench-check fuzz docs-options docs-values clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.installed-demo  ## the main job on an embedded broker; KAFKA=host:port for a real one
 	$(BIN)/kafka-actors demo $(if $(KAFKA),--kafka $(KAFKA))
@@ -41,12 +41,14 @@ test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven f
 	$(BIN)/python -m pytest tests/integration -m "not slow and not ray and not alone" $(PAIRS) $(RERUNS)
 	$(BIN)/python -m pytest tests/integration -m "not slow and (ray or alone)" $(RERUNS)
 	$(MAKE) test-spark MARK=spark_versions
+	$(MAKE) test-helm
 
 test-slow: lint  ## all tests: every fault, every long run
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q
 	$(BIN)/python -m pytest tests/integration $(RERUNS)
 	$(MAKE) test-spark
 	$(MAKE) test-spark SPARK=4.2.0
+	$(MAKE) test-helm
 
 test-unit: $(VENV)/.installed-dev  ## the tests that need nothing but Python
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
@@ -54,6 +56,10 @@ test-unit: $(VENV)/.installed-dev  ## the tests that need nothing but Python
 test-spark: $(VENV)/.installed-dev  ## the tests of Spark with another PySpark, which is fetched at first (400 MB): SPARK=4.2.0
 	spark="$$($(BIN)/python -m kafka_actors.testing.spark $(SPARK))" && \
 	  PYTHONPATH="$$spark$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest tests/integration -m "$(MARK)" $(RERUNS)
+
+test-helm: $(VENV)/.installed-dev  ## the Helm chart; at first Helm and kubeconform are built, with Go, for minutes
+	$(BIN)/python tests/helm/tools.py
+	$(BIN)/python -m pytest tests/helm -n 2 -q -rs
 
 lint: $(VENV)/.installed-dev  ## style, types, and who may import whom
 	$(BIN)/ruff check .
@@ -76,6 +82,9 @@ fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads fore
 
 docs-options: $(VENV)/.installed-dev  ## docs/reference/options.md anew, from the declarations
 	$(BIN)/kafka-actors config options --output markdown > docs/reference/options.md
+
+docs-values: $(VENV)/.installed-dev  ## the table of values in the chart's README anew, from values.yaml
+	$(BIN)/python tests/helm/values_page.py
 
 clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

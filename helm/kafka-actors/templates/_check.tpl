@@ -1,0 +1,79 @@
+{{/* What a schema can't say: values that go together, and those that don't. */}}
+
+{{- define "kafka-actors.check" -}}
+{{- if not (regexMatch "^[a-z]" (include "kafka-actors.fullname" .)) }}
+{{- fail "fullnameOverride: a RayJob's name begins with a letter" }}
+{{- end }}
+{{- $code := include "kafka-actors.codeName" . }}
+{{- with .Values.job }}
+{{- if and .file .existingConfigMap }}
+{{- fail "job: give either file or existingConfigMap" }}
+{{- end }}
+{{- if and .existingConfigMap (not .target) (not .entrypoint) }}
+{{- fail "job.target: has to name the job in existingConfigMap, such as orders.py:job" }}
+{{- end }}
+{{- if and .entrypoint .target }}
+{{- fail "job: give either entrypoint or target" }}
+{{- end }}
+{{- if not (or .entrypoint .target $code) }}
+{{- fail "job: name what to run: target, file, existingConfigMap or entrypoint" }}
+{{- end }}
+{{- if and .suspend $.Values.cluster.selector }}
+{{- fail "job.suspend: KubeRay can't suspend a job in a selected cluster" }}
+{{- end }}
+{{- range $name, $value := .options }}
+{{- if regexMatch "password|secret$|jaas" ($name | lower) }}
+{{- if not (regexMatch "\\$\\{(env|file|directory):" (toString $value)) }}
+{{- fail (printf "job.options.%s: is secret: give kafka.sasl.existingSecret or kafka.tls.existingSecret, or a reference such as ${env:NAME}" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if ge (add (int .drainTimeoutMs) 20000) (mul (int $.Values.terminationGracePeriodSeconds) 1000) }}
+{{- fail (printf "terminationGracePeriodSeconds: is %v: has to be more than job.drainTimeoutMs (%v) by 20 s" $.Values.terminationGracePeriodSeconds .drainTimeoutMs) }}
+{{- end }}
+{{- end }}
+{{- if and (eq .Values.job.submissionMode "K8sJobMode") (contains "$" (include "kafka-actors.runtimeEnv" .)) }}
+{{- fail "job.submissionMode: has to be HTTPMode, because the submitter's shell would take $… in the runtime environment for its own" }}
+{{- end }}
+{{- with .Values.kafka }}
+{{- if and (hasPrefix "SASL" .securityProtocol) (not .sasl.mechanism) }}
+{{- fail (printf "kafka.sasl.mechanism: is needed for securityProtocol %s" .securityProtocol) }}
+{{- end }}
+{{- if and .sasl.mechanism (not (hasPrefix "SASL" .securityProtocol)) }}
+{{- fail (printf "kafka.sasl.mechanism: is given, but securityProtocol is %s" .securityProtocol) }}
+{{- end }}
+{{- if and .tls.existingSecret (not (hasSuffix "SSL" .securityProtocol)) }}
+{{- fail (printf "kafka.tls.existingSecret: is given, but securityProtocol is %s" .securityProtocol) }}
+{{- end }}
+{{- end }}
+{{- if .Values.cluster.selector }}
+{{- if not (index .Values.cluster.selector "ray.io/cluster") }}
+{{- fail "cluster.selector: KubeRay finds a cluster by the label ray.io/cluster alone" }}
+{{- end }}
+{{- if $code }}
+{{- fail "job: a selected cluster has pods of its own: its image has to have the job; give job.target, and neither file nor existingConfigMap" }}
+{{- end }}
+{{- if or .Values.kafka.sasl.existingSecret .Values.kafka.tls.existingSecret }}
+{{- fail "kafka: a selected cluster has pods of its own: mount Secrets there, and name them in job.options, such as sasl_plain_password: ${file:/path}" }}
+{{- end }}
+{{- range $name := list "podDisruptionBudget" "networkPolicy" "autoscaling" }}
+{{- if (index $.Values $name).enabled }}
+{{- fail (printf "%s.enabled: is the selected cluster's own affair" $name) }}
+{{- end }}
+{{- end }}
+{{- else }}
+{{- if not .Values.workerGroups }}
+{{- fail "workerGroups: is empty: the job's workers need pods" }}
+{{- end }}
+{{- end }}
+{{- range $group := .Values.workerGroups }}
+{{- if $.Values.autoscaling.enabled }}
+{{- if gt (int (default 0 $group.minReplicas)) (int (default 1 $group.maxReplicas)) }}
+{{- fail (printf "workerGroups %s: minReplicas is more than maxReplicas" $group.name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled }}
+{{- fail "metrics: give either podMonitor or serviceMonitor: the head's metrics would be there twice" }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,96 @@
+"""The chart, rendered by Helm as a user has it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helm.chart import CHART, VERSIONS, Refused, Rendered
+from helm.schemas import write_kubernetes, write_schemas
+from helm.tools import HELM, KUBECONFORM, KUBERAY, PROMETHEUS, Missing, kubernetes_schemas, program, sources
+
+
+def _there(path: Path) -> Path:
+    if not path.exists():
+        why = f"{path.name} isn't built: make test-helm"
+        if os.environ.get("CI") and shutil.which("go"):
+            pytest.fail(why)
+        pytest.skip(why)
+    return path
+
+
+@pytest.fixture(scope="session")
+def helm() -> Callable[..., str]:
+    """Runs Helm; raises `Refused` with what it says."""
+    found = _there(program(HELM))
+
+    def run(*arguments: str, given: str = "") -> str:
+        done = subprocess.run(
+            [found, *arguments], input=given, capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode:
+            raise Refused(done.stderr + done.stdout)
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def render(helm: Callable[..., str]) -> Callable[..., Rendered]:
+    """`helm template` with these values."""
+
+    def rendered(values: dict[str, Any], *, name: str = "scorer", kubernetes: str = "1.37.0") -> Rendered:
+        arguments = ("--namespace", "streams", "--kube-version", kubernetes, "--values", "-")
+        return Rendered(helm("template", name, str(CHART), *arguments, given=yaml.safe_dump(values)))
+
+    return rendered
+
+
+@pytest.fixture(scope="session")
+def definitions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """JSON schemas of what the chart makes: custom resources, and below it a directory for each version of Kubernetes."""
+    directory = tmp_path_factory.mktemp("definitions")
+    try:
+        for version in VERSIONS:
+            write_kubernetes(kubernetes_schemas() / f"v{version}-local-strict", directory / f"v{version}")
+        files = [*(sources(KUBERAY) / "config" / "crd" / "bases").glob("*.yaml")]
+        of_prometheus = sources(PROMETHEUS) / "example" / "prometheus-operator-crd"
+    except Missing as why:
+        pytest.skip(str(why))
+    files += [
+        of_prometheus / f"monitoring.coreos.com_{kind}.yaml" for kind in ("podmonitors", "servicemonitors")
+    ]
+    names = [name for file in files for name in write_schemas(file, directory)]
+    assert {"rayjob_v1.json", "raycluster_v1.json", "podmonitor_v1.json", "servicemonitor_v1.json"} <= set(
+        names
+    )
+    return directory
+
+
+@pytest.fixture(scope="session")
+def conform(definitions: Path) -> Callable[[str, str], str]:
+    """kubeconform, strictly: what it says of YAML that isn't as Kubernetes and KubeRay have it; "" if it is."""
+    found = _there(program(KUBECONFORM))
+    locations = (
+        f"{definitions}/{{{{ .ResourceKind }}}}_{{{{ .ResourceAPIVersion }}}}.json",
+        f"{definitions}/{{{{ .NormalizedKubernetesVersion }}}}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json",
+    )
+
+    def check(text: str, version: str) -> str:
+        arguments = [part for location in locations for part in ("-schema-location", location)]
+        done = subprocess.run(
+            [found, "-strict", "-summary", "-kubernetes-version", version, *arguments, "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert " 0 resources found" not in done.stdout
+        return done.stdout + done.stderr if done.returncode else ""
+
+    return check

@@ -1,0 +1,150 @@
+"""Values that users would give, by what they are about."""
+
+from typing import Any
+
+JOB = {"target": "scoring:job"}
+GPUS = {
+    "name": "gpu",
+    "replicas": 1,
+    "maxReplicas": 4,
+    "idleTimeoutSeconds": 300,
+    "resources": {"requests": {"cpu": 4}, "limits": {"cpu": 4, "memory": "16Gi", "nvidia.com/gpu": 1}},
+    "rayStartParams": {"object-store-memory": 2_000_000_000},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "nodeSelector": {"accelerator": "l4"},
+    "runtimeClassName": "nvidia",
+}
+
+MATRIX: dict[str, dict[str, Any]] = {
+    "least": {"job": JOB},
+    "a file": {"job": {"file": "import kafka_actors as ka\njob = ka.Job()\n", "target": "orders.py:job"}},
+    "files of a ConfigMap": {"job": {"existingConfigMap": "orders-code", "target": "orders.py:job"}},
+    "an entrypoint": {"job": {"entrypoint": "python -m scoring"}},
+    "all of a job": {
+        "job": {
+            **JOB,
+            "workers": 8,
+            "until": "latest",
+            "options": {
+                "session.timeout.ms": 30_000,
+                "auto_offset_reset": "latest",
+                "check_crcs": False,
+                "partition_assignment_strategy": ["range", "sticky"],
+                "worker_capacity": {"0": 2},
+                "client_id": 'a "name" <&>',
+            },
+            "drainTimeoutMs": 20_000,
+            "logFormat": "text",
+            "logLevel": "debug",
+            "runtimeEnv": {"env_vars": {"MODEL": "small"}},
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": 3_600,
+            "submissionMode": "HTTPMode",
+            "suspend": True,
+            "labels": {"kueue.x-k8s.io/queue-name": "batch"},
+            "annotations": {"team": "orders"},
+        },
+        "kafka": {"bootstrapServers": "a:9092,b:9092", "groupId": "scorer"},
+    },
+    "a selected cluster": {
+        "job": {
+            **JOB,
+            "workers": 3,
+            "options": {"partition_assignment_strategy": ["range", "sticky"], "check_crcs": True},
+        },
+        "cluster": {"selector": {"ray.io/cluster": "shared"}},
+        "kafka": {"bootstrapServers": "a:9092", "groupId": "scorer"},
+    },
+    "a selected cluster with a status page": {
+        "job": JOB,
+        "cluster": {"selector": {"ray.io/cluster": "shared"}},
+        "status": {"enabled": True},
+        "metrics": {"serviceMonitor": {"enabled": True}},
+    },
+    "SCRAM over TLS": {
+        "job": JOB,
+        "kafka": {
+            "bootstrapServers": "a:9093",
+            "securityProtocol": "SASL_SSL",
+            "sasl": {"mechanism": "SCRAM-SHA-512", "existingSecret": "kafka-login"},
+            "tls": {"existingSecret": "kafka-ca"},
+        },
+    },
+    "client certificates": {
+        "job": JOB,
+        "kafka": {
+            "securityProtocol": "SSL",
+            "tls": {
+                "existingSecret": "mtls",
+                "certKey": "tls.crt",
+                "passwordKey": "password",
+                "checkHostname": False,
+            },
+        },
+    },
+    "OAUTHBEARER": {
+        "job": JOB,
+        "kafka": {
+            "securityProtocol": "SASL_SSL",
+            "sasl": {
+                "mechanism": "OAUTHBEARER",
+                "existingSecret": "oauth",
+                "usernameKey": "id",
+                "passwordKey": "secret",
+                "tokenEndpointUrl": "https://login/token",
+                "scope": "kafka",
+            },
+        },
+    },
+    "GSSAPI": {
+        "job": JOB,
+        "kafka": {"securityProtocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "GSSAPI"}},
+        "env": [{"name": "KRB5_CLIENT_KTNAME", "value": "/etc/krb/keytab"}],
+        "extraVolumes": [{"name": "krb", "secret": {"secretName": "krb"}}],
+        "extraVolumeMounts": [{"name": "krb", "mountPath": "/etc/krb", "readOnly": True}],
+    },
+    "GPUs, autoscaled": {
+        "job": JOB,
+        "autoscaling": {"enabled": True, "version": "v2", "upscalingMode": "Conservative"},
+        "workerGroups": [{"name": "cpu", "replicas": 2, "minReplicas": 1, "maxReplicas": 9}, GPUS],
+    },
+    "everything around it": {
+        "job": JOB,
+        "imagePullSecrets": [{"name": "registry"}],
+        "envFrom": [{"secretRef": {"name": "more"}}],
+        "head": {
+            "affinity": {"nodeAffinity": {}},
+            "tolerations": [{"operator": "Exists"}],
+            "priorityClassName": "high",
+            "podAnnotations": {"a": "b"},
+            "podLabels": {"team": "orders"},
+        },
+        "status": {"enabled": True, "port": 9000},
+        "metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+        "podDisruptionBudget": {"enabled": True, "workers": {"minAvailable": 3}},
+        "networkPolicy": {
+            "enabled": True,
+            "operatorNamespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kuberay"}},
+            "metricsNamespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+            "extraIngress": [{"from": [{"podSelector": {}}]}],
+            "egress": {
+                "enabled": True,
+                "kafkaTo": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+                "extra": [{"ports": [{"port": 443}]}],
+            },
+        },
+        "serviceAccount": {"annotations": {"role": "reader"}, "automountToken": True},
+    },
+    "accounts of others": {
+        "job": JOB,
+        "serviceAccount": {"create": False, "name": "theirs"},
+        "rbac": {"create": False},
+        "autoscaling": {"enabled": True},
+        "fullnameOverride": "orders",
+    },
+    "monitored by its Service": {
+        "job": JOB,
+        "status": {"enabled": True},
+        "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    },
+}

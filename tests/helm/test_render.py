@@ -1,0 +1,487 @@
+"""What the chart makes of its values."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from helm.chart import CHART, VERSIONS, Refused
+from helm.matrix import JOB, MATRIX
+
+from kafka_actors.cli.config_file import read_config_file
+from kafka_actors.cli.job_options import RunConfig
+from kafka_actors.cli.layers import from_environment, from_file, layered
+
+CONTAINERS = [
+    (name, MATRIX[name]) for name in ("least", "GPUs, autoscaled", "everything around it", "SCRAM over TLS")
+]
+
+
+def options_of(rendered, tmp_path: Path):
+    """The options that `kafka-actors run -c` reads from the ConfigMap, with Secrets that are there."""
+    text = rendered.all("ConfigMap")[0]["data"]["job.toml"]
+    for secret, keys in (("sasl", ("username", "password", "id", "secret")), ("tls", ("password",))):
+        (tmp_path / secret).mkdir()
+        for key in keys:
+            (tmp_path / secret / key).write_text(f"{secret}-{key}\n")
+    (tmp_path / "job.toml").write_text(re.sub(r"/etc/kafka-actors/(sasl|tls)", rf"{tmp_path}/\1", text))
+    path = str(tmp_path / "job.toml")
+    given = read_config_file("-c", path, RunConfig.__struct_fields__)
+    return layered(RunConfig, from_file(RunConfig, given, path, strict=True)).options
+
+
+def mounts(pod) -> dict[str, str]:
+    """Mount path → the Secret or ConfigMap behind it."""
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    found = {}
+    for mount in pod["spec"]["containers"][0]["volumeMounts"]:
+        volume = volumes[mount["name"]]
+        found[mount["mountPath"]] = volume.get("secret", {}).get("secretName") or volume.get(
+            "configMap", {}
+        ).get("name")
+    return found
+
+
+# ---------------------------------------------------------------- the job
+
+
+def test_the_job_is_run_with_the_options_of_the_values(render, tmp_path):
+    rendered = render(MATRIX["all of a job"])
+    assert rendered.spec["entrypoint"] == (
+        "kafka-actors run --log-format text --log-level debug --config-file /etc/kafka-actors/config/job.toml"
+    )
+    assert mounts(rendered.head)["/etc/kafka-actors/config"] == "scorer-kafka-actors-config"
+    assert options_of(rendered, tmp_path) == {
+        "job": "scoring:job",
+        "workers": 8,
+        "until": "latest",
+        "bootstrap_servers": ["a:9092", "b:9092"],
+        "group_id": "scorer",
+        "drain_timeout_ms": 20_000,
+        "session_timeout_ms": 30_000,
+        "auto_offset_reset": "latest",
+        "check_crcs": False,
+        "partition_assignment_strategy": ["range", "sticky"],
+        "worker_capacity": {0: 2.0},
+        "client_id": 'a "name" <&>',
+    }
+    spec = rendered.spec
+    assert (spec["submissionMode"], spec["suspend"], spec["activeDeadlineSeconds"]) == (
+        "HTTPMode",
+        True,
+        3600,
+    )
+    assert "submitterPodTemplate" not in spec
+
+
+@pytest.mark.parametrize(
+    ("name", "configmap", "target"),
+    [
+        ("a file", "scorer-kafka-actors-code", "orders.py:job"),
+        ("files of a ConfigMap", "orders-code", "orders.py:job"),
+    ],
+)
+def test_a_jobs_file_is_on_all_pods_under_its_name(render, tmp_path, name, configmap, target):
+    rendered = render(MATRIX[name])
+    assert options_of(rendered, tmp_path)["job"] == f"/etc/kafka-actors/code/{target}"
+    for pod in (rendered.head, rendered.groups[0]["template"]):
+        assert mounts(pod)["/etc/kafka-actors/code"] == configmap
+        assert {"name": "PYTHONPATH", "value": "/etc/kafka-actors/code"} in pod["spec"]["containers"][0][
+            "env"
+        ]
+    made = [each for each in rendered.all("ConfigMap") if each["metadata"]["name"].endswith("-code")]
+    assert [each["data"] for each in made] == (
+        [{"orders.py": "import kafka_actors as ka\njob = ka.Job()\n"}] if name == "a file" else []
+    )
+
+
+def test_a_change_of_values_is_another_rayjob_and_no_change_is_the_same(render):
+    def name(**job) -> str:
+        return render({"job": {**JOB, **job}}).one("RayJob")["metadata"]["name"]
+
+    first = name()
+    assert re.fullmatch(r"scorer-kafka-actors-[0-9a-f]{8}", first)
+    assert name() == first
+    assert len({first, name(workers=3), name(options={"retries": 1}), name(backoffLimit=1)}) == 4
+    assert name(replaceOnChange=False) == "scorer-kafka-actors"
+
+
+def test_names_fit_into_what_kuberay_allows(render):
+    found = render({"job": JOB, "fullnameOverride": "a" * 38}).one("RayJob")["metadata"]["name"]
+    assert len(found) == 47
+    assert len(render({"job": JOB}, name="a" * 53).one("RayJob")["metadata"]["name"]) <= 47
+
+
+def test_a_job_on_a_selected_cluster_has_its_options_in_the_runtime_environment(render):
+    rendered = render(MATRIX["a selected cluster"])
+    assert {document["kind"] for document in rendered.documents} == {"RayJob"}
+    spec = rendered.spec
+    assert spec["clusterSelector"] == {"ray.io/cluster": "shared"}
+    assert not {"rayClusterSpec", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished"} & spec.keys()
+    assert spec["entrypoint"] == "kafka-actors run --log-format json --log-level info"
+    variables = yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"]
+    assert variables.pop("RAY_JOB_STOP_WAIT_TIME_S") == "50"
+    assert layered(RunConfig, from_environment(RunConfig, variables, ())).options == {
+        "job": "scoring:job",
+        "workers": 3,
+        "bootstrap_servers": ["a:9092"],
+        "group_id": "scorer",
+        "drain_timeout_ms": 5_000,
+        "partition_assignment_strategy": ["range", "sticky"],
+        "check_crcs": True,
+    }
+
+
+# ---------------------------------------------------------------- secrets
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (
+            "SCRAM over TLS",
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "SCRAM-SHA-512",
+                "sasl_plain_username": "sasl-username",
+                "sasl_plain_password": "sasl-password",
+                "ssl_cafile": "TLS/ca.crt",
+            },
+        ),
+        (
+            "client certificates",
+            {
+                "security_protocol": "SSL",
+                "ssl_cafile": "TLS/ca.crt",
+                "ssl_certfile": "TLS/tls.crt",
+                "ssl_keyfile": "TLS/tls.key",
+                "ssl_password": "tls-password",
+                "ssl_check_hostname": False,
+            },
+        ),
+        (
+            "OAUTHBEARER",
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_client_credentials_client_id": "sasl-id",
+                "sasl_oauthbearer_client_credentials_client_secret": "sasl-secret",
+                "sasl_oauthbearer_token_endpoint_url": "https://login/token",
+                "sasl_oauthbearer_scope": "kafka",
+            },
+        ),
+        ("GSSAPI", {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}),
+    ],
+)
+def test_secrets_are_files_that_the_options_name(render, tmp_path, name, options):
+    rendered = render(MATRIX[name])
+    read = options_of(rendered, tmp_path)
+    shown = {key: value.reveal() if hasattr(value, "reveal") else value for key, value in read.items()}
+    wanted = {k: v.replace("TLS", f"{tmp_path}/tls") if isinstance(v, str) else v for k, v in options.items()}
+    assert {
+        key: value for key, value in shown.items() if key.startswith(("s_", "ssl", "sasl", "security"))
+    } == wanted
+    kafka = MATRIX[name]["kafka"]
+    secrets = {
+        f"/etc/kafka-actors/{part}": kafka[part]["existingSecret"]
+        for part in ("sasl", "tls")
+        if kafka.get(part, {}).get("existingSecret")
+    }
+    for _, pod in [each for each in rendered.pods() if each[0] != "submitter"]:
+        assert secrets.items() <= mounts(pod).items()
+        modes = {
+            v["secret"].get("defaultMode") for v in pod["spec"]["volumes"] if v["name"] in ("sasl", "tls")
+        }
+        assert modes <= {0o440}
+
+
+# ---------------------------------------------------------------- pods
+
+
+@pytest.mark.parametrize(("name", "values"), CONTAINERS, ids=[name for name, _ in CONTAINERS])
+def test_all_containers_run_without_rights_on_a_read_only_root(render, name, values):
+    rendered = render(values)
+    pods = dict(rendered.pods())
+    assert len(pods) >= 3
+    for where, pod in pods.items():
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True, where
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["enableServiceLinks"] is False
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+            assert {"name": "HOME", "value": "/tmp"} in container["env"]
+    autoscaler = rendered.spec["rayClusterSpec"].get("autoscalerOptions")
+    if autoscaler:
+        assert autoscaler["securityContext"]["readOnlyRootFilesystem"] is True
+        assert autoscaler["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
+
+
+def test_only_who_needs_the_api_server_has_a_token(render):
+    for name, with_token in (("least", set()), ("GPUs, autoscaled", {"head"})):
+        pods = dict(render(MATRIX[name]).pods())
+        assert {
+            where for where, pod in pods.items() if pod["spec"]["automountServiceAccountToken"]
+        } == with_token
+
+
+def test_pods_live_longer_than_the_drain_and_the_job_is_stopped_before_them(render):
+    rendered = render({"job": {**JOB, "drainTimeoutMs": 40_000}, "terminationGracePeriodSeconds": 90})
+    head, worker = rendered.head["spec"], rendered.groups[0]["template"]["spec"]
+    assert head["terminationGracePeriodSeconds"] == worker["terminationGracePeriodSeconds"] == 90
+    env = {each["name"]: each["value"] for each in head["containers"][0]["env"]}
+    assert env["RAY_JOB_STOP_WAIT_TIME_S"] == "80"
+    stop = head["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert stop == ["python3", "/etc/kafka-actors/config/stop_jobs.py", "85"]
+    assert "stop_jobs.py" in rendered.all("ConfigMap")[0]["data"]
+    wait = worker["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert wait[:2] == ["bash", "-c"]
+    assert "i < 50" in wait[2]
+
+
+def test_gpus_and_sizes_of_a_group(render):
+    cpu, gpu = render(MATRIX["GPUs, autoscaled"]).groups
+    assert (cpu["replicas"], cpu["minReplicas"], cpu["maxReplicas"]) == (2, 1, 9)
+    assert (gpu["replicas"], gpu["minReplicas"], gpu["maxReplicas"], gpu["idleTimeoutSeconds"]) == (
+        1,
+        0,
+        4,
+        300,
+    )
+    assert gpu["rayStartParams"] == {"object-store-memory": "2000000000"}
+    pod = gpu["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert pod["nodeSelector"] == {"accelerator": "l4"}
+    assert pod["tolerations"][0]["key"] == "nvidia.com/gpu"
+    assert pod["runtimeClassName"] == "nvidia"
+
+
+def test_the_autoscaler_has_its_role_and_without_it_groups_keep_their_size(render):
+    rendered = render(MATRIX["GPUs, autoscaled"])
+    cluster = rendered.spec["rayClusterSpec"]
+    assert cluster["enableInTreeAutoscaling"] is True
+    assert (cluster["autoscalerOptions"]["version"], cluster["autoscalerOptions"]["upscalingMode"]) == (
+        "v2",
+        "Conservative",
+    )
+    account = rendered.one("ServiceAccount")["metadata"]["name"]
+    assert rendered.head["spec"]["serviceAccountName"] == account
+    assert rendered.one("RoleBinding")["subjects"][0]["name"] == account
+    assert {rule["resources"][0]: rule["verbs"] for rule in rendered.one("Role")["rules"]} == {
+        "pods": ["get", "list", "watch"],
+        "rayclusters": ["get", "patch"],
+    }
+    least = render(MATRIX["least"])
+    assert not least.all("Role")
+    assert least.spec["rayClusterSpec"]["enableInTreeAutoscaling"] is False
+    (group,) = least.groups
+    assert group["replicas"] == group["minReplicas"] == group["maxReplicas"] == 2
+    theirs = render(MATRIX["accounts of others"])
+    assert not theirs.all("ServiceAccount")
+    assert not theirs.all("Role")
+    assert theirs.head["spec"]["serviceAccountName"] == "theirs"
+
+
+# ---------------------------------------------------------------- around them
+
+
+def test_the_status_page_brings_flag_port_probes_and_service_and_nothing_asks_for_it_without(render):
+    least = render(MATRIX["least"])
+    container = least.head["spec"]["containers"][0]
+    assert "--status" not in least.spec["entrypoint"]
+    assert not {"livenessProbe", "readinessProbe"} & container.keys()  # KubeRay's own
+    assert not least.all("Service")
+    rendered = render({"job": JOB, "status": {"enabled": True, "port": 9000}})
+    container = rendered.head["spec"]["containers"][0]
+    assert rendered.spec["entrypoint"].endswith(" --status 0.0.0.0:9000")
+    assert {"name": "status", "containerPort": 9000} in container["ports"]
+    for probe, path in (("livenessProbe", "healthz"), ("readinessProbe", "readyz")):
+        assert f"http://127.0.0.1:9000/{path}" in container[probe]["exec"]["command"][2]
+    service = rendered.one("Service")["spec"]
+    assert {port["name"]: port["port"] for port in service["ports"]} == {"status": 9000, "metrics": 8080}
+    labels = rendered.head["metadata"]["labels"]
+    assert service["selector"].items() <= labels.items()
+    assert "livenessProbe" not in rendered.groups[0]["template"]["spec"]["containers"][0]
+
+
+def test_monitors_find_the_pods_and_the_service(render):
+    rendered = render(MATRIX["everything around it"])
+    monitor = rendered.one("PodMonitor")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert {each["port"]: each.get("path") for each in monitor["spec"]["podMetricsEndpoints"]} == {
+        "metrics": None,
+        "status": "/metrics",
+    }
+    selected = monitor["spec"]["selector"]
+    (expression,) = selected["matchExpressions"]
+    chosen = {
+        where
+        for where, pod in rendered.pods()
+        if selected["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        and pod["metadata"]["labels"][expression["key"]] in expression["values"]
+    }
+    assert chosen == {"head", "workers"}
+    rendered = render(MATRIX["monitored by its Service"])
+    selected = rendered.one("ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert selected.items() <= rendered.one("Service")["metadata"]["labels"].items()
+
+
+def test_budgets_are_whole_numbers_of_the_pods_that_stay(render):
+    rendered = render(MATRIX["everything around it"])
+    budgets = {each["metadata"]["name"]: each["spec"] for each in rendered.all("PodDisruptionBudget")}
+    assert {name: spec["minAvailable"] for name, spec in budgets.items()} == {
+        "scorer-kafka-actors-head": 1,
+        "scorer-kafka-actors-worker": 3,
+    }
+    assert all("maxUnavailable" not in spec for spec in budgets.values())
+    pods = dict(rendered.pods())
+    for name, where in (("scorer-kafka-actors-head", "head"), ("scorer-kafka-actors-worker", "workers")):
+        chosen = budgets[name]["selector"]["matchLabels"].items()
+        assert {each for each, pod in pods.items() if chosen <= pod["metadata"]["labels"].items()} == {where}
+
+
+def test_the_network_is_open_to_its_own_pods_the_operator_and_prometheus(render):
+    policy = render(MATRIX["everything around it"]).one("NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    own, operator, prometheus, more = policy["ingress"]
+    assert own == {"from": [{"podSelector": policy["podSelector"]}]}
+    assert operator["ports"] == [{"protocol": "TCP", "port": 8265}]
+    assert [each["port"] for each in prometheus["ports"]] == [8080, 9000]
+    assert more == {"from": [{"podSelector": {}}]}
+    assert [sorted({port["port"] for port in rule.get("ports", [])}) for rule in policy["egress"]] == [
+        [],
+        [53],
+        [9092, 9093],
+        [443],
+    ]
+    assert policy["egress"][2]["to"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    (closed,) = [render({"job": JOB, "networkPolicy": {"enabled": True}}).one("NetworkPolicy")["spec"]]
+    assert closed["policyTypes"] == ["Ingress"]
+    assert len(closed["ingress"]) == 2
+
+
+def test_the_notes_say_what_to_look_at(helm, tmp_path):
+    """Helm shows them only after it has asked a cluster; so they are rendered as a file of a copy of the chart."""
+    copy = shutil.copytree(CHART, tmp_path / "chart")
+    (copy / "templates" / "NOTES.txt").rename(copy / "notes")
+    (copy / "templates" / "said.yaml").write_text('said: {{ tpl (.Files.Get "notes") . | toJson }}')
+    values = yaml.safe_dump({**MATRIX["everything around it"], "autoscaling": {"enabled": True}})
+    options = ("-n", "streams", "--kube-version", VERSIONS[-1], "--show-only", "templates/said.yaml")
+    said = yaml.safe_load(helm("template", "scorer", str(copy), *options, "--values", "-", given=values))[
+        "said"
+    ]
+    assert re.search(r"kubectl --namespace streams get rayjob scorer-kafka-actors-[0-9a-f]{8}\n", said)
+    assert "port-forward service/scorer-kafka-actors 9000" in said
+    assert 'resources_per_worker={"num_cpus": 1}' in said
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, "job: name what to run: target, file, existingConfigMap or entrypoint"),
+        ({"job": {"existingConfigMap": "x"}}, "job.target: has to name the job in existingConfigMap"),
+        (
+            {"job": {**JOB, "existingConfigMap": "x", "file": "code"}},
+            "job: give either file or existingConfigMap",
+        ),
+        ({"job": {**JOB, "entrypoint": "x"}}, "job: give either entrypoint or target"),
+        (
+            {"job": {**JOB, "options": {"sasl.plain.password": "hush"}}},
+            "job.options.sasl.plain.password: is secret: give kafka.sasl.existingSecret",
+        ),
+        (
+            {"job": {**JOB, "options": {"sasl.jaas.config": "hush"}}},
+            "job.options.sasl.jaas.config: is secret",
+        ),
+        (
+            {"job": {**JOB, "options": {"group.id": "x"}}, "kafka": {"groupId": "mine"}},
+            "job.options.group.id: another value of the chart says this already",
+        ),
+        (
+            {"job": {**JOB, "drainTimeoutMs": 50_000}},
+            "terminationGracePeriodSeconds: is 60: has to be more than job.drainTimeoutMs (50000) by 20 s",
+        ),
+        (
+            {"job": JOB, "kafka": {"securityProtocol": "SASL_SSL"}},
+            "kafka.sasl.mechanism: is needed for securityProtocol SASL_SSL",
+        ),
+        ({"job": JOB, "kafka": {"sasl": {"mechanism": "PLAIN"}}}, "kafka.sasl.mechanism: is given, but"),
+        ({"job": JOB, "kafka": {"tls": {"existingSecret": "x"}}}, "kafka.tls.existingSecret: is given, but"),
+        ({"job": JOB, "cluster": {"selector": {"app": "x"}}}, "by the label ray.io/cluster alone"),
+        (
+            {"job": {"file": "x"}, "cluster": {"selector": {"ray.io/cluster": "x"}}},
+            "job: a selected cluster has pods of its own",
+        ),
+        (
+            {
+                "job": JOB,
+                "cluster": {"selector": {"ray.io/cluster": "x"}},
+                "kafka": {"securityProtocol": "SSL", "tls": {"existingSecret": "x"}},
+            },
+            "kafka: a selected cluster has pods of its own",
+        ),
+        (
+            {
+                "job": {**JOB, "options": {"sasl_plain_password": "${file:/x}"}},
+                "cluster": {"selector": {"ray.io/cluster": "x"}},
+            },
+            "job.submissionMode: has to be HTTPMode, because the submitter's shell would take $",
+        ),
+        (
+            {
+                "job": JOB,
+                "cluster": {"selector": {"ray.io/cluster": "x"}},
+                "podDisruptionBudget": {"enabled": True},
+            },
+            "podDisruptionBudget.enabled: is the selected cluster's own affair",
+        ),
+        ({"job": JOB, "workerGroups": []}, "workerGroups: is empty"),
+        (
+            {
+                "job": JOB,
+                "autoscaling": {"enabled": True},
+                "workerGroups": [{"name": "a", "replicas": 1, "minReplicas": 2}],
+            },
+            "workerGroups a: minReplicas is more than maxReplicas",
+        ),
+        (
+            {"job": JOB, "metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
+            "metrics: give either podMonitor or serviceMonitor",
+        ),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused_in_a_line(render, values, says):
+    with pytest.raises(Refused) as caught:
+        render(values)
+    assert says in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"job": {**JOB, "wrokers": 3}}, "wrokers"),
+        ({"job": {**JOB, "workers": 0}}, "workers"),
+        ({"job": {**JOB, "workers": "many"}}, "workers"),
+        ({"job": {"target": "no colon"}}, "target"),
+        ({"kafka": {"securityProtocol": "TLS"}}, "securityProtocol"),
+        ({"workerGroups": [{"replicas": 1}]}, "name"),
+        ({"head": {"resources": {"limits": {"memory": "lots"}}}}, "memory"),
+        ({"status": {"port": 70_000}}, "port"),
+        ({"persistence": {}}, "persistence"),
+    ],
+)
+def test_the_schema_refuses_what_is_misspelt_or_of_another_kind(render, values, says):
+    with pytest.raises(Refused) as caught:
+        render({"job": JOB, **values})
+    assert "values don't meet the specifications of the schema" in str(caught.value)
+    assert says in str(caught.value)

@@ -24,6 +24,8 @@ from kafka_actors.protocol.types import TopicPartition
 
 __all__ = ["Placement", "Slot", "SlotState"]
 
+GATHER_S = 3.0
+
 
 class SlotState(enum.Enum):
     FREE = "free"
@@ -81,6 +83,7 @@ class Placement:
         self.slots: dict[TopicPartition, Slot] = {}
         self.workers: dict[str, Worker] = {}
         self.held_back = False  # nothing is granted yet: more workers are about to come
+        self.expected = 0  # so many workers there are to be, retiring ones apart
         self.moves = 0
         self.changes = 0
         self._epochs = 0
@@ -88,6 +91,8 @@ class Placement:
         self._expected: set[str] = set()
         self._given = False
         self._unplaced = False  # something changed since the worker assignor ran
+        self._newcomers = False  # new workers got ready, the first of them at that moment:
+        self._newcomer_at: float | None = None
 
     # ------------------------------------------------------------ recovery of a new incarnation
 
@@ -181,7 +186,7 @@ class Placement:
     def worker_ready(self, worker: str) -> None:
         if worker in self.workers and not self.workers[worker].ready:
             self.workers[worker].ready = True
-            self._unplaced = True
+            self._unplaced = self._newcomers = True
 
     def remove_worker(self, worker: str) -> None:
         """The worker is dead or gone: what it held is free at once."""
@@ -222,13 +227,29 @@ class Placement:
         for slot in list(self.slots.values()):
             if slot.state in (SlotState.DRAINING, SlotState.LEAVING) and now >= slot.deadline:
                 self._free(slot)
+        gathered = self._gathering_until(now)
         if self._unplaced and not self.held_back:
             self._unplaced = False
-            self._place(now)
+            self._place(now, gathering=gathered is not None)
         deadlines = [s.deadline for s in self.slots.values() if s.deadline != float("inf")]
-        return min(deadlines, default=None)
+        return min([*deadlines, *([] if gathered is None else [gathered])], default=None)
 
-    def _place(self, now: float) -> None:
+    def _gathering_until(self, now: float) -> float | None:
+        """Workers that are started together come up one after the other. The first would be given what is taken from
+        it again for the others: so what has a worker stays there until all are up, or for a moment."""
+        if not self._newcomers:
+            return None
+        if self._newcomer_at is None:
+            self._newcomer_at = now
+        coming = [w for w in self.workers.values() if not w.retiring]
+        until = self._newcomer_at + GATHER_S
+        if now < until and not (all(w.ready for w in coming) and len(coming) >= self.expected):
+            return until
+        self._newcomers, self._newcomer_at = False, None
+        self._unplaced = True
+        return None
+
+    def _place(self, now: float, *, gathering: bool) -> None:
         live = {w: k for w, k in self.workers.items() if k.ready and not k.retiring}
         wanted = self._wanted(live)
         for slot in self.slots.values():
@@ -236,6 +257,8 @@ class Placement:
             if slot.state is SlotState.FREE and target is not None:
                 self._grant(slot, target)
             elif slot.state is SlotState.GRANTED and target != slot.worker and self._must_move(slot, target):
+                if gathering and not self.workers[slot.worker or ""].retiring:
+                    continue
                 self._drain(slot, SlotState.DRAINING, now + self.drain_timeout_s)
                 self.moves += 1
 

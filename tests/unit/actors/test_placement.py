@@ -3,7 +3,7 @@
 import pytest
 
 import assignors
-from kafka_actors.actors.machines.placement import Placement, Slot, SlotState
+from kafka_actors.actors.machines.placement import GATHER_S, Placement, Slot, SlotState
 from kafka_actors.actors.messages import Holding
 from kafka_actors.protocol.types import TopicPartition
 
@@ -72,6 +72,54 @@ def test_a_new_worker_gets_its_share_after_a_drain_and_nothing_else_moves():
     assert held(placement, "b") == draining
     assert len(held(placement, "a")) == 2
     assert placement.moves == 2
+
+
+def test_workers_that_come_up_one_after_the_other_are_given_what_they_keep():
+    placement = made("a", "b")
+    placement.give(partitions(*range(12)))
+    placement.step(0.0)
+    placement.expected = 6
+    for second, worker in enumerate(("c", "d", "e", "f"), 1):
+        placement.set_worker(worker)
+        placement.worker_ready(worker)
+        placement.step(float(second) / 2)
+        assert placement.moves == (0 if worker != "f" else 8)
+    for worker in ("a", "b"):
+        kept = [
+            h for h in holdings(placement, worker) if placement.slots[h.partition].state is SlotState.GRANTED
+        ]
+        placement.reported(worker, placement.version(worker), kept)
+    placement.step(2.1)
+    assert [len(held(placement, w)) for w in "abcdef"] == [2] * 6
+    assert placement.moves == 8
+
+
+def test_a_worker_that_does_not_come_up_is_waited_for_a_moment_only():
+    placement = made("a")
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.expected = 3
+    placement.set_worker("b")
+    placement.set_worker("c")
+    placement.worker_ready("b")
+    assert placement.step(1.0) == 1.0 + GATHER_S
+    assert placement.moves == 0
+    placement.step(1.0 + GATHER_S)
+    assert placement.moves == 2
+
+
+def test_what_a_dead_worker_held_waits_for_nobody():
+    placement = made("a", "b")
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.expected = 4
+    placement.set_worker("c")
+    placement.worker_ready("c")
+    placement.step(1.0)
+    placement.remove_worker("b")
+    placement.step(1.1)
+    assert len(held(placement, "a")) + len(held(placement, "c")) == 4
+    assert held(placement, "a") >= {0}
 
 
 def test_a_report_from_before_the_drain_releases_nothing():

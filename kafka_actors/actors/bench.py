@@ -75,6 +75,26 @@ class Progress:
         self.records = 0
         self.value_bytes = 0
         self.calls: dict[TopicPartition, float] = {}
+        # Seconds at work so far, and since when it is again: together, as another thread reads them.
+        self._work: tuple[float, float | None] = (0.0, None)
+        self._overlapping = 0
+
+    def work_begins(self, now: float) -> None:
+        """Bytes are taken up; several at a time are one time of work."""
+        if self._overlapping == 0:
+            self._work = (self._work[0], now)
+        self._overlapping += 1
+
+    def work_ends(self, now: float) -> None:
+        """The work on them is over."""
+        self._overlapping -= 1
+        if self._overlapping == 0:
+            self._work = (self.work_s(now), None)
+
+    def work_s(self, now: float) -> float:
+        """How many seconds there was something to work on: decoding and the user's function."""
+        so_far, since = self._work
+        return so_far if since is None else so_far + (now - since)
 
     def busy_s(self, now: float) -> float | None:
         started = min(self.calls.values(), default=None)
@@ -122,12 +142,16 @@ class Bench:
 
         Raises `ProcessError`, or the named error of bytes that can't be read.
         """
-        while True:
-            self._carry_out(self._in_turn(fetched))
-            if fetched is not None:
-                self._consumed(fetched)
-            if self._left or (fetched := self._reader.take()) is None:
-                return
+        self.progress.work_begins(self._clock())
+        try:
+            while True:
+                self._carry_out(self._in_turn(fetched))
+                if fetched is not None:
+                    self._consumed(fetched)
+                if self._left or (fetched := self._reader.take()) is None:
+                    return
+        finally:
+            self.progress.work_ends(self._clock())
 
     def leave(self) -> None:
         """From any thread: `work` ends after the bytes that it is at."""
@@ -151,6 +175,15 @@ class Bench:
     async def work_async(self, fetched: FetchedBytes | TopicPartition) -> None:
         """As `work`, awaiting the user's function; given a partition, works off what a linger held back of it."""
         steps = self._lingered(fetched) if isinstance(fetched, TopicPartition) else self._steps(fetched)
+        self.progress.work_begins(self._clock())
+        try:
+            await self._carry_out_async(steps)
+        finally:
+            self.progress.work_ends(self._clock())
+        if isinstance(fetched, FetchedBytes):
+            self._consumed(fetched)
+
+    async def _carry_out_async(self, steps: Steps) -> None:
         answer: CallFailed | None = None
         while (step := _next(steps, answer)) is not None:
             answer = None
@@ -163,8 +196,6 @@ class Bench:
                 await self._processor.call_async(step.batch)
             except CallFailed as failure:
                 answer = failure
-        if isinstance(fetched, FetchedBytes):
-            self._consumed(fetched)
 
     def _serve_newcomers(self) -> None:
         while (fetched := self._reader.take_newcomer()) is not None:

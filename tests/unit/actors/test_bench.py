@@ -101,6 +101,46 @@ def test_a_call_that_returned_moves_the_offset_to_commit():
     assert stage.source.consumed_items == [item]
 
 
+def test_the_time_at_work_is_that_with_something_at_hand():
+    stage = Stage()
+    bench = stage.bench
+
+    def take_a_while(rows):
+        stage.note(rows)
+        stage.now += 2.0
+        assert bench.progress.work_s(stage.now) == 2.0 * len(stage.calls)
+
+    bench._processor._made = take_a_while
+    stage.source.waiting = [fetched(P1, 0, 3)]
+    bench.work(fetched(P0, 5, 9))
+    stage.now += 30.0
+    assert bench.progress.work_s(stage.now) == 4.0
+    bench.work(fetched(P0, 9, 12))
+    assert bench.progress.work_s(stage.now) == 6.0
+
+
+def test_overlapping_calls_of_an_async_function_are_one_time_at_work():
+    stage = None
+
+    async def overlap(rows):
+        await gate.wait()
+
+    async def scenario():
+        nonlocal gate
+        gate = asyncio.Event()
+        calls = [asyncio.ensure_future(stage.bench.work_async(fetched(p, 0, 3))) for p in (P0, P1)]
+        await asyncio.sleep(0)
+        stage.now += 5.0
+        gate.set()
+        await asyncio.gather(*calls)
+        stage.now += 5.0
+
+    gate = None
+    stage = Stage(overlap)
+    asyncio.run(scenario())
+    assert stage.bench.progress.work_s(stage.now) == 5.0
+
+
 def test_what_waits_is_worked_off_at_once_until_the_bench_is_left():
     stage = Stage()
     items = [fetched(P1, 0, 3), fetched(P0, 9, 12), fetched(P1, 3, 6)]

@@ -157,19 +157,23 @@ class Supervision:
     def __init__(self, timings: Timings) -> None:
         self.timings = timings
         self.desired: set[ActorKey] = set()
+        self._waiting: frozenset[ActorKey] = frozenset()
         self.actual: dict[ActorKey, Actual] = {}
         self.restarts: dict[ActorKey, int] = {}
         self._incarnations: dict[ActorKey, int] = {}
         self._failures: dict[ActorKey, int] = {}
         self._unmade: dict[ActorKey, int] = {}
         self._not_before: dict[ActorKey, float] = {}
+        self._dismissed: set[ActorKey] = set()
         self._stepped_at: float | None = None
 
     # ------------------------------------------------------------ what is wanted, what happened
 
-    def want(self, keys: Iterable[ActorKey]) -> None:
-        """Replaces the whole set of roles that should be filled."""
+    def want(self, keys: Iterable[ActorKey], waiting: Iterable[ActorKey] = ()) -> None:
+        """Replaces the whole set of roles that should be filled. `waiting`: those that the job goes on without until
+        there is a place for them, however long that takes."""
         self.desired = set(keys)
+        self._waiting = frozenset(waiting)
 
     def is_current(self, key: ActorKey, incarnation: int) -> bool:
         actual = self.actual.get(key)
@@ -216,6 +220,7 @@ class Supervision:
         actions: list[Action] = []
         for key in [k for k in self.actual if k not in self.desired]:
             actions.append(Dismiss(key, self.actual.pop(key).incarnation))
+            self._dismissed.add(key)
         for key in sorted(self.desired - self.actual.keys()):
             if self._unmade.get(key, 0) >= self.timings.unmade_limit:
                 actions.append(Fail(key, True, 0.0, self._unmade[key]))
@@ -252,8 +257,10 @@ class Supervision:
     def _start(self, key: ActorKey, now: float) -> Start:
         incarnation = self._incarnations.get(key, 0) + 1
         self._incarnations[key] = incarnation
-        if incarnation > 1 and key.kind != "spare":
+        # A worker that a job has again, because it grows again, replaces nobody.
+        if incarnation > 1 and key.kind != "spare" and key not in self._dismissed:
             self.restarts[key] = self.restarts.get(key, 0) + 1
+        self._dismissed.discard(key)
         self.actual[key] = Actual(incarnation, started_at=now)
         return Start(key, incarnation)
 
@@ -277,7 +284,7 @@ class Supervision:
         return [Probe(key, actual.incarnation)]
 
     def _too_late_to_start(self, key: ActorKey, actual: Actual, now: float) -> Fail | None:
-        if actual.ready_at is not None:
+        if actual.ready_at is not None or (actual.placed_at is None and key in self._waiting):
             return None
         since = actual.started_at if actual.placed_at is None else actual.placed_at
         if now - since < self.timings.start_timeout:

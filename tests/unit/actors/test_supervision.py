@@ -164,6 +164,28 @@ def test_who_does_not_come_up_in_time_fails_the_job(placed):
     assert machine.step(11.0)[0] == Fail(W1, placed, 10.0)
 
 
+def test_a_role_that_is_wanted_again_later_was_not_restarted():
+    machine = running(W0, W1)
+    machine.want([W0])
+    machine.step(0.5)
+    machine.want([W0, W1])
+    assert Start(W1, 2) in machine.step(1.0)
+    assert machine.restarts == {}
+    machine.died(W1, 2, 60.0)
+    assert Start(W1, 3) in machine.step(60.0)
+    assert machine.restarts == {W1: 1}
+
+
+def test_a_role_that_may_wait_for_a_place_waits_and_then_has_its_time_to_come_up():
+    machine = Supervision(Timings(start_timeout=10.0))
+    machine.want([W1], waiting=[W1])
+    for second in range(600):
+        assert not any(isinstance(action, Fail) for action in machine.step(float(second)))
+    machine.ponged(W1, 1, 600.0, ready=False)
+    assert not any(isinstance(action, Fail) for action in machine.step(609.0))
+    assert machine.step(610.0)[0] == Fail(W1, True, 10.0)
+
+
 def test_what_is_no_longer_wanted_is_ended_without_a_replacement():
     machine = running(W0, W1)
     machine.want([W0])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .actors import Job, JobStatus, RunningJob
+    from .actors import Autoscale, Job, JobStatus, RunningJob
     from .admin import Admin, AsyncAdmin
     from .consumer import AsyncConsumer, Consumer, Message
     from .errors import JobFailed, KafkaActorsError, ProcessError
@@ -33,6 +33,7 @@ _HOMES = {
     "AsyncAdmin": "admin",
     "AsyncConsumer": "consumer",
     "AsyncProducer": "producer",
+    "Autoscale": "actors",
     "Consumer": "consumer",
     "Job": "actors",
     "JobFailed": "errors",
@@ -55,6 +56,7 @@ __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "Autoscale",
     "Consumer",
     "Job",
     "JobFailed",

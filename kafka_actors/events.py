@@ -22,6 +22,7 @@ __all__ = [
     "RecordsDeadLettered",
     "RecordsSkipped",
     "Rejoining",
+    "WorkersChanged",
     "log_event",
 ]
 
@@ -157,6 +158,14 @@ class PartitionStalled(Event, frozen=True):
     @property
     def level(self) -> int:
         return logging.WARNING
+
+
+class WorkersChanged(Event, frozen=True):
+    """A job has another number of workers from now on, by a policy or because somebody said so."""
+
+    before: int
+    after: int
+    reason: str
 
 
 class PatternMatchesNothing(Event, frozen=True):

@@ -12,6 +12,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from kafka_actors.errors import DisconnectedError, JobFailed, KafkaActorsError, KafkaTimeoutError, UsageError
 
+from .autoscale import Autoscale
 from .job import LoopThread
 from .status import JobStatus
 from .supervisor import Supervisor
@@ -42,7 +43,7 @@ class LocalControl:
         assert self._last is not None
         return self._last
 
-    def scale(self, workers: int) -> None:
+    def scale(self, workers: int | Autoscale) -> None:
         self._running(self._supervisor.scale(workers))
 
     def pause(self, paused: bool) -> None:
@@ -104,7 +105,7 @@ class ActorControl:
         status: JobStatus = self.call("status")
         return status
 
-    def scale(self, workers: int) -> None:
+    def scale(self, workers: int | Autoscale) -> None:
         self.call("scale", workers)
 
     def pause(self, paused: bool) -> None:

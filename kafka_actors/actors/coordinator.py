@@ -19,6 +19,7 @@ from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import EventSink, PartitionStalled
 from kafka_actors.protocol.types import TopicPartition
 
+from .log_ends import AskForEnds, LogEnds
 from .loops import Loops
 from .machines import lease
 from .machines.commit_gate import CommitGate
@@ -52,7 +53,8 @@ LETS_GO = frozenset({SlotState.DRAINING, SlotState.LEAVING})
 
 
 class JobCoordinator:
-    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition.
+    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `ask_for_ends`
+    asks the brokers where the logs end now.
 
     A partition that was not there when the job started is read from its beginning whatever the reset policy.
     """
@@ -65,6 +67,7 @@ class JobCoordinator:
         *,
         ends: Mapping[TopicPartition, int] | None,
         present_at_start: frozenset[TopicPartition],
+        ask_for_ends: AskForEnds,
         events: EventSink,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -92,6 +95,7 @@ class JobCoordinator:
         self._fatal: bytes | None = None
         self._had: list[TopicPartition] = []  # what a stop has given up, for the last status
         self._notified = 0
+        self._log_ends = LogEnds(ask_for_ends, lambda: self.placement.slots)
 
     # ------------------------------------------------------------ life
 
@@ -170,6 +174,8 @@ class JobCoordinator:
             return
         was_paused, self._plan = self._plan.paused, plan
         self.placement.held_back = not plan.complete
+        self.placement.expected = plan.expected
+        self._log_ends.keep(plan.ends_every_s, self._loops)
         if was_paused and not plan.paused:
             self._stalls.restart(self._clock())
         for worker, capacity in plan.capacities.items():
@@ -184,7 +190,8 @@ class JobCoordinator:
     def status(self, partitions: bool = True) -> CoordinatorStatus:
         """The group, its workers, and (unless told otherwise) each partition."""
         workers = {
-            w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed) for w, r in self._reports.items()
+            w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
+            for w, r in self._reports.items()
         }
         shown = (self._had or sorted(self.placement.slots)) if partitions else []
         return CoordinatorStatus(
@@ -214,7 +221,7 @@ class JobCoordinator:
         holding = self._held.get(partition)
         committed = self.gate.start_of(partition)
         position = holding.position if holding else None
-        end = holding.end if holding else None
+        end = self._log_ends.latest(partition, holding.end if holding else None)
         done = holding.processed if holding and holding.processed is not None else position
         return PartitionStatus(
             partition.topic,

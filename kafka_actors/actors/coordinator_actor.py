@@ -12,6 +12,7 @@ from kafka_actors.events import log_event
 from kafka_actors.net import KafkaClient
 
 from .coordinator import JobCoordinator
+from .log_ends import asking
 from .messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
 from .shell import ActorShell, set_up_process
 
@@ -73,6 +74,7 @@ class CoordinatorActor(ActorShell):
             make_member,
             ends=ends,
             present_at_start=frozenset(self._start.partitions),
+            ask_for_ends=asking(client, self._config),
             events=log_event,
         )
         await self._job.start(unpack(plan, WorkerPlan), recovering)

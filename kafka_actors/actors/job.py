@@ -20,6 +20,7 @@ from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.sinks import as_sink
 
+from .autoscale import Autoscale, checked_workers
 from .outputs import OutputsSpec
 from .plan import JobPlan
 from .process import checked
@@ -50,7 +51,7 @@ class Job:
             over batches, or a class, made once per worker, with `write(batch)` and if wanted `flush()` and `close()`.
             It is flushed before offsets are committed. A `process` class may have a `flush()` too, which is called
             then, maybe while another call is under way.
-        workers: how many worker actors.
+        workers: how many worker actors; or `Autoscale(min=1, max=16)`, by which the job has as many as its records need.
         until: None runs until stopped; "latest" stops at the end offsets that the topics have at the start (the
             last stable offsets under `read_committed`).
         partition_assignment_strategy: assignors offered to the group, in order of preference.
@@ -77,7 +78,7 @@ class Job:
         process: Any = None,
         process_message: Any = None,
         sink: Any = None,
-        workers: int = 1,
+        workers: int | Autoscale = 1,
         until: Literal["latest"] | None = None,
         partition_assignment_strategy: Any = "cooperative-sticky",
         worker_assignor: Any = "sticky",
@@ -109,7 +110,7 @@ class Job:
         )
         self.topics = _topics(topics, pattern)
         self.pattern = pattern
-        self.workers = _workers(workers)
+        self.workers = checked_workers(workers)
         self.until = until
         self.name = _name(name)
         self.detached = detached
@@ -137,7 +138,7 @@ class Job:
         self,
         options: Mapping[str, Any] | None = None,
         *,
-        workers: int | None = None,
+        workers: int | Autoscale | None = None,
         until: Literal["latest"] | None = None,
     ) -> Job:
         """A copy with other values for what is given; `options` are those of `JobConfig`, underscored.
@@ -149,7 +150,7 @@ class Job:
             known = {name: getattr(self.config, name) for name in self.config.__struct_fields__}
             job.config = build(JobConfig, {**known, **options})
         if workers is not None:
-            job.workers = _workers(workers)
+            job.workers = checked_workers(workers)
         if until is not None:
             job.until = until
         job._check()
@@ -199,7 +200,7 @@ class Control(Protocol):
     """A supervisor, wherever it runs. All calls block; `timeout` in seconds."""
 
     def status(self) -> JobStatus: ...
-    def scale(self, workers: int) -> None: ...
+    def scale(self, workers: int | Autoscale) -> None: ...
     def pause(self, paused: bool) -> None: ...
     def wait(self, timeout: float | None) -> bool: ...
     def stop(self, timeout: float, leave: bool) -> None: ...
@@ -219,10 +220,13 @@ class RunningJob:
         """Workers, their partitions, positions, lag and restarts."""
         return self._control.status()
 
-    def scale(self, workers: int) -> None:
-        """Sets the number of workers. Only the partitions that must move do, drained first; the group never
-        notices. Returns at once; `status()` shows the progress."""
-        self._control.scale(_workers(workers))
+    def scale(self, workers: int | Autoscale) -> None:
+        """Sets the number of workers, or the policy that decides about it: what was said last counts. So after
+        `scale(8)` there are 8 until `scale(job.workers)` gives a job's own policy its say again.
+
+        Only the partitions that must move do, drained first; the group never notices. Returns at once; `status()`
+        shows the progress."""
+        self._control.scale(checked_workers(workers))
 
     def pause(self) -> None:
         """No new call of the user's function until `resume()`; the job keeps its partitions."""
@@ -379,12 +383,6 @@ def _dead_letters(on_error: str, topic: Any) -> str | None:
             else "is given without on_error='dead_letter'",
         )
     return None if topic is None else check_topic(topic, "dead_letter_topic")
-
-
-def _workers(workers: Any) -> int:
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ConfigError("workers", f"is {workers!r}: must be a whole number of at least 1")
-    return workers
 
 
 def _name(name: Any) -> str | None:

@@ -11,6 +11,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 
 from kafka_actors.errors import JobNameInUseError, UsageError
 
+from .autoscale import Autoscale
 from .plan import JobPlan
 from .ray_runtime import RayRuntime
 from .shell import ActorShell, set_up_process
@@ -51,7 +52,7 @@ class JobActor(ActorShell):
     async def status(self) -> JobStatus:
         return await self._job.status()
 
-    async def scale(self, workers: int) -> None:
+    async def scale(self, workers: int | Autoscale) -> None:
         await self._job.scale(workers)
 
     async def pause(self, paused: bool) -> None:

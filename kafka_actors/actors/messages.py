@@ -102,7 +102,10 @@ class Holding(Struct, frozen=True, tag=True):
 
 
 class Report(Struct, frozen=True, tag=True):
-    """A worker to the coordinator: everything it holds. It answers with `Orders`, at once or by `wait_s`."""
+    """A worker to the coordinator: everything it holds. It answers with `Orders`, at once or by `wait_s`.
+
+    `work_s`: how many seconds there was something to work on since its start.
+    """
 
     worker: str
     seen: Version
@@ -112,6 +115,7 @@ class Report(Struct, frozen=True, tag=True):
     value_bytes: int = 0
     failed: bytes | None = None
     wait_s: float = 0.5
+    work_s: float = 0.0
 
 
 class Orders(Struct, frozen=True, tag=True):
@@ -164,7 +168,9 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     """The supervisor to the coordinator: the workers there should be, and which of them are to be retired.
 
     `complete`: all workers that the job starts with are ready. Until then nothing is granted, so that the first
-    to come up isn't given what is taken from it again a moment later.
+    to come up isn't given what is taken from it again a moment later. `expected`: how many there are to be once all
+    have come up. `ends_every_s`: how often to ask the brokers for the ends of the logs, because somebody decides by
+    the lag: what a fetch says of them is as old as the fetch, and a worker with full buffers makes none.
     """
 
     version: int
@@ -172,6 +178,8 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     retiring: list[str]
     paused: bool
     complete: bool
+    expected: int = 0
+    ends_every_s: float | None = None
 
 
 class GroupState(Struct, frozen=True, tag=True):
@@ -223,6 +231,7 @@ class WorkerProgress(Struct, frozen=True, tag=True):
     records: int
     value_bytes: int
     failed: bytes | None = None
+    work_s: float = 0.0
 
 
 class ConnectionWanted(Struct, frozen=True, tag=True):

@@ -9,6 +9,7 @@ import msgspec
 
 from kafka_actors.config import JobConfig
 
+from .autoscale import Autoscale
 from .machines.supervision import Timings
 from .process import ProcessSpec
 
@@ -22,12 +23,17 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str | None
     spec: ProcessSpec
     config: JobConfig
-    workers: int
+    workers: int | Autoscale
     bounded: bool
     group_instance_id: str | None
     name: str | None
     resources: dict[str, Any]
     log_level: int = logging.WARNING
+
+    @property
+    def most_workers(self) -> int:
+        """How many there may ever be by this definition."""
+        return self.workers if isinstance(self.workers, int) else self.workers.max
 
     @property
     def timings(self) -> Timings:

@@ -22,7 +22,7 @@ from .ray_links import call
 from .runtime import ActorRef, Death
 from .worker_actor import WorkerActor
 
-__all__ = ["RayActorRef", "RayRuntime"]
+__all__ = ["RayActorRef", "RayRuntime", "room_of"]
 
 CLASSES = {
     "metadata": MetadataActor,
@@ -103,6 +103,26 @@ class RayRuntime:
             if name in ("CPU", "GPU", "memory") or name in self._resources.get("resources", {})
         )
         return f"{key} needs {needs or 'a process'}; the Ray cluster has {has or 'nothing'}"
+
+    def ask_for_room(self, workers: int) -> None:
+        from ray.autoscaler.sdk import request_resources  # brings a good deal along that few jobs need
+
+        if room := room_of(self._resources):
+            request_resources(bundles=[room] * workers)
+
+
+def room_of(resources: Mapping[str, Any]) -> dict[str, float]:
+    """What a worker takes of a Ray cluster, as the autoscaler names it; nothing for one without resources, which
+    has a place on any node."""
+    room = {
+        "CPU": resources.get("num_cpus") or 0,
+        "GPU": resources.get("num_gpus") or 0,
+        "memory": resources.get("memory") or 0,
+        **(resources.get("resources") or {}),
+    }
+    if kind := resources.get("accelerator_type"):
+        room[f"accelerator_type:{kind}"] = 0.001  # as Ray itself asks for one
+    return {name: amount for name, amount in room.items() if amount}
 
 
 def first_line(error: Exception) -> str:

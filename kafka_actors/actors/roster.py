@@ -11,7 +11,7 @@ from .machines.supervision import ActorKey
 from .messages import ActorInfo, CoordinatorStatus, WorkerPlan
 from .plan import JobPlan
 from .ray_links import Wiring
-from .status import JobStatus, WorkerStatus
+from .status import JobStatus, ScalingStatus, WorkerStatus
 
 __all__ = ["COORDINATOR", "METADATA", "Roster", "Running", "actor_name"]
 
@@ -57,7 +57,15 @@ class Roster(dict[ActorKey, Running]):
 
     # ------------------------------------------------------------ what others are told
 
-    def worker_plan(self, retiring: Collection[int], *, paused: bool, complete: bool) -> WorkerPlan:
+    def worker_plan(
+        self,
+        retiring: Collection[int],
+        *,
+        paused: bool,
+        complete: bool,
+        expected: int,
+        ends_every_s: float | None,
+    ) -> WorkerPlan:
         """For the coordinator, under the next version."""
         placed = {k: r for k, r in self.of_kind("worker").items() if r.info is not None}
         self._plan_version += 1
@@ -67,6 +75,8 @@ class Roster(dict[ActorKey, Running]):
             [actor_name(k, r.incarnation) for k, r in placed.items() if k.number in retiring],
             paused,
             complete,
+            expected,
+            ends_every_s,
         )
 
     def wiring(self, info: ActorInfo | None) -> Wiring:
@@ -88,7 +98,11 @@ class Roster(dict[ActorKey, Running]):
     # ------------------------------------------------------------ what a user is shown
 
     def status(
-        self, state: str, group: CoordinatorStatus | None, restarts: Mapping[ActorKey, int]
+        self,
+        state: str,
+        group: CoordinatorStatus | None,
+        restarts: Mapping[ActorKey, int],
+        scaling: ScalingStatus,
     ) -> JobStatus:
         """The job now; `group` is what its coordinator said last."""
         return JobStatus(
@@ -105,6 +119,7 @@ class Roster(dict[ActorKey, Running]):
             connections=self._connections_by_node(),
             restarts={str(key): count for key, count in sorted(restarts.items())},
             actors={actor_name(k, self[k].incarnation): self._pid(k) for k in sorted(self)},
+            scaling=scaling,
         )
 
     def _pid(self, key: ActorKey) -> int | None:

@@ -51,3 +51,7 @@ class Runtime(Protocol):
     def why_not_placed(self, key: ActorKey) -> str:
         """The resource that the actor is waiting for, in words."""
         ...
+
+    def ask_for_room(self, workers: int) -> None:
+        """Room for so many workers is to be made; 0 takes the request back. May block for a moment."""
+        ...

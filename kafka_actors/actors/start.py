@@ -105,10 +105,10 @@ def _check_store(plan: JobPlan) -> None:
     """All that workers may have fetched at once must stay under half of the object store: past its size Ray
     spills to disk without any back-pressure."""
     store = ray.cluster_resources().get("object_store_memory", 0)
-    wanted = plan.workers * plan.config.worker_buffer_bytes
+    wanted = plan.most_workers * plan.config.worker_buffer_bytes
     if store and wanted > store * STORE_SHARE:
         raise ConfigError(
             "worker_buffer_bytes",
-            f"is {plan.config.worker_buffer_bytes}: {plan.workers} workers may then hold {wanted} bytes, more than "
+            f"is {plan.config.worker_buffer_bytes}: {plan.most_workers} workers may then hold {wanted} bytes, more than "
             f"half of the object store ({store:.0f}); lower it, or give Ray a larger object_store_memory",
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from .autoscale import Autoscale
 from .messages import GroupState, PartitionStatus
 
-__all__ = ["JobStatus", "WorkerStatus"]
+__all__ = ["JobStatus", "ScalingStatus", "WorkerStatus", "WorkersChange"]
 
 
 class WorkerStatus(Struct, frozen=True):
@@ -22,12 +23,42 @@ class WorkerStatus(Struct, frozen=True):
     restarts: int
 
 
+class WorkersChange(Struct, frozen=True):
+    """The number of workers was changed `seconds_ago`. `number` counts the changes of a job, from 1."""
+
+    number: int
+    before: int
+    after: int
+    reason: str
+    seconds_ago: float
+
+
+class ScalingStatus(Struct, frozen=True, kw_only=True):
+    """How many workers there should be, and why.
+
+    `autoscale`: the policy that decides; None where a number was said, and then there are no measures. `holding`: why
+    the policy has not changed the number though it might seem that it should. `lag_seconds`: how long so many
+    workers take for what waits, at the pace seen lately. Rates are records a second; `pace_per_s`: of one worker
+    that has no time left; `busy`: the share of its time that the busiest was at work. `changes`: the last twenty.
+    """
+
+    workers: int
+    autoscale: Autoscale | None = None
+    holding: str = ""
+    lag_seconds: float | None = None
+    arriving_per_s: float | None = None
+    processed_per_s: float | None = None
+    pace_per_s: float | None = None
+    busy: float | None = None
+    changes: list[WorkersChange] = []
+
+
 class JobStatus(Struct, frozen=True):
     """A job at one moment. `state`: starting, running, paused, stopping, stopped or failed.
 
     `records` and `value_bytes`: processed by all workers, those included that are gone by now.
     `connections`: node of the Ray cluster → brokers that a connection actor on it is connected to. `actors`: name
-    with incarnation → pid. `restarts`: role → how often it was replaced.
+    with incarnation → pid. `restarts`: role → how often it was replaced. `scaling`: how many workers there should be.
     """
 
     state: str
@@ -40,6 +71,7 @@ class JobStatus(Struct, frozen=True):
     connections: dict[str, list[int]]
     restarts: dict[str, int]
     actors: dict[str, int | None]
+    scaling: ScalingStatus
 
     @property
     def lag(self) -> int:

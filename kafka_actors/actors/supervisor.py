@@ -18,6 +18,8 @@ import msgspec
 
 from kafka_actors.errors import DisconnectedError, JobError, JobFailed, KafkaActorsError, StartTimeoutError
 
+from .autoscale import Autoscale
+from .autoscaling import Autoscaling
 from .loops import Loops
 from .machines.supervision import Action, ActorKey, Dismiss, Fail, Kill, Ping, Probe, Start, Supervision
 from .messages import (
@@ -46,6 +48,7 @@ TOPOLOGY_S = 0.5
 CLOSE_S = 2.0
 QUIT_S = 2.0
 ANSWER_S = 0.5
+LOOK_S = 1.0
 
 
 class Supervisor:
@@ -58,7 +61,7 @@ class Supervisor:
         self._created = clock()
         self._machine = Supervision(plan.timings)
         self._running = Roster(plan)
-        self._workers = plan.workers
+        self._scaling = Autoscaling(plan.workers, runtime, clock)
         self._retiring: set[int] = set()
         self._paused = False
         self._connections: dict[ActorKey, tuple[str, int]] = {}
@@ -89,6 +92,7 @@ class Supervisor:
             raise
         self._state = "running"
         self._loops.go(self._watch_verdict())
+        self._loops.go(self._follow_load())
 
     async def _leave(self) -> None:
         """A job that can't start holds nothing in the group until its session would end."""
@@ -142,6 +146,7 @@ class Supervisor:
             await asyncio.gather(*(self._bounded(w.ref.call("close"), left(CLOSE_S)) for w in workers))
         finally:
             await self._see_all_off()
+            await self._bounded(self._scaling.give_back(), left(CLOSE_S))
             self._state = "failed" if failure else "stopped"
         if not self._ended.done():
             if failure is None:
@@ -185,8 +190,7 @@ class Supervisor:
 
     async def _loop(self) -> None:
         while True:
-            for action in self._machine.step(self._clock()):
-                self._carry_out(action)
+            self._step()
             try:
                 await asyncio.wait_for(
                     self._wake.wait(), max(0.0, self._machine.next_wake(self._clock()) - self._clock())
@@ -194,6 +198,10 @@ class Supervisor:
             except TimeoutError:
                 pass
             self._wake.clear()
+
+    def _step(self) -> None:
+        for action in self._machine.step(self._clock()):
+            self._carry_out(action)
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, Start):
@@ -222,15 +230,18 @@ class Supervisor:
 
     def _want(self) -> None:
         """What there should be now: metadata first, the rest once it knows the topics."""
-        wanted = {METADATA}
+        wanted, waiting = {METADATA}, set[ActorKey]()
         if self._job_start is not None:
             wanted.add(COORDINATOR)
-            wanted |= {ActorKey("worker", n) for n in range(self._workers)}
+            workers = {ActorKey("worker", n) for n in range(self._scaling.workers)}
+            if self._started.done() and self._scaling.autoscale is not None:
+                waiting = workers
+            wanted |= workers
             wanted |= {ActorKey("worker", n) for n in self._retiring}
             wanted |= self._connections.keys()
         if self._started.done():
             wanted |= {ActorKey("spare", 0, node) for node in {k.node for k in self._connections}}
-        self._machine.want(wanted)
+        self._machine.want(wanted, waiting)
         self._wake.set()
 
     # ------------------------------------------------------------ starting an actor
@@ -341,7 +352,7 @@ class Supervisor:
 
     def _check_started(self) -> None:
         workers = [r for r in self._running.of_kind("worker").values() if r.begun]
-        up = self._running.begun(COORDINATOR) is not None and len(workers) >= self.plan.workers
+        up = self._running.begun(COORDINATOR) is not None and len(workers) >= self._scaling.workers
         if up and not self._started.done():
             self._started.set_result(None)
             self._loops.go(self._plan_changed())
@@ -370,8 +381,14 @@ class Supervisor:
         running = self._running.get(dismissed.key)
         if running is not None and running.incarnation == dismissed.incarnation:
             del self._running[dismissed.key]
-            self._loops.go(self._see_off(running))
+            self._loops.go(self._dismissed(dismissed.key, running))
             self._tell_of_end(dismissed.key, running)
+
+    async def _dismissed(self, key: ActorKey, running: Running) -> None:
+        """A worker closes the user's object first."""
+        if key.kind == "worker" and running.begun:
+            await self._bounded(running.ref.call("close"), CLOSE_S)
+        await self._see_off(running)
 
     def _gone(self, key: ActorKey, running: Running) -> None:
         """An actor is not to be used any more: its partitions, or its place, go to others at once."""
@@ -428,7 +445,13 @@ class Supervisor:
     # ------------------------------------------------------------ telling the actors
 
     def _worker_plan(self) -> WorkerPlan:
-        return self._running.worker_plan(self._retiring, paused=self._paused, complete=self._started.done())
+        return self._running.worker_plan(
+            self._retiring,
+            paused=self._paused,
+            complete=self._started.done(),
+            expected=self._scaling.workers,
+            ends_every_s=self._scaling.ends_every_s,
+        )
 
     async def _plan_changed(self) -> None:
         if (coordinator := self._running.begun(COORDINATOR)) is not None:
@@ -484,7 +507,7 @@ class Supervisor:
                 for failure in [f for f in [status.fatal, *failed] if f is not None]:
                     self._fail(unpacked_failure(failure))
                     return
-                await self._drop_retired(status.retired)
+                self._drop_retired(status.retired)
                 if status.finished:
                     drain = self.plan.config.drain_timeout_ms / 1000
                     self._stopping = asyncio.ensure_future(self._stop(drain + 3 * CLOSE_S, True, None))
@@ -501,22 +524,57 @@ class Supervisor:
         self._member_id = status.group.member_id or self._member_id
         return status
 
-    async def _drop_retired(self, names: list[str]) -> None:
+    def _drop_retired(self, names: list[str]) -> None:
+        """Those that hold nothing any more go in this same moment: a later one might want the number again."""
         for key, running in self._running.of_kind("worker").items():
             if key.number in self._retiring and actor_name(key, running.incarnation) in names:
-                await self._bounded(running.ref.call("close"), CLOSE_S)
                 self._retiring.discard(key.number)
                 self._want()
+                self._step()
+
+    # ------------------------------------------------------------ the policy
+
+    async def _follow_load(self) -> None:
+        """Looks at the load every second, for as long as a policy decides about the number of workers."""
+        while self._stopping is None:
+            if self._scaling.autoscale is not None and not self._paused:
+                await self._look_at_load()
+            await self._scaling.see_to_room(self._why_unplaced())
+            await asyncio.sleep(LOOK_S)
+
+    async def _look_at_load(self) -> None:
+        status = await self._coordinator_status(partitions=True)
+        if status is None or status.group.state != "stable":
+            return
+        bounds = dict(self._job_start.ends or ()) if self._job_start is not None else {}
+        workers = self._running.of_kind("worker")
+        ready = sum(r.begun for key, r in workers.items() if key.number < self._scaling.workers)
+        if (decision := self._scaling.look(status, bounds, ready)) is not None:
+            await self._rescale(decision.before)
+
+    def _why_unplaced(self) -> str:
+        """The first worker that has no place, and what it waits for; empty while all have one."""
+        for key, running in self._running.of_kind("worker").items():
+            if running.info is None and key.number < self._scaling.workers:
+                return self._runtime.why_not_placed(key)
+        return ""
+
+    async def _rescale(self, before: int) -> None:
+        """More workers start; fewer are drained first. One that has no place yet holds nothing that could be."""
+        workers = self._scaling.workers
+        placed = {k.number for k, r in self._running.of_kind("worker").items() if r.info is not None}
+        gone = set(range(workers, before)) & placed
+        self._retiring = {n for n in self._retiring | gone if n >= workers}
+        self._want()
+        await self._plan_changed()
 
     # ------------------------------------------------------------ what a user asks
 
-    async def scale(self, workers: int) -> None:
-        """More workers start; fewer are drained first. Only the partitions that must move do."""
-        gone = set(range(workers, self._workers))
-        self._retiring = {n for n in self._retiring | gone if n >= workers}
-        self._workers = workers
-        self._want()
-        await self._plan_changed()
+    async def scale(self, workers: int | Autoscale) -> None:
+        """So many workers from now on, or as many as a policy decides. Only the partitions that must move do."""
+        before = self._scaling.workers
+        self._scaling.say(workers)
+        await self._rescale(before)
 
     async def pause(self, paused: bool) -> None:
         """No new call of the user's function while paused; the group and its partitions stay."""
@@ -530,7 +588,8 @@ class Supervisor:
         group = await self._coordinator_status(partitions=True)
         self._last_status = group or self._last_status
         state = "paused" if self._paused and self._state == "running" else self._state
-        return self._running.status(state, self._last_status, self._machine.restarts)
+        scaling = self._scaling.status()
+        return self._running.status(state, self._last_status, self._machine.restarts, scaling)
 
     def __repr__(self) -> str:
         return f"<Supervisor of {self.plan.config.group_id} {self._state} {self._machine!r}>"

@@ -174,6 +174,7 @@ class Worker:
             progress.value_bytes,
             self._failed,
             wait_s,
+            progress.work_s(self._clock()),
         )
 
     def _learn_positions(self) -> None:

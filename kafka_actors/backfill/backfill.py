@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,9 @@ from .checkpoint import finished_offsets
 from .files import files_of
 from .machines.handover import Commit, Handover, Step
 from .machines.plan import HandoverPlan, Wanted, plan_of
+
+if TYPE_CHECKING:
+    from kafka_actors.actors import Autoscale
 
 T = TypeVar("T")
 
@@ -143,7 +146,7 @@ class Backfill:
         if not again:
             self._files.create(mark, handover.plan.metadata + "\n")
 
-    def then_live(self, workers: int = 1, **options: Any) -> Any:
+    def then_live(self, workers: int | Autoscale = 1, **options: Any) -> Any:
         """All of `run`, then the job: returns it when it has started, as `on_ray(…).start()` does. Options are those
         of `Pipeline.on_ray`. Raises as `run` and as `Job.start`."""
         if _RESET in options or _RESET in (options.get("config") or {}):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_actors.config import PARQUET_COMPRESSIONS
 from kafka_actors.errors import ConfigError
@@ -20,6 +20,9 @@ from .naming import bare, called, named
 from .paths import wrong_path
 from .schemas import as_schema, is_struct
 from .source import producer_options, read_kafka
+
+if TYPE_CHECKING:
+    from kafka_actors.actors import Autoscale
 
 OnError = s.OnError
 
@@ -311,7 +314,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
 
     # ------------------------------------------------------------ engines
 
-    def on_ray(self, workers: int = 1, **options: Any) -> Any:
+    def on_ray(self, workers: int | Autoscale = 1, **options: Any) -> Any:
         """This pipeline as a job on Ray, a member of its consumer group: see `kafka_actors.ray.OnRay`.
 
         Options are those of `Job`: `until`, `name`, `detached`, `resources_per_worker`, `batch_rows`,

@@ -8,7 +8,7 @@ from html import escape
 from types import TracebackType
 from typing import Any, Self
 
-from kafka_actors.actors import Job, JobStatus, RunningJob
+from kafka_actors.actors import Autoscale, Job, JobStatus, RunningJob
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.live import Live, display_for
@@ -46,7 +46,7 @@ class OnRay:
         self,
         pipeline: Pipeline,
         *,
-        workers: int = 1,
+        workers: int | Autoscale = 1,
         resources_per_worker: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
         progress: bool | None = None,
@@ -113,8 +113,8 @@ class OnRay:
         """Workers, partitions, positions, lag."""
         return self._run.status()
 
-    def scale(self, workers: int) -> None:
-        """Sets the number of workers."""
+    def scale(self, workers: int | Autoscale) -> None:
+        """Sets the number of workers, or the policy that decides about it; see `RunningJob.scale`."""
         self._run.scale(workers)
 
     def explain(self) -> str:

@@ -35,6 +35,10 @@ class Member:
         return dict.fromkeys(offsets)
 
 
+async def ends_of_nothing(partitions):
+    return {}
+
+
 async def made(ends):
     member = Member()
     config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
@@ -44,6 +48,7 @@ async def made(ends):
         lambda job: member,
         ends=ends,
         present_at_start=frozenset(ends or ()),
+        ask_for_ends=ends_of_nothing,
         events=lambda event: None,
         clock=lambda: 1.0,
     )

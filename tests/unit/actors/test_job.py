@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kafka_actors import Job
+from kafka_actors import Autoscale, Job
+from kafka_actors.actors.autoscale import parsed_workers
 from kafka_actors.errors import ConfigError
 
 
@@ -43,7 +44,7 @@ def job(**changed: Any) -> Job:
         ({"config": {"workers": 3}}, "workers", "is an argument of Job"),
         ({"worker_assignor": "best"}, "worker_assignor", "unknown assignor 'best'"),
         ({"partition_assignment_strategy": 5}, "partition_assignment_strategy", "5 is no assignor"),
-        ({"workers": "2"}, "workers", "is '2': must be a whole number"),
+        ({"workers": "2"}, "workers", "is '2': must be a whole number of at least 1, or an Autoscale"),
         ({"config": {"enable_auto_commit": False}}, "enable_auto_commit", "a job always commits"),
         (
             {"config": {"enable.auto.commit": "false"}},
@@ -60,6 +61,51 @@ def test_arguments_that_can_not_be_are_refused_by_name(changed, option, says):
     assert caught.value.option == option
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "says"),
+    [
+        ({"max": 0}, "workers.max", "is 0: must be a whole number of at least 1"),
+        ({"max": 2.0}, "workers.max", "is 2.0: must be a whole number"),
+        ({"min": True, "max": 2}, "workers.min", "is True: must be a whole number"),
+        ({"min": 3, "max": 2}, "workers.max", "is 2: must be at least min (3)"),
+        ({"max": 4, "initial": 5}, "workers.initial", "is 5: must lie in 1..4"),
+        ({"max": 4, "target_lag_seconds": 0.5}, "workers.target_lag_seconds", "must be at least 1"),
+        (
+            {"max": 4, "target_lag_seconds": "30"},
+            "workers.target_lag_seconds",
+            "is '30', a str: accepts a number",
+        ),
+        (
+            {"max": 4, "target_utilization": 1.5},
+            "workers.target_utilization",
+            "must be above 0, and 1 at most",
+        ),
+        ({"max": 4, "upscale_delay_seconds": -1}, "workers.upscale_delay_seconds", "must not be negative"),
+        ({"max": 4, "downscale_delay_seconds": float("nan")}, "workers.downscale_delay_seconds", "a number"),
+        ({"max": 4, "request_resources": 1}, "workers.request_resources", "accepts True or False"),
+    ],
+    ids=str,
+)
+def test_a_policy_that_can_not_be_is_refused_by_name(given, option, says):
+    with pytest.raises(ConfigError) as caught:
+        Autoscale(**given)
+    assert caught.value.option == option
+    assert says in str(caught.value)
+
+
+def test_workers_are_a_number_or_a_policy_also_as_text():
+    policy = Autoscale(min=2, max=8)
+    assert (policy.first, str(policy)) == (2, "2..8")
+    assert Autoscale(max=8, initial=3).first == 3
+    assert job(workers=policy).workers is policy
+    assert job().changed(workers=policy).plan().most_workers == 8
+    assert job(workers=3).plan().most_workers == 3
+    assert (parsed_workers(" 12 "), parsed_workers("2..8")) == (12, policy)
+    for text in ("", "0", "-1", "1..", "..4", "1...4", "4..1", "x", "1.5"):
+        with pytest.raises(ConfigError):
+            parsed_workers(text)
 
 
 def test_one_topic_may_be_given_without_a_list():

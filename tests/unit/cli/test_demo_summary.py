@@ -4,7 +4,7 @@ import msgspec
 from rich.console import Console
 
 from kafka_actors.actors.messages import PartitionStatus
-from kafka_actors.actors.status import JobStatus, WorkerStatus
+from kafka_actors.actors.status import JobStatus, ScalingStatus, WorkerStatus
 from kafka_actors.cli.demo.fill import Filled
 from kafka_actors.cli.demo.kill import victim_of
 from kafka_actors.cli.demo.ledger import Account
@@ -95,6 +95,7 @@ def test_the_victim_is_the_worker_with_most_still_to_do() -> None:
         connections={},
         restarts={},
         actors={},
+        scaling=ScalingStatus(workers=4),
     )
     victim = victim_of(status)
     assert victim is not None

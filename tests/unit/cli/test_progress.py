@@ -1,7 +1,7 @@
 import pytest
 
 from kafka_actors.actors.messages import GroupState, PartitionStatus
-from kafka_actors.actors.status import JobStatus, WorkerStatus
+from kafka_actors.actors.status import JobStatus, ScalingStatus, WorkerStatus
 from kafka_actors.cli.progress import Progress
 
 
@@ -25,6 +25,7 @@ def _status(
         connections={},
         restarts={"worker-0": restarts},
         actors={},
+        scaling=ScalingStatus(workers=len(workers)),
     )
 
 

@@ -1,0 +1,106 @@
+"""`Autoscale`: what a user says instead of a number of workers."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+
+from kafka_actors.errors import ConfigError, kind_of
+
+__all__ = ["Autoscale", "checked_workers", "parsed_workers"]
+
+RANGE = re.compile(r"(\d+)\s*\.\.\s*(\d+)")
+
+
+class Autoscale(msgspec.Struct, frozen=True, kw_only=True):
+    """As many workers as the records need, between `min` and `max`, and never more than there are partitions.
+
+        workers=ka.Autoscale(min=1, max=16, target_lag_seconds=30)
+
+    Arguments, times in seconds:
+        min, max: how few and how many workers there may be.
+        target_lag_seconds: how long the records that wait may take to be worked off. The backlog that is there now is
+            to be done within this time by the workers there are; rates are measured over this time too.
+        target_utilization: how much of their time workers are to be busy, so that they can catch up.
+        initial: how many workers to start with; None is `min`.
+        upscale_delay_seconds: how long to wait, once all workers are up, before more are asked for again.
+        downscale_delay_seconds: how long fewer workers have to have been enough before some are given up. It is also
+            the least time between more and fewer.
+        request_resources: asks Ray's autoscaler for the room that new workers need, until they are placed. Ray
+            keeps one such request in a cluster: False where your own program uses `request_resources`.
+
+    Raises `ConfigError`.
+    """
+
+    min: int = 1
+    max: int
+    target_lag_seconds: float = 30.0
+    target_utilization: float = 0.7
+    initial: int | None = None
+    upscale_delay_seconds: float = 10.0
+    downscale_delay_seconds: float = 120.0
+    request_resources: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("min", "max"):
+            _whole(name, getattr(self, name))
+        if self.max < self.min:
+            raise ConfigError("workers.max", f"is {self.max}: must be at least min ({self.min})")
+        if self.initial is not None and not self.min <= _whole("initial", self.initial) <= self.max:
+            raise ConfigError("workers.initial", f"is {self.initial}: must lie in {self}")
+        if _number("target_lag_seconds", self.target_lag_seconds) < 1:
+            raise ConfigError(
+                "workers.target_lag_seconds", f"is {self.target_lag_seconds}: must be at least 1"
+            )
+        if not 0 < _number("target_utilization", self.target_utilization) <= 1:
+            raise ConfigError(
+                "workers.target_utilization", f"is {self.target_utilization}: must be above 0, and 1 at most"
+            )
+        for name in ("upscale_delay_seconds", "downscale_delay_seconds"):
+            if _number(name, getattr(self, name)) < 0:
+                raise ConfigError(f"workers.{name}", f"is {getattr(self, name)}: must not be negative")
+        if not isinstance(self.request_resources, bool):
+            raise ConfigError(
+                "workers.request_resources", f"is {self.request_resources!r}: accepts True or False"
+            )
+
+    @property
+    def first(self) -> int:
+        """With how many workers a job starts."""
+        return self.min if self.initial is None else self.initial
+
+    def __str__(self) -> str:
+        return f"{self.min}..{self.max}"
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"workers.{name}", f"is {value!r}: must be a whole number of at least 1")
+    return value
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ConfigError(f"workers.{name}", f"is {value!r}, {kind_of(value)}: accepts a number")
+    return value
+
+
+def checked_workers(workers: Any) -> int | Autoscale:
+    """What `Job(workers=…)` and `scale(…)` accept. Raises `ConfigError`."""
+    if isinstance(workers, Autoscale):
+        return workers
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ConfigError("workers", f"is {workers!r}: must be a whole number of at least 1, or an Autoscale")
+    return workers
+
+
+def parsed_workers(text: str) -> int | Autoscale:
+    """The same as text: `8`, or `1..16` for `Autoscale(min=1, max=16)`. Raises `ConfigError`."""
+    if match := RANGE.fullmatch(text.strip()):
+        return Autoscale(min=int(match[1]), max=int(match[2]))
+    if text.strip().isascii() and text.strip().isdigit() and int(text):
+        return int(text)
+    raise ConfigError("workers", f"is {text!r}: give a number such as 8, or a range such as 1..16")

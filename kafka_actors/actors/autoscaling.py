@@ -1,0 +1,130 @@
+"""The policy's shell: what the coordinator says goes to `Scaling`, what it decides into events, and Ray is asked for room."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from kafka_actors.events import EventSink, WorkersChanged, log_event
+from kafka_actors.protocol.types import TopicPartition
+
+from .autoscale import Autoscale
+from .machines.load import observed
+from .machines.scaling import Decision, Scaling
+from .messages import CoordinatorStatus
+from .runtime import Runtime
+from .status import ScalingStatus, WorkersChange
+
+__all__ = ["Autoscaling"]
+
+logger = logging.getLogger(__name__)
+
+ENDS_S = 2.0
+NO_ROOM_S = 10.0
+"""A worker that is not placed by then waits for room in the Ray cluster."""
+
+
+class Autoscaling:
+    """How many workers a job should have now. `workers` is the number; the supervisor does what it says."""
+
+    def __init__(
+        self,
+        said: int | Autoscale,
+        runtime: Runtime,
+        clock: Callable[[], float],
+        events: EventSink = log_event,
+    ) -> None:
+        self._scaling = Scaling(said)
+        self._runtime = runtime
+        self._clock = clock
+        self._events = events
+        self._room = 0
+        self._unplaced_since: float | None = None
+        self._no_room = ""
+
+    @property
+    def workers(self) -> int:
+        """How many there should be."""
+        return self._scaling.workers
+
+    @property
+    def autoscale(self) -> Autoscale | None:
+        """The policy that decides; None where a number was said."""
+        return self._scaling.autoscale
+
+    @property
+    def ends_every_s(self) -> float | None:
+        """How often the ends of the logs have to be asked for."""
+        policy = self.autoscale
+        return None if policy is None else min(ENDS_S, policy.target_lag_seconds / 5)
+
+    def say(self, said: int | Autoscale) -> Decision | None:
+        """What a user wants from now on. Returns the change, if it is one at once."""
+        return self._told(self._scaling.say(said, self._clock()))
+
+    def look(
+        self, status: CoordinatorStatus, ends: Mapping[TopicPartition, int], ready: int
+    ) -> Decision | None:
+        """What the policy makes of the job now. `ends` bounds the run; `ready`: how many workers work."""
+        return self._told(self._scaling.observe(observed(status, ends, self.workers, ready), self._clock()))
+
+    def _told(self, decision: Decision | None) -> Decision | None:
+        if decision is not None:
+            self._events(WorkersChanged(decision.before, decision.after, decision.reason))
+        return decision
+
+    # ------------------------------------------------------------ room in the Ray cluster
+
+    async def see_to_room(self, unplaced: str) -> None:
+        """`unplaced`: why a worker that should be there is not placed, empty if all are.
+
+        Ray is asked for room only until all are placed: from then on what they use keeps their nodes, and a driver
+        that is killed leaves no request behind that would keep nodes for nobody.
+        """
+        policy, now = self.autoscale, self._clock()
+        if not unplaced or policy is None:
+            self._unplaced_since, self._no_room = None, ""
+            await self._ask(0)
+            return
+        if self._unplaced_since is None:
+            self._unplaced_since = now
+        if policy.request_resources:
+            await self._ask(self.workers)
+        if now - self._unplaced_since >= NO_ROOM_S:
+            if not self._no_room:
+                logger.warning("no room yet for %d workers: %s", self.workers, unplaced)
+            self._no_room = unplaced
+
+    async def give_back(self) -> None:
+        """The job ends."""
+        await self._ask(0)
+
+    async def _ask(self, workers: int) -> None:
+        if workers == self._room:
+            return
+        self._room = workers
+        try:
+            await asyncio.to_thread(self._runtime.ask_for_room, workers)
+        except Exception as error:  # it is a hint: Ray sees the workers that wait by itself, only later
+            logger.warning("Ray could not be asked for room: %s: %s", type(error).__name__, error)
+
+    # ------------------------------------------------------------ what a user is shown
+
+    def status(self) -> ScalingStatus:
+        """The number, who says so, and why."""
+        now, load = self._clock(), self._scaling.load
+        return ScalingStatus(
+            workers=self.workers,
+            autoscale=self.autoscale,
+            holding=self._no_room or self._scaling.holding,
+            lag_seconds=load.seconds(self.workers) if load is not None else None,
+            arriving_per_s=load.arriving if load is not None else None,
+            processed_per_s=load.done if load is not None else None,
+            pace_per_s=load.pace if load is not None else None,
+            busy=load.busy if load is not None else None,
+            changes=[
+                WorkersChange(number, d.before, d.after, d.reason, now - d.at)
+                for number, d in self._scaling.numbered()
+            ],
+        )

@@ -37,8 +37,8 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     job: str | None = None
     """The job to run: `path/to/file.py:name` or `module:name`. In a file, the path begins at the file's directory."""
-    workers: Positive | None = None
-    """How many workers."""
+    workers: Positive | str | None = None
+    """How many workers; or from how many to how many, by what there is to do: `1..16`."""
     until: Literal["latest"] | None = None
     """`latest`: stop at the end offsets that the topics have at the start."""
 
@@ -63,7 +63,12 @@ def job_options(function: F) -> F:
                 envvar="KAFKA_ACTORS_CONFIG_FILE",
                 help="Options in a TOML file, or in Kafka's .properties.",
             ),
-            click.option("-w", "--workers", type=click.IntRange(min=1), help="How many workers."),
+            click.option(
+                "-w",
+                "--workers",
+                metavar="N|MIN..MAX",
+                help="How many workers; or from how many to how many, by what there is to do: 1..16.",
+            ),
             click.option(
                 "-b", "--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers to find the cluster by."
             ),
@@ -118,12 +123,14 @@ def target_of(target: str | None, settings: Settings) -> str | None:
 
 def changed(target: str, settings: Settings) -> Job:
     """The job that `target` names, with these settings. Raises what `load_job` and `Job.changed` do."""
+    from kafka_actors.actors.autoscale import parsed_workers
+
     job = load_job(target)
     options = {name: value for name, value in settings.options.items() if name not in OF_RUN}
+    said = settings.options.get("workers")
     with settings.named():
-        return job.changed(
-            options, workers=settings.options.get("workers"), until=settings.options.get("until")
-        )
+        workers = None if said is None else parsed_workers(str(said))
+        return job.changed(options, workers=workers, until=settings.options.get("until"))
 
 
 def required(target: str | None) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from kafka_actors.actors.messages import PartitionStatus
-    from kafka_actors.actors.status import JobStatus, WorkerStatus
+    from kafka_actors.actors.status import JobStatus, ScalingStatus, WorkerStatus
 
 __all__ = ["Progress", "Reading", "WorkerReading"]
 
@@ -37,6 +37,7 @@ class Reading(Struct, frozen=True):
     restarts: int
     workers: list[WorkerReading]
     partitions: list[PartitionStatus]
+    scaling: ScalingStatus
 
 
 class Progress:
@@ -72,6 +73,7 @@ class Progress:
                 WorkerReading(w, _rate(w.records - before.get(w.name, 0), span)) for w in status.workers
             ],
             partitions=status.partitions,
+            scaling=status.scaling,
         )
 
 

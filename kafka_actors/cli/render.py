@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["count", "fields", "line", "screen"]
 
 NOT_KNOWN = "-"
-FIXED_LINES = 8
+FIXED_LINES = 9
 """Lines of a screen beside the rows of its two tables: headline, blank lines, titles and rules."""
 
 
@@ -26,7 +26,7 @@ def line(reading: Reading) -> str:
         (
             f"{reading.elapsed_s:6.1f} s",
             reading.state,
-            f"{count(len(reading.workers), 'worker')}",
+            _workers_of(reading),
             f"{count(len(reading.partitions), 'partition')}",
             f"{reading.records:,} records",
             f"{reading.records_per_s:,.0f}/s",
@@ -43,6 +43,9 @@ def fields(reading: Reading) -> dict[str, Any]:
         "group_id": reading.group_id,
         "elapsed_s": round(reading.elapsed_s, 3),
         "workers": len(reading.workers),
+        "workers_wanted": reading.scaling.workers,
+        "autoscale": str(reading.scaling.autoscale) if reading.scaling.autoscale else None,
+        "lag_seconds": _rounded(reading.scaling.lag_seconds),
         "partitions": len(reading.partitions),
         "records": reading.records,
         "records_per_s": round(reading.records_per_s, 1),
@@ -75,7 +78,26 @@ def _headline(reading: Reading, title: str) -> Text:
         " records  ",
         (f"{reading.records_per_s:,.0f}", "bold"),
         f"/s  lag {_number(reading.lag)}  restarts {reading.restarts}",
+        *_scaling(reading),
     )
+
+
+def _scaling(reading: Reading) -> list[str]:
+    """What the policy sees, where there is one."""
+    scaling = reading.scaling
+    if scaling.autoscale is None:
+        return []
+    lag, busy = _number(_rounded(scaling.lag_seconds)), scaling.busy
+    parts = [f"workers {scaling.workers} of {scaling.autoscale}", f"lag {lag} s"]
+    parts += [] if busy is None else [f"busy {busy:.0%}"]
+    parts += [scaling.holding] if scaling.holding else []
+    return ["\n", "  ".join(parts)]
+
+
+def _workers_of(reading: Reading) -> str:
+    scaling = reading.scaling
+    there = count(len(reading.workers), "worker")
+    return f"{there} ({scaling.autoscale})" if scaling.autoscale is not None else there
 
 
 def _workers(reading: Reading) -> Table:
@@ -126,6 +148,10 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 def _number(value: int | None) -> str:
     return NOT_KNOWN if value is None else f"{value:,}"
+
+
+def _rounded(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds)
 
 
 def _plain(value: int | None) -> str:

@@ -106,13 +106,17 @@ def watch(
 
     `stop` is called on the first signal and `each` with every status. Raises `JobFailed`.
     """
-    progress = Progress()
+    progress, told = Progress(), 0
     ending = _Ending(running)
     with StopSignals() as signals:
         while True:
             status = running.status()
             reading = progress.observe(status, clock())
             view.show(reading)
+            for change in status.scaling.changes:
+                if change.number > told:
+                    told = change.number
+                    view.note(f"workers {change.before} → {change.after}: {change.reason}")
             if each is not None:
                 each(status)
             if signals.first is None and ending.within(TICK_S):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafka_actors import __version__
-from kafka_actors.actors import Job
+from kafka_actors.actors import Autoscale, Job
 from kafka_actors.cli import job_options, load
 from kafka_actors.cli import run as run_module
 from kafka_actors.cli.main import run_command_line
@@ -24,10 +24,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["run"], 'name the job: TARGET, or job = "file.py:name" in the file of -c'),
         (["run", "x:y", "--worker", "4"], "No such option '--worker'. Did you mean '--workers'?"),
-        (
-            ["run", "x:y", "--workers", "0"],
-            "Invalid value for '-w' / '--workers': 0 is not in the range x>=1.",
-        ),
         (["run", "x:y", "--until", "never"], "Invalid value for '--until': 'never' is not 'latest'."),
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
         (["demo", "--orders", "many"], "Invalid value for '--orders': 'many' is not a valid integer range."),
@@ -53,6 +49,8 @@ def test_no_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
         (["none.py:job"], "there is no file none.py"),
         (["shop.py:job", "-X", "sesion_timeout_ms=1"], "sesion_timeout_ms: is not an option; did you mean"),
         (["shop.py:job", "-g", "a", "-X", "group.id=b"], "group_id: is given twice with different values"),
+        (["shop.py:job", "-w", "0"], "workers: is '0': give a number such as 8, or a range such as 1..16"),
+        (["shop.py:job", "-w", "8..2"], "workers.max: is 2: must be at least min (8)"),
         (["shop.py:job", "-X", "retries=x"], "retries: is 'x': expected `int`, got `str`"),
         (["shop.py:job", "-X", "retries"], "-X: is 'retries': give NAME=VALUE"),
         (["shop.py:job", "-b", "broker:port"], "bootstrap_servers: "),
@@ -121,6 +119,22 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     assert started[0].config.client_id.startswith("kafka-actors-")
 
 
+def test_workers_may_be_a_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Job] = []
+    monkeypatch.setattr(job_options, "load_job", lambda target: _job())
+    monkeypatch.setattr(run_module, "start", started.append)
+    (tmp_path / "job.toml").write_text('job = "x:y"\nworkers = "3..5"')
+    assert run_command_line(["run", "-c", str(tmp_path / "job.toml")]) == 0
+    monkeypatch.setenv("KAFKA_ACTORS_WORKERS", "1..4")
+    assert run_command_line(["run", "x:y"]) == 0
+    assert run_command_line(["run", "x:y", "--workers", "2..8"]) == 0
+    assert [job.workers for job in started] == [
+        Autoscale(min=3, max=5),
+        Autoscale(min=1, max=4),
+        Autoscale(min=2, max=8),
+    ]
+
+
 def test_a_file_finds_its_job_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(job_options, "load_job", lambda target: seen.append(target) or _job())
@@ -159,8 +173,9 @@ def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
 
 
 def test_the_closing_line() -> None:
+    from kafka_actors.actors.status import ScalingStatus
     from kafka_actors.cli.progress import Reading
 
-    reading = Reading(2.0, "stopped", "g", 1, 5_000, 0.0, 0, 1, [], [])
+    reading = Reading(2.0, "stopped", "g", 1, 5_000, 0.0, 0, 1, [], [], ScalingStatus(workers=1))
     assert closing_line(End.FINISHED, reading) == "done: 5,000 records in 2.0 s (2,500/s), 1 restart"
     assert closing_line(End.STOPPED, reading).startswith("stopped: 5,000 records")

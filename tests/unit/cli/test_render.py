@@ -3,8 +3,9 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
+from kafka_actors.actors import Autoscale
 from kafka_actors.actors.messages import PartitionStatus
-from kafka_actors.actors.status import WorkerStatus
+from kafka_actors.actors.status import ScalingStatus, WorkerStatus
 from kafka_actors.cli.progress import Reading, WorkerReading
 from kafka_actors.cli.render import count, fields, line, screen
 
@@ -15,7 +16,9 @@ def _partition(number: int, lag: int | None, reason: str = "") -> PartitionStatu
     )
 
 
-def _reading(partitions: list[PartitionStatus], workers: int = 2) -> Reading:
+def _reading(
+    partitions: list[PartitionStatus], workers: int = 2, scaling: ScalingStatus | None = None
+) -> Reading:
     states = [WorkerStatus(f"worker-{n}.1", 100 + n, "n", n > 0, [], 5_000, 0, n) for n in range(workers)]
     return Reading(
         elapsed_s=12.34,
@@ -28,6 +31,7 @@ def _reading(partitions: list[PartitionStatus], workers: int = 2) -> Reading:
         restarts=1,
         workers=[WorkerReading(state, 10.0) for state in states],
         partitions=partitions,
+        scaling=scaling or ScalingStatus(workers=workers),
     )
 
 
@@ -51,12 +55,25 @@ def test_the_fields_of_json_are_numbers() -> None:
         "group_id": "scorer",
         "elapsed_s": 12.34,
         "workers": 2,
+        "workers_wanted": 2,
+        "autoscale": None,
+        "lag_seconds": None,
         "partitions": 1,
         "records": 1_234_567,
         "records_per_s": 9_876.5,
         "lag": 42,
         "restarts": 1,
     }
+
+
+def test_a_policy_is_shown_with_what_it_sees_and_why_it_waits() -> None:
+    scaling = ScalingStatus(
+        workers=3, autoscale=Autoscale(max=8), holding="workers wait for records", lag_seconds=41.4, busy=0.3
+    )
+    reading = _reading([_partition(0, 42)], scaling=scaling)
+    assert "  2 workers (1..8)  1 partition" in line(reading)
+    assert (fields(reading)["autoscale"], fields(reading)["lag_seconds"]) == ("1..8", 41)
+    assert "workers 3 of 1..8  lag 41 s  busy 30%  workers wait for records" in _drawn(screen(reading, 40))
 
 
 def test_the_screen_shows_workers_and_partitions_with_the_columns_of_kafka() -> None:

@@ -1,0 +1,122 @@
+"""A job that has as many workers as its records need, on real Kafka and Ray: a burst, a hand on the wheel, a full cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pyarrow as pa
+import pytest
+from jobs.journal import until
+
+import kafka_actors as ka
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+# A call takes 50 ms, most of them asleep, and has 50 records: a worker does at most 1,000 a second, on any machine.
+WORK = {"work": 0.05, "batch_rows": 50}
+POLICY = ka.Autoscale(
+    min=1, max=6, target_lag_seconds=10, upscale_delay_seconds=2, downscale_delay_seconds=10
+)
+START_S = 15.0
+"""So long a few workers may take to start on a busy machine with two cores."""
+
+
+def burst(scene, records):
+    """So many records at once, the same number to each partition. They count for what the brokers have to have."""
+    each = records // len(scene.partitions)
+    with ka.Producer(bootstrap_servers=scene.cluster.bootstrap_servers) as producer:
+        for partition in scene.partitions:
+            values = pa.array([b"burst-%d" % n for n in range(each)], pa.binary())
+            where = pa.array([partition.partition] * each, pa.int32())
+            producer.send_batch(pa.record_batch({"value": values, "partition": where}), topic=partition.topic)
+        producer.flush()
+
+
+def drained(scene):
+    return scene.committed() == scene.ends()
+
+
+def test_a_burst_is_worked_off_in_time_and_the_group_never_notices(scene):
+    scene.start(workers=POLICY, **WORK)
+    scene.under_load(each=1, rounds=2)
+    scene.flowing()
+    before = scene.status()
+    assert len(before.workers) == 1
+    burst(scene, 96_000)  # a minute and a half for one worker
+    began = time.monotonic()
+    until(lambda: len(scene.status().workers) > 1, 15, "more workers")
+    scene.load.stop()
+    # Two steps of more workers, each with their start; then what waits is to be done within the target.
+    until(
+        lambda: drained(scene), 2 * START_S + 2 * POLICY.target_lag_seconds, "the burst worked off", pause=0.2
+    )
+    took = time.monotonic() - began
+    at_top = scene.status()
+    print(
+        f"96,000 records in {took:.1f} s; {[(c.before, c.after, c.reason) for c in at_top.scaling.changes]}"
+    )
+    assert max(c.after for c in at_top.scaling.changes) == 6
+    assert "s of work for 1 worker; the target is 10 s" in at_top.scaling.changes[0].reason
+
+    until(lambda: [w for w in scene.status().workers if w.ready][1:] == [], 60, "one worker again", pause=0.2)
+    after = scene.status()
+    changes = [(c.before, c.after) for c in after.scaling.changes]
+    ups = [c for c in changes if c[1] > c[0]]
+    assert changes == ups + [c for c in changes if c[1] < c[0]], "up, then down, and nothing else"
+    assert len(changes) <= 5
+    assert after.scaling.workers == 1
+    assert (after.group.generation, after.group.rebalances) == (
+        before.group.generation,
+        before.group.rebalances,
+    )
+    assert {p.worker for p in after.partitions} == {before.workers[0].name}, (
+        "the first worker is the one that stays"
+    )
+    assert scene.settle().total() == 0
+
+
+def test_a_number_holds_until_a_policy_has_its_say_again(scene):
+    policy = ka.Autoscale(min=1, max=4, target_lag_seconds=5, downscale_delay_seconds=4)
+    scene.start(workers=policy)
+    scene.running.scale(3)
+    scene.spread(3, 60)
+    time.sleep(10)  # idle for more than twice the time after which the policy would have given two up
+    status = scene.status()
+    assert (len(status.workers), status.scaling.workers, status.scaling.autoscale) == (3, 3, None)
+    assert status.scaling.changes[-1].reason == "scale(3) instead of 1..4"
+    scene.running.scale(policy)
+    scene.spread(1, 30)
+    status = scene.status()
+    assert (status.scaling.workers, status.scaling.autoscale) == (1, policy)
+    assert status.scaling.changes[-1].reason == "nothing to do for 4 s"
+    until(lambda: len(scene.pids("worker")) == 1, 20, "the retired workers' ends")
+
+
+def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(scene):
+    policy = ka.Autoscale(
+        min=1, max=6, target_lag_seconds=5, upscale_delay_seconds=1, downscale_delay_seconds=6
+    )
+    scene.start(workers=policy, **WORK, resources_per_worker={"num_cpus": 3}, config={"start_timeout_s": 20})
+    burst(scene, 36_000)
+    until(lambda: scene.status().scaling.workers == 4, 20, "four workers wanted")
+    until(lambda: requested() == [{"CPU": 3}] * 4, 5, "room asked for")
+    until(lambda: "num_cpus=3" in scene.status().scaling.holding, 20, "what is missing, named")
+    status = scene.status()
+    assert "CPU 1 of 4 free" in status.scaling.holding
+    assert (len([w for w in status.workers if w.ready]), status.scaling.workers) == (1, 4)
+    # It outlives the time in which a worker has to be there when the job starts.
+    until(lambda: drained(scene), 60, "the burst worked off by one", pause=0.2)
+    until(lambda: scene.status().scaling.workers == 1, 30, "nobody waited for any more")
+    until(lambda: requested() == [], 5, "room given back")
+    assert scene.status().state == "running"
+    scene.running.stop()
+    assert requested() == []
+
+
+def requested():
+    """What Ray's autoscaler is asked for."""
+    from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    return json.loads(_internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL) or b"[]")

@@ -1,6 +1,7 @@
 """The examples do what they say, each in one command, with a broker of their own."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,16 @@ def test_a_trained_model_scores_a_topic():
     shown = run("model_scoring.py", "--spark")
     assert "accuracy on held-out orders: 0.825" in shown
     assert "19,996 orders scored" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_workers_come_for_a_burst_and_go_again():
+    shown = run("autoscale.py")
+    assert "    1 → 4 workers: lag " in shown
+    assert re.search(r"lag +\d[\d,]*  8 of 8 workers", shown)
+    assert "8 → 1 workers: " in shown
+    assert "scored 30,500 orders; the group is at generation 1" in shown
 
 
 @pytest.mark.slow

@@ -106,6 +106,7 @@ class Policy:
         self._trial: tuple[int, float] | None = None  # workers and rate before the last step for a backlog
         self._in_vain_until = -math.inf
         self._too_many_since: float | None = None
+        self._short_since: float | None = None
 
     def observe(self, seen: Observation, now: float) -> Decision | None:
         """The change to make now, if any; otherwise `holding` may say why there is none."""
@@ -155,6 +156,7 @@ class Policy:
         workers = seen.wanted
         behind = load.for_lag > workers
         if not behind and load.for_rate <= TOLERANCE * workers:
+            self._short_since = None
             if load.pace is None and load.lag:
                 self.holding = "no call has ended yet: how fast workers are is not known"
             elif load.alone and workers >= most:
@@ -167,6 +169,8 @@ class Policy:
         if after <= workers:
             self.holding = self._all_there_may_be(load, workers)
             return None
+        # Workers that had little to do look slow until what came has been worked on for a while.
+        self._short_since = now if self._short_since is None else self._short_since
         self.holding = self._not_yet(load, seen, behind, now)
         if self.holding:
             return None
@@ -186,6 +190,8 @@ class Policy:
             return f"{seen.wanted - seen.ready} of {seen.wanted} workers are still starting"
         if now < self._in_vain_until:
             return f"more workers did no more than {seen.wanted}: something else is the limit"
+        if self._short_since is None or now < self._short_since + self._meter.recent_s:
+            return f"more workers seem to be needed, for less than {self._meter.recent_s:g} s"
         if now < self._up_since + self._patience_s:
             return f"{seen.wanted} workers have not been up for {self._patience_s:g} s"
         if behind and load.busy < LEAST_BUSY:

@@ -163,7 +163,7 @@ class Policy:
                 self.holding = self._all_there_may_be(load, workers)
             elif load.alone:
                 names = ", ".join(f"{p.topic}-{p.partition}" for p in load.alone[:3])
-                self.holding = f"{names} has more than one worker can do in time; others can't help"
+                self.holding = f"too much for one worker to do in time, and others can't help: {names}"
             return None
         after = min(math.ceil(load.workers), most, STEP * workers)
         if after <= workers:
@@ -180,9 +180,8 @@ class Policy:
 
     def _all_there_may_be(self, load: Load, workers: int) -> str:
         by_partitions = load.partitions < self.autoscale.max
-        return f"{_count(workers)} are all there may be" + (
-            f" for {load.partitions} partitions" if by_partitions else ""
-        )
+        why = f"there are {load.partitions} partitions" if by_partitions else f"max is {self.autoscale.max}"
+        return f"no more than {_count(workers)}: {why}"
 
     def _not_yet(self, load: Load, seen: Observation, behind: bool, now: float) -> str:
         """Why no more workers are asked for though they seem to be needed; empty if they are."""
@@ -248,9 +247,8 @@ class Peak:
     def __init__(self, span_s: float) -> None:
         self._span_s = span_s
         self._since: float | None = None
-        self._values: deque[tuple[float, float]] = (
-            deque()
-        )  # falling: an older lower value can't be the highest again
+        # Falling: a lower value that is older can't be the highest again.
+        self._values: deque[tuple[float, float]] = deque()
 
     def add(self, now: float, value: float) -> None:
         if self._since is None:

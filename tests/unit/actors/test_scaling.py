@@ -89,7 +89,7 @@ def test_one_hot_partition_gets_no_more_workers_than_can_help():
     played.run(1_200)
     # The hot partition is one worker's, whatever happens; the other eleven are less than one more.
     assert played.scaling.workers == 2
-    assert played.scaling.holding == "orders-0 has more than one worker can do in time; others can't help"
+    assert played.scaling.holding == "too much for one worker to do in time, and others can't help: orders-0"
     assert played.flaps() == []
 
 
@@ -129,7 +129,7 @@ def test_never_more_workers_than_partitions_even_where_min_says_so():
     few = job(lambda t: 100_000.0, partitions=3)
     few.run(200)
     assert few.scaling.workers == 3
-    assert few.scaling.holding == "3 workers are all there may be for 3 partitions"
+    assert few.scaling.holding == "no more than 3 workers: there are 3 partitions"
     many = job(lambda t: 10.0, policy=Autoscale(min=4, max=8), partitions=2)
     down = many.run(200)
     assert [(d.after, d.reason) for d in down] == [(2, "there are only 2 partitions")]

@@ -1,9 +1,8 @@
 """Sensors and the metrics made of them, as Kafka's clients have them: `Metrics`, `Sensor`, `MetricName`.
 
 A `Sensor` gets values; a metric is a statistic over a sensor's last values, or a gauge that is asked when somebody
-looks. Recording is one addition and one comparison, whatever hangs on the sensor. An OpenTelemetry meter, where there
-is one, is fed from the same place: a sensor with a unit is a histogram there, one without a counter, a gauge an
-observable gauge; the names are the same, with dots.
+looks. Recording is one addition and one comparison, whatever hangs on the sensor. A sensor of this library is a view on
+an instrument of `kafka_actors.telemetry`: what it gets, the instrument gets.
 
 Statistics follow `SampledStat.java`: `num_samples` windows of `sample_window_ms`, of which the oldest is dropped.
 """
@@ -11,12 +10,9 @@ Statistics follow `SampledStat.java`: `num_samples` windows of `sample_window_ms
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import lru_cache
 from typing import Any, NamedTuple
-
-from opentelemetry.metrics import CallbackOptions, Observation
 
 __all__ = ["MetricName", "Metrics", "Sensor", "Stat"]
 
@@ -63,13 +59,17 @@ class _Sample:
 class Sensor:
     """Gets values, of which its statistics are made. For one writer; anybody may read.
 
-    export: is given each value as well, and must not wait.
+    export: is given each value as well, and must not wait. scale: statistics are of the values times this: Java's
+    clients have milliseconds where instruments have seconds.
     """
 
-    def __init__(self, name: str, registry: Metrics, export: Record | None = None) -> None:
+    def __init__(
+        self, name: str, registry: Metrics, export: Record | None = None, scale: float = 1.0
+    ) -> None:
         self.name = name
         self._registry = registry
         self._export = export
+        self._scale = scale
         self._samples: tuple[_Sample, ...] = ()
         self._count = 0
         self._total = 0.0
@@ -79,6 +79,9 @@ class Sensor:
 
     def record(self, value: float = 1.0) -> None:
         """Takes in a value."""
+        if self._export is not None:
+            self._export(value)
+        value *= self._scale
         now = self._registry.now()
         current = self._samples[-1] if self._samples else None
         if current is None or now - current.start >= self._registry.window:
@@ -89,8 +92,6 @@ class Sensor:
         current.maximum = max(current.maximum, value)
         self._count += 1
         self._total += value
-        if self._export is not None:
-            self._export(value)
 
     def add(self, metric: MetricName, stat: Stat) -> None:
         """Makes a metric of these values. Raises `ValueError` for a name that is in use."""
@@ -120,8 +121,8 @@ class Metrics:
     """A registry of sensors and metrics.
 
     clock: seconds, monotonic. num_samples, sample_window_ms: as Kafka's `metrics.num.samples` and
-    `metrics.sample.window.ms`, and their defaults. meter: an `opentelemetry.metrics.Meter` that is to get everything,
-    under names that begin with `prefix` and a dot.
+    `metrics.sample.window.ms`, and their defaults. recorder: a `kafka_actors.telemetry.Recorder` for the instruments
+    that sensors are views on; None is the meter of this process.
     """
 
     def __init__(
@@ -130,17 +131,14 @@ class Metrics:
         clock: Callable[[], float] = time.monotonic,
         num_samples: int = 2,
         sample_window_ms: int = 30_000,
-        meter: Any = None,
-        prefix: str = "",
+        recorder: Any = None,
     ) -> None:
         self.now = clock
         self.num_samples = num_samples
         self.window = sample_window_ms / 1000
-        self._meter = meter
-        self._prefix = f"{prefix}." if prefix else ""
+        self.recorder = recorder
         self._sensors: dict[tuple[str, tuple[tuple[str, str], ...]], Sensor] = {}
         self._metrics: dict[MetricName, Measure] = {}
-        self._observed: set[str] = set()
 
     def metric_name(
         self, name: str, group: str, description: str = "", tags: Mapping[str, str] | None = None
@@ -148,36 +146,23 @@ class Metrics:
         """A name, with its tags in order."""
         return MetricName(name, group, description, _tags(tags))
 
-    def sensor(self, name: str, tags: Mapping[str, str] | None = None, *, unit: str = "") -> Sensor:
-        """The sensor of that name and tags, made where there is none. unit: of its values; none for what only counts."""
+    def sensor(
+        self,
+        name: str,
+        tags: Mapping[str, str] | None = None,
+        *,
+        export: Record | None = None,
+        scale: float = 1.0,
+    ) -> Sensor:
+        """The sensor of that name and tags, made where there is none. export, scale: see `Sensor`."""
         key = name, _tags(tags)
         if key not in self._sensors:
-            export = None
-            if self._meter is not None:
-                record = _recorder(self._meter, self._prefix + name.replace("-", "."), unit)
-                attributes = dict(key[1])
-                export = lambda value: record(value, attributes)  # noqa: E731 - one line, used once
-            self._sensors[key] = Sensor(name, self, export)
+            self._sensors[key] = Sensor(name, self, export, scale)
         return self._sensors[key]
 
     def add_metric(self, metric: MetricName, measure: Measure) -> None:
         """A gauge: `measure(now)` is called whenever somebody looks. Raises `ValueError` for a name in use."""
         self._register(metric, measure)
-        if self._meter is not None and metric.name not in self._observed:
-            self._observed.add(metric.name)
-            self._meter.create_observable_gauge(
-                self._prefix + metric.name.replace("-", "."),
-                [lambda options: self._observe(metric.name, options)],
-                description=metric.description,
-            )
-
-    def _observe(self, name: str, options: CallbackOptions) -> Iterable[Observation]:
-        now = self.now()
-        return [
-            Observation(measure(now), dict(metric.tags))
-            for metric, measure in self._metrics.items()
-            if metric.name == name
-        ]
 
     def _register(self, metric: MetricName, measure: Measure) -> None:
         if metric in self._metrics:
@@ -195,16 +180,6 @@ class Metrics:
         """All metrics with their values now."""
         now = self.now()
         return {name: measure(now) for name, measure in self._metrics.items()}
-
-
-@lru_cache(maxsize=256)
-def _recorder(meter: Any, name: str, unit: str) -> Callable[[float, Mapping[str, str]], object]:
-    """Once per meter: a second instrument of the same name is a warning in OpenTelemetry's SDK."""
-    if not unit:
-        add: Callable[[float, Mapping[str, str]], object] = meter.create_counter(name).add
-        return add
-    record: Callable[[float, Mapping[str, str]], object] = meter.create_histogram(name, unit).record
-    return record
 
 
 def _tags(tags: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:

@@ -31,8 +31,8 @@ def default_offset_commit_callback(offsets: Offsets, outcome: Results | Exceptio
 
 
 class Committer:
-    """The shell of a `CommitQueue`. `standing`: what the member may commit now. `on_answer(seconds)`: an OffsetCommit
-    was answered that long after it was sent. `wake`: a step is due."""
+    """The shell of a `CommitQueue`. `standing`: what the member may commit now. `on_answer(seconds,
+    outcome)`: what an OffsetCommit led to, that long after it was sent. `wake`: a step is due."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Committer:
         channels: Channels,
         *,
         standing: Callable[[], Standing],
-        on_answer: Callable[[float], None],
+        on_answer: Callable[[float, object], None],
         wake: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -89,8 +89,7 @@ class Committer:
 
     def _deliver(self, request: Outgoing, outcome: object) -> None:
         now = self._clock()
-        if not isinstance(outcome, Exception):
-            self._on_answer(now - request.sent_at)
+        self._on_answer(now - request.sent_at, outcome)
         self._queue.on_response(request, outcome, now, self._standing())
         self._wake()
 

@@ -72,13 +72,13 @@ class ConsumerCoordinator(SubscribedMember):
         self._consumed = consumed
         self._report = default_offset_commit_callback
         self.consumer_sensors = ConsumerCoordinatorMetrics(
-            self.metrics, metric_group_prefix, subscription, self._tags
+            self.metrics, metric_group_prefix, subscription, self._tags, group_id=self.group_id
         )
         self._committer = Committer(
             CommitQueue(self._group_config, rand=self._rand),
             self._channels,
             standing=self._standing,
-            on_answer=lambda seconds: self.consumer_sensors.commit_latency.record(seconds * 1000),
+            on_answer=self.consumer_sensors.answered,
             wake=self._wake,
             clock=self._clock,
         )

@@ -75,7 +75,9 @@ class MemberDriver(Membership, ABC):
         self._tags = {"client-id": client_id}
         self.heartbeat = Heartbeat(clock=clock, timer=self._member.heartbeat)
         """The times of this member's heartbeats."""
-        self.sensors = GroupCoordinatorMetrics(self.heartbeat, metrics, metric_group_prefix, self._tags)
+        self.sensors = GroupCoordinatorMetrics(
+            self.heartbeat, metrics, metric_group_prefix, self._tags, group_id=config.group_id
+        )
 
     @abstractmethod
     async def _perform_assignment(

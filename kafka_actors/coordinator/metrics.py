@@ -2,6 +2,7 @@
 
 After `GroupCoordinatorMetrics` in `AbstractCoordinator.java` and `ConsumerCoordinatorMetrics` in
 `ConsumerCoordinator.java`. Latencies are milliseconds. The group of all of them is `{prefix}-coordinator-metrics`.
+They are views on the instruments of `kafka_actors.telemetry`, which get the same values, in seconds.
 """
 
 from __future__ import annotations
@@ -9,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_actors.cluster import SubscriptionState
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, KafkaError, error_for_code
 from kafka_actors.metrics import MetricName, Metrics, Sensor, Stat
+from kafka_actors.telemetry.attributes import Attributes, of_group, of_operation, with_error
+from kafka_actors.telemetry.instruments import (
+    GROUP_REQUEST_DURATION,
+    OPERATION_DURATION,
+    REBALANCE_DURATION,
+    REBALANCE_FAILURES,
+    Instrument,
+)
+from kafka_actors.telemetry.recorder import Recorder, metered
 
 from .heartbeat import Heartbeat
 from .machines.verdicts import Api
@@ -24,8 +34,12 @@ UNKNOWN = -1.0
 class _Group:
     """Metrics of one group, which go together when their owner ends."""
 
-    def __init__(self, metrics: Metrics, prefix: str, tags: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, metrics: Metrics, prefix: str, tags: Mapping[str, str] | None, group_id: str | None
+    ) -> None:
         self.metrics = metrics
+        self.recorder: Recorder = metrics.recorder or metered()
+        self._group_id = group_id
         self.metric_group_name = f"{prefix}-coordinator-metrics"
         self._tags = tags
         self._names: list[MetricName] = []
@@ -42,9 +56,17 @@ class _Group:
         self._names.append(made)
         return made
 
-    def _sensor(self, name: str, stats: Mapping[str, tuple[Stat, str]]) -> Sensor:
-        unit = "ms" if name.endswith("-latency") else ""
-        sensor = self.metrics.sensor(name, self._tags, unit=unit)
+    def _sensor(
+        self,
+        name: str,
+        instrument: Instrument | None,
+        attributes: Attributes,
+        stats: Mapping[str, tuple[Stat, str]],
+    ) -> Sensor:
+        """instrument: of which the sensor is a view; None where its owner records into both, with more attributes."""
+        export = None if instrument is None else self.recorder.into(instrument, attributes)
+        scale = 1000 if name.endswith("-latency") else 1
+        sensor = self.metrics.sensor(name, self._tags, export=export, scale=scale)
         for metric, (stat, description) in stats.items():
             sensor.add(self._name(metric, description), stat)
         return sensor
@@ -60,16 +82,26 @@ class GroupCoordinatorMetrics(_Group):
     """Of a membership: how long the coordinator takes to answer, and how the group rebalances.
 
     heartbeat: of whom `last-heartbeat-seconds-ago` tells. metrics: where they are registered; tags: which
-    coordinator, where one registry serves several. Raises `ConfigError` where these names are in use there.
+    coordinator, where one registry serves several. group_id: of what instruments get. Raises `ConfigError` where
+    these names are in use there.
     """
 
     def __init__(
-        self, heartbeat: Heartbeat, metrics: Metrics, prefix: str, tags: Mapping[str, str] | None = None
+        self,
+        heartbeat: Heartbeat,
+        metrics: Metrics,
+        prefix: str,
+        tags: Mapping[str, str] | None = None,
+        *,
+        group_id: str | None = None,
     ) -> None:
-        super().__init__(metrics, prefix, tags)
+        super().__init__(metrics, prefix, tags, group_id)
+        group = of_group(group_id)
         self.heartbeat = heartbeat
         self.heartbeat_latency = self._sensor(
             "heartbeat-latency",
+            GROUP_REQUEST_DURATION,
+            of_group(group_id, request="heartbeat"),
             {
                 "heartbeat-response-time-max": (Stat.MAX, "The longest time to an answer to a heartbeat"),
                 "heartbeat-rate": (Stat.RATE, "Heartbeats a second"),
@@ -78,6 +110,8 @@ class GroupCoordinatorMetrics(_Group):
         )
         self.join_latency = self._sensor(
             "join-latency",
+            GROUP_REQUEST_DURATION,
+            of_group(group_id, request="join_group"),
             {
                 "join-time-avg": (Stat.AVG, "The mean time of joining the group"),
                 "join-time-max": (Stat.MAX, "The longest time of joining the group"),
@@ -87,6 +121,8 @@ class GroupCoordinatorMetrics(_Group):
         )
         self.sync_latency = self._sensor(
             "sync-latency",
+            GROUP_REQUEST_DURATION,
+            of_group(group_id, request="sync_group"),
             {
                 "sync-time-avg": (Stat.AVG, "The mean time of waiting for the assignment"),
                 "sync-time-max": (Stat.MAX, "The longest time of waiting for the assignment"),
@@ -96,6 +132,8 @@ class GroupCoordinatorMetrics(_Group):
         )
         self.rebalance_latency = self._sensor(
             "rebalance-latency",
+            REBALANCE_DURATION,
+            group,
             {
                 "rebalance-latency-avg": (Stat.AVG, "The mean time from wanting to join to being assigned"),
                 "rebalance-latency-max": (
@@ -109,6 +147,8 @@ class GroupCoordinatorMetrics(_Group):
         )
         self.failed_rebalance = self._sensor(
             "failed-rebalance",
+            REBALANCE_FAILURES,
+            group,
             {
                 "failed-rebalance-total": (Stat.COUNT, "Rebalances that failed"),
                 "failed-rebalance-rate-per-hour": (Stat.RATE_PER_HOUR, "Rebalances that failed, an hour"),
@@ -128,11 +168,11 @@ class GroupCoordinatorMetrics(_Group):
     def answered(self, api: Api, seconds: float, succeeded: bool) -> None:
         """An answer came, this long after its request. Of joins and syncs those that succeeded are counted."""
         if api is Api.HEARTBEAT:
-            self.heartbeat_latency.record(seconds * 1000)
+            self.heartbeat_latency.record(seconds)
         elif api is Api.JOIN and succeeded:
-            self.join_latency.record(seconds * 1000)
+            self.join_latency.record(seconds)
         elif api is Api.SYNC and succeeded:
-            self.sync_latency.record(seconds * 1000)
+            self.sync_latency.record(seconds)
 
     def rebalance_started(self) -> None:
         """The member wants to join. Where the last attempt has brought no assignment, it failed."""
@@ -145,7 +185,7 @@ class GroupCoordinatorMetrics(_Group):
         """The member has its assignment."""
         now = self.metrics.now()
         if self._rebalancing_since is not None:
-            self.rebalance_latency.record((now - self._rebalancing_since) * 1000)
+            self.rebalance_latency.record(now - self._rebalancing_since)
         self._rebalancing_since, self._rebalanced_at = None, now
 
 
@@ -158,10 +198,14 @@ class ConsumerCoordinatorMetrics(_Group):
         metric_group_prefix: str,
         subscription: SubscriptionState,
         tags: Mapping[str, str] | None = None,
+        *,
+        group_id: str | None = None,
     ) -> None:
-        super().__init__(metrics, metric_group_prefix, tags)
+        super().__init__(metrics, metric_group_prefix, tags, group_id)
         self.commit_latency = self._sensor(
             "commit-latency",
+            None,
+            (),
             {
                 "commit-latency-avg": (Stat.AVG, "The mean time to an answer to a commit"),
                 "commit-latency-max": (Stat.MAX, "The longest time to an answer to a commit"),
@@ -173,6 +217,26 @@ class ConsumerCoordinatorMetrics(_Group):
             self._name("assigned-partitions", "Partitions that are assigned"),
             lambda now: len(subscription.assigned),
         )
+        self._commit = of_operation("commit", group_id)
+
+    def answered(self, seconds: float, outcome: object) -> None:
+        """An OffsetCommit came to its end: an `OffsetCommitResponse`, or the exception that there was instead. Only
+        answers are in the statistics, as in Java's; the instrument has failures too, by their error."""
+        if isinstance(outcome, Exception):
+            error: BaseException | None = outcome
+        else:
+            self.commit_latency.record(seconds)
+            error = first_error(outcome)
+        self.recorder.record(OPERATION_DURATION, seconds, with_error(self._commit, error))
+
+
+def first_error(response: object) -> KafkaError | None:
+    """What is wrong with the first partition of which anything is, in an `OffsetCommitResponse`."""
+    for topic in getattr(response, "topics", ()):
+        for partition in topic.partitions:
+            if partition.error_code:
+                return error_for_code(partition.error_code, request="OffsetCommit")
+    return None
 
 
 def _ago(then: float | None, now: float) -> float:

@@ -1,12 +1,17 @@
-"""What connections do, in the registry that the option `metrics` names: after `SelectorMetrics` in `Selector.java`."""
+"""What connections do, in the registry that the option `metrics` names: after `SelectorMetrics` in `Selector.java`.
+
+Views on the instruments of `kafka_actors.telemetry`, as those of the coordinator are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from kafka_actors.config import ClientConfig
 from kafka_actors.metrics import Metrics, Sensor, Stat
+from kafka_actors.telemetry.instruments import CONNECTIONS, IO, REQUEST_DURATION
+from kafka_actors.telemetry.recorder import metered
 
 
 class NetworkMetrics:
@@ -19,8 +24,10 @@ class NetworkMetrics:
     def __init__(self, metrics: Metrics, prefix: str = "") -> None:
         self._metrics = metrics
         self._group = f"{prefix}-metrics" if prefix else "metrics"
+        recorder = metrics.recorder or metered()
         self._created = self._sensor(
             "connections-created",
+            recorder.into(CONNECTIONS, (("state", "made"),)),
             {
                 "connection-creation-rate": (Stat.RATE, "Connections made a second"),
                 "connection-creation-total": (Stat.COUNT, "Connections made"),
@@ -28,6 +35,7 @@ class NetworkMetrics:
         )
         self._closed = self._sensor(
             "connections-closed",
+            recorder.into(CONNECTIONS, (("state", "ended"),)),
             {
                 "connection-close-rate": (Stat.RATE, "Connections ended a second"),
                 "connection-close-total": (Stat.COUNT, "Connections ended"),
@@ -35,6 +43,7 @@ class NetworkMetrics:
         )
         self._sent = self._sensor(
             "bytes-sent",
+            recorder.into(IO, (("network.io.direction", "transmit"),)),
             {
                 "outgoing-byte-total": (Stat.TOTAL, "Bytes of requests"),
                 "request-rate": (Stat.RATE, "Requests a second"),
@@ -42,29 +51,35 @@ class NetworkMetrics:
                 "request-size-avg": (Stat.AVG, "The mean size of a request"),
                 "request-size-max": (Stat.MAX, "The largest request"),
             },
-            "By",
         )
         self._received = self._sensor(
             "bytes-received",
+            recorder.into(IO, (("network.io.direction", "receive"),)),
             {
                 "incoming-byte-total": (Stat.TOTAL, "Bytes of responses"),
                 "response-rate": (Stat.RATE, "Responses a second"),
                 "response-total": (Stat.COUNT, "Responses"),
             },
-            "By",
         )
         self._latency = self._sensor(
             "request-latency",
+            recorder.into(REQUEST_DURATION),
             {
                 "request-latency-avg": (Stat.AVG, "The mean time to an answer, in milliseconds"),
                 "request-latency-max": (Stat.MAX, "The longest time to an answer, in milliseconds"),
             },
-            "ms",
+            scale=1000,
         )
 
-    def _sensor(self, name: str, stats: Mapping[str, tuple[Stat, str]], unit: str = "") -> Sensor:
+    def _sensor(
+        self,
+        name: str,
+        export: Callable[[float], None],
+        stats: Mapping[str, tuple[Stat, str]],
+        scale: float = 1.0,
+    ) -> Sensor:
         tags = {"group": self._group}
-        sensor = self._metrics.sensor(name, tags, unit=unit)
+        sensor = self._metrics.sensor(name, tags, export=export, scale=scale)
         for metric, (stat, description) in stats.items():
             with suppress(ValueError):  # another connection has made it
                 sensor.add(self._metrics.metric_name(metric, self._group, description), stat)
@@ -85,7 +100,7 @@ class NetworkMetrics:
     def received(self, size: int, latency: float) -> None:
         """A response of `size` bytes came, `latency` seconds after its request was written."""
         self._received.record(size)
-        self._latency.record(latency * 1000)
+        self._latency.record(latency)
 
 
 def metrics_of(config: ClientConfig) -> NetworkMetrics | None:

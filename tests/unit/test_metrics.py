@@ -1,4 +1,4 @@
-"""Sensors, their statistics over Kafka's windows, and an OpenTelemetry meter that is fed from the same place."""
+"""Sensors, their statistics over Kafka's windows, and the instruments that they are views on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from kafka_actors.metrics import MetricName, Metrics, Stat
+from kafka_actors.telemetry.attributes import of_group
+from kafka_actors.telemetry.instruments import REBALANCE_DURATION
+from kafka_actors.telemetry.recorder import MeterRecorder
 
 
 class Clock:
@@ -76,31 +79,17 @@ def test_a_name_in_use_is_refused_until_it_is_removed(clock):
     assert metrics.metrics() == {name: 2.0}
 
 
-def test_meter_gets_values_counts_and_gauges(clock):
+def test_an_instrument_gets_what_its_sensor_gets_in_its_own_unit(clock):
     reader = InMemoryMetricReader()
-    meter = MeterProvider([reader]).get_meter("test")
-    metrics = Metrics(clock=clock, meter=meter, prefix="kafka")
-    metrics.sensor("join-latency", {"client-id": "x"}, unit="ms").record(12.0)
-    metrics.sensor("failed-rebalance").record()
-    gauge = metrics.metric_name("assigned-partitions", "g")
-    metrics.add_metric(gauge, lambda now: 3.0)
-    read = exported(reader)
-    assert read["kafka.join.latency"].sum == 12.0
-    assert read["kafka.join.latency"].attributes == {"client-id": "x"}
-    assert read["kafka.failed.rebalance"].value == 1
-    assert read["kafka.assigned.partitions"].value == 3
-    metrics.remove_metric(gauge)
-    assert "kafka.assigned.partitions" not in exported(reader)
-    metrics.add_metric(gauge, lambda now: 4.0)
-    assert exported(reader)["kafka.assigned.partitions"].value == 4
-
-
-def exported(reader):
-    data = reader.get_metrics_data()
-    return {
-        metric.name: metric.data.data_points[0]
-        for resource in data.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        if metric.data.data_points
-    }
+    recorder = MeterRecorder(MeterProvider([reader]).get_meter("test"))
+    metrics = Metrics(clock=clock, recorder=recorder)
+    assert metrics.recorder is recorder
+    export = recorder.into(REBALANCE_DURATION, of_group("g"))
+    sensor = metrics.sensor("rebalance-latency", {"client-id": "x"}, export=export, scale=1000)
+    sensor.add(metrics.metric_name("rebalance-latency-max", "g"), Stat.MAX)
+    sensor.record(0.012)
+    assert list(metrics.metrics().values()) == [12.0]
+    (metric,) = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    (point,) = metric.data.data_points
+    assert (metric.name, metric.unit) == ("kafka_actors.consumer_group.rebalance.duration", "s")
+    assert (point.sum, point.attributes) == (0.012, {"group": "g"})

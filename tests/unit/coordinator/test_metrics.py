@@ -9,9 +9,15 @@ import pytest
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.coordinator import ConsumerCoordinatorMetrics, GroupCoordinatorMetrics, Heartbeat
 from kafka_actors.coordinator.machines.verdicts import Api
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, KafkaTimeoutError
 from kafka_actors.metrics import Metrics
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.tally import Tally
 
 
 class Clock:
@@ -106,7 +112,8 @@ def test_consumer_metrics_tell_commits_and_partitions(metrics):
     sensors = ConsumerCoordinatorMetrics(metrics, "consumer", subscription)
     assert math.isnan(read(metrics)["commit-latency-avg"])
     subscription.assign_from_user([TopicPartition("t", 0), TopicPartition("t", 1)])
-    sensors.commit_latency.record(3)
+    sensors.answered(0.003, OffsetCommitResponse())
+    sensors.answered(9.0, KafkaTimeoutError("no answer"))  # not an answer
     values = read(metrics)
     assert set(values) == {
         "commit-latency-avg",
@@ -129,3 +136,47 @@ def test_metrics_go_with_their_owner_and_a_new_one_may_follow(metrics, clock):
     first.close()
     assert metrics.metrics() == {}
     ConsumerCoordinatorMetrics(metrics, "consumer", SubscriptionState())
+
+
+def test_the_classes_are_views_on_the_instruments_of_telemetry(clock):
+    tally = Tally()
+    metrics = Metrics(clock=clock, recorder=tally)
+    group = GroupCoordinatorMetrics(Heartbeat(clock=clock), metrics, "consumer", group_id="g")
+    commits = ConsumerCoordinatorMetrics(metrics, "consumer", SubscriptionState(), group_id="g")
+    group.answered(Api.HEARTBEAT, 0.002, True)
+    group.rebalance_started()
+    group.rebalance_started()
+    clock.now += 4
+    group.rebalance_ended()
+    partition = OffsetCommitResponsePartition(partition_index=1, error_code=25)
+    refused = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
+    for seconds, outcome in ((0.1, OffsetCommitResponse()), (0.2, refused), (0.3, KafkaTimeoutError("late"))):
+        commits.answered(seconds, outcome)
+    state = tally.state()
+    assert [(p.name, dict(p.attributes), p.value) for p in state.counts] == [
+        ("kafka_actors.consumer_group.rebalance.failures", {"group": "g"}, 1)
+    ]
+    found = {
+        (b.name, dict(b.attributes).get("error.type", dict(b.attributes).get("request", ""))): sum(b.sums)
+        for b in state.buckets
+    }
+    assert found == {
+        ("kafka_actors.consumer_group.request.duration", "heartbeat"): 0.002,
+        ("kafka_actors.consumer_group.rebalance.duration", ""): 4,
+        ("messaging.client.operation.duration", ""): 0.1,
+        ("messaging.client.operation.duration", "UNKNOWN_MEMBER_ID"): 0.2,
+        ("messaging.client.operation.duration", "kafka_actors.errors.KafkaTimeoutError"): 0.3,
+    }
+    (commit, *_) = [b for b in state.buckets if b.name.startswith("messaging")]
+    assert dict(commit.attributes) == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "commit",
+        "messaging.operation.type": "settle",
+        "messaging.consumer.group.name": "g",
+    }
+    values = read(metrics)
+    assert (values["rebalance-latency-max"], values["commit-total"], values["commit-latency-max"]) == (
+        4000,
+        2,
+        200,
+    )

@@ -1,0 +1,10 @@
+"""What a client or a job tells of itself: metrics, traces and logs, in the terms of OpenTelemetry.
+
+The library uses OpenTelemetry's API alone: without an SDK in the process all of this does nothing. `configure` sets
+one up from the `OTEL_*` variables; whoever has an SDK already needs it not.
+"""
+
+from .sdk import configure, flush
+from .settings import Settings
+
+__all__ = ["Settings", "configure", "flush"]

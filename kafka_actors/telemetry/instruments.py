@@ -1,0 +1,316 @@
+"""Every instrument of this library, as data: what it is called, its kind, its unit, what it says, its attributes.
+
+The first four are those of OpenTelemetry's semantic conventions for messaging, version 1.44; `kafka.…` are those of
+the collector's `kafkametrics` receiver, with its units and attributes. What neither has begins with `kafka_actors.`.
+Prometheus names are made of these: dots become underscores, seconds and bytes are spelt out, counters end in `_total`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+__all__ = ["BY_NAME", "INSTRUMENTS", "SCHEMA_URL", "Instrument", "Kind"]
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""The boundaries that the conventions advise for durations."""
+LONG_SECONDS: Final = (*SECONDS[5:], 30.0, 60.0, 120.0, 300.0)
+"""For what may take as long as a session."""
+
+
+class Kind(Enum):
+    """What an instrument does with its values."""
+
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+    GAUGE = "gauge"
+    UP_DOWN_COUNTER = "up_down_counter"
+    """As a gauge, of something that can be summed."""
+
+
+class Instrument(NamedTuple):
+    """`attributes`: the keys that its values may have. `boundaries`: of a histogram's buckets."""
+
+    name: str
+    kind: Kind
+    unit: str
+    description: str
+    attributes: tuple[str, ...] = ()
+    boundaries: tuple[float, ...] = ()
+
+
+SYSTEM: Final = "messaging.system"
+OPERATION: Final = "messaging.operation.name"
+OPERATION_TYPE: Final = "messaging.operation.type"
+GROUP: Final = "messaging.consumer.group.name"
+DESTINATION: Final = "messaging.destination.name"
+PARTITION: Final = "messaging.destination.partition.id"
+ERROR_TYPE: Final = "error.type"
+SERVER: Final = ("server.address", "server.port")
+
+# ---------------------------------------------------------------- semconv 1.44
+
+OPERATION_DURATION: Final = Instrument(
+    "messaging.client.operation.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "Duration of messaging operation initiated by a producer or consumer client.",
+    (SYSTEM, OPERATION, OPERATION_TYPE, GROUP, DESTINATION, ERROR_TYPE, *SERVER),
+    SECONDS,
+)
+"""Operations: `poll` (a consumer waits for records), `fetch` (one request to a broker, its waiting for records
+included), `commit`, `send` (a request with record batches)."""
+SENT_MESSAGES: Final = Instrument(
+    "messaging.client.sent.messages",
+    Kind.COUNTER,
+    "{message}",
+    "Number of messages producer attempted to send to the broker.",
+    (SYSTEM, OPERATION, DESTINATION, PARTITION, ERROR_TYPE),
+)
+CONSUMED_MESSAGES: Final = Instrument(
+    "messaging.client.consumed.messages",
+    Kind.COUNTER,
+    "{message}",
+    "Number of messages that were delivered to the application.",
+    (SYSTEM, OPERATION, GROUP, DESTINATION, PARTITION),
+)
+"""Operations: `poll` of a consumer, `process` of a job; there a message counts once, however often it is tried."""
+PROCESS_DURATION: Final = Instrument(
+    "messaging.process.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "Duration of processing operation.",
+    (SYSTEM, OPERATION, GROUP, DESTINATION, ERROR_TYPE),
+    SECONDS,
+)
+"""One call of a job's function. By topic, not by partition: a job of a thousand would have 16,000 buckets."""
+
+# ---------------------------------------------------------------- the collector's kafkametrics receiver
+
+LAG: Final = Instrument(
+    "kafka.consumer_group.lag",
+    Kind.GAUGE,
+    "1",
+    "Current approximate lag of consumer group at partition of topic",
+    ("group", "topic", "partition"),
+)
+LAG_SUM: Final = Instrument(
+    "kafka.consumer_group.lag_sum",
+    Kind.GAUGE,
+    "1",
+    "Current approximate sum of consumer group lag across all partitions of topic",
+    ("group", "topic"),
+)
+"""Of the partitions that this job has: other members of the group report theirs."""
+GROUP_OFFSET: Final = Instrument(
+    "kafka.consumer_group.offset",
+    Kind.GAUGE,
+    "1",
+    "Current offset of the consumer group at partition of topic",
+    ("group", "topic", "partition"),
+)
+GROUP_OFFSET_SUM: Final = Instrument(
+    "kafka.consumer_group.offset_sum",
+    Kind.GAUGE,
+    "1",
+    "Sum of consumer group offset across partitions of topic",
+    ("group", "topic"),
+)
+CURRENT_OFFSET: Final = Instrument(
+    "kafka.partition.current_offset",
+    Kind.GAUGE,
+    "1",
+    "Current offset of partition of topic.",
+    ("topic", "partition"),
+)
+
+# ---------------------------------------------------------------- the group and its partitions
+
+LAG_TIME: Final = Instrument(
+    "kafka_actors.consumer_group.lag.time",
+    Kind.GAUGE,
+    "s",
+    "How long ago the end of the partition was where the group is now",
+    ("group", "topic", "partition"),
+)
+POSITION: Final = Instrument(
+    "kafka_actors.partition.position",
+    Kind.GAUGE,
+    "1",
+    "The next offset that is not processed yet",
+    ("group", "topic", "partition"),
+)
+BLOCKED: Final = Instrument(
+    "kafka_actors.partition.blocked",
+    Kind.UP_DOWN_COUNTER,
+    "{partition}",
+    "Partitions from which nothing is read or processed, by the reason",
+    ("group", "topic", "partition", "reason"),
+)
+ASSIGNED: Final = Instrument(
+    "kafka_actors.consumer_group.assigned_partitions",
+    Kind.UP_DOWN_COUNTER,
+    "{partition}",
+    "Partitions that the group has assigned to this member",
+    ("group",),
+)
+REBALANCE_DURATION: Final = Instrument(
+    "kafka_actors.consumer_group.rebalance.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "From wanting to join the group to being assigned partitions",
+    ("group",),
+    LONG_SECONDS,
+)
+REBALANCE_FAILURES: Final = Instrument(
+    "kafka_actors.consumer_group.rebalance.failures",
+    Kind.COUNTER,
+    "{rebalance}",
+    "Attempts to join the group that brought no assignment",
+    ("group",),
+)
+GROUP_REQUEST_DURATION: Final = Instrument(
+    "kafka_actors.consumer_group.request.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "From a request to the group's coordinator to its answer",
+    ("group", "request"),
+    LONG_SECONDS,
+)
+"""Requests: `join_group`, `sync_group`, `heartbeat`. Commits are an operation of `messaging.client.operation.duration`."""
+
+# ---------------------------------------------------------------- inside a job
+
+DRAINS: Final = Instrument(
+    "kafka_actors.partition.drains",
+    Kind.COUNTER,
+    "{drain}",
+    "Partitions taken from a worker: released by it, or forced because its deadline passed",
+    ("group", "outcome"),
+)
+MOVES: Final = Instrument(
+    "kafka_actors.partition.moves",
+    Kind.COUNTER,
+    "{move}",
+    "Partitions that left a worker, by the cause",
+    ("group", "cause"),
+)
+"""Causes: worker_died, worker_retired, balance (workers came, or their capacities changed), stalled, group_revoked,
+group_lost, conflict (two workers claimed it after the coordinator was replaced)."""
+RESTARTS: Final = Instrument(
+    "kafka_actors.actor.restarts",
+    Kind.COUNTER,
+    "{restart}",
+    "Actors that were replaced, by their role",
+    ("group", "role"),
+)
+WORKERS: Final = Instrument(
+    "kafka_actors.workers",
+    Kind.UP_DOWN_COUNTER,
+    "{worker}",
+    "Workers of the job, ready and not",
+    ("group", "ready"),
+)
+RETRIES: Final = Instrument(
+    "kafka_actors.process.retries",
+    Kind.COUNTER,
+    "{retry}",
+    "Calls of the job's function that were repeated because the one before failed",
+    (GROUP, DESTINATION, ERROR_TYPE),
+)
+FAILED_MESSAGES: Final = Instrument(
+    "kafka_actors.failed.messages",
+    Kind.COUNTER,
+    "{message}",
+    "Messages that failed for good, and what became of them: skipped or dead_lettered",
+    (GROUP, DESTINATION, PARTITION, "outcome"),
+)
+PROCESSED_BYTES: Final = Instrument(
+    "kafka_actors.processed.size",
+    Kind.COUNTER,
+    "By",
+    "Bytes of the values of processed messages, decompressed",
+    (GROUP, DESTINATION, PARTITION),
+)
+
+# ---------------------------------------------------------------- reading
+
+FETCH_BYTES: Final = Instrument(
+    "kafka_actors.fetch.size",
+    Kind.COUNTER,
+    "By",
+    "Bytes of fetch responses, by broker",
+    (GROUP, *SERVER),
+)
+FETCH_FAILURES: Final = Instrument(
+    "kafka_actors.fetch.failures",
+    Kind.COUNTER,
+    "{request}",
+    "Fetches that brought no response, by broker and error",
+    (GROUP, ERROR_TYPE, *SERVER),
+)
+BUFFER_USAGE: Final = Instrument(
+    "kafka_actors.buffer.usage",
+    Kind.UP_DOWN_COUNTER,
+    "By",
+    "Bytes fetched and not processed yet, by worker",
+    ("group", "worker"),
+)
+BUFFER_LIMIT: Final = Instrument(
+    "kafka_actors.buffer.limit",
+    Kind.UP_DOWN_COUNTER,
+    "By",
+    "What a worker may hold of them",
+    ("group", "worker"),
+)
+BAD_BATCHES: Final = Instrument(
+    "kafka_actors.bad_batches",
+    Kind.COUNTER,
+    "{batch}",
+    "Record batches that could not be read and were skipped, by what is wrong with them",
+    (GROUP, DESTINATION, PARTITION, ERROR_TYPE),
+)
+OFFSET_RESETS: Final = Instrument(
+    "kafka_actors.offset_resets",
+    Kind.COUNTER,
+    "{reset}",
+    "Positions that moved without a record being delivered, by the reason",
+    (GROUP, DESTINATION, PARTITION, "reason"),
+)
+STALLS: Final = Instrument(
+    "kafka_actors.partition.stalls",
+    Kind.COUNTER,
+    "{stall}",
+    "Partitions with records to read that did not move for max_poll_interval_ms",
+    (GROUP, DESTINATION, PARTITION),
+)
+
+# ---------------------------------------------------------------- connections
+
+CONNECTIONS: Final = Instrument(
+    "kafka_actors.client.connections",
+    Kind.COUNTER,
+    "{connection}",
+    "Connections to brokers that were made and that ended",
+    ("state",),
+)
+IO: Final = Instrument(
+    "kafka_actors.client.io",
+    Kind.COUNTER,
+    "By",
+    "Bytes of requests and responses, those of the read path excepted",
+    ("network.io.direction",),
+)
+REQUEST_DURATION: Final = Instrument(
+    "kafka_actors.client.request.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "From a request to its answer, those of the read path excepted",
+    (),
+    LONG_SECONDS,
+)
+
+INSTRUMENTS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Instrument))
+"""All of them."""
+BY_NAME: Final = {instrument.name: instrument for instrument in INSTRUMENTS}

@@ -1,0 +1,1 @@
+"""What telemetry works out: pure."""

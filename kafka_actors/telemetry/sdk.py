@@ -1,0 +1,131 @@
+"""The SDK of OpenTelemetry in this process, as the `OTEL_*` variables say. The rest of the library knows only the API.
+
+What the process has already stays as it is: an application that sets up its own SDK is not interfered with.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from opentelemetry import metrics as metrics_api
+from opentelemetry import trace as trace_api
+
+from kafka_actors.errors import ConfigError, UsageError
+
+from .settings import SIGNALS, Settings, has_meter_provider, has_tracer_provider
+
+__all__ = ["configure", "flush"]
+
+logger = logging.getLogger(__name__)
+
+MISSING = "telemetry is asked for, and {} is not installed: pip install 'kafka-actors[telemetry]'"
+SERIES = 200_000
+"""Attribute sets of one instrument: the SDK's own limit of 2,000 would cut off a job of more partitions."""
+
+_running: list[Callable[[int], object]] = []
+
+
+def configure(
+    settings: Settings | None = None,
+    *,
+    attributes: Mapping[str, str | int] | None = None,
+    signals: tuple[str, ...] = SIGNALS,
+) -> None:
+    """Sets up what the settings (by default those of this process' `OTEL_*` variables) ask for, of these `signals`.
+
+    attributes: of the resource, beside those of `OTEL_RESOURCE_ATTRIBUTES`, which win. Raises `ConfigError` for wrong
+    settings and for an address that can't be used, `UsageError` where the SDK is not installed.
+    """
+    settings = settings or Settings.of_process(os.environ)
+    if settings is None:
+        return
+    for name, value in settings.variables.items():  # where a job's part runs, the driver's variables are not
+        os.environ.setdefault(name, value)
+    wanted = {s: settings.exporters(s) for s in signals if settings.exporters(s)}
+    if "metrics" in wanted and not has_meter_provider():
+        _metrics(settings, wanted["metrics"], _resource(attributes))
+    if "traces" in wanted and not has_tracer_provider():
+        _traces(settings, wanted["traces"], _resource(attributes))
+
+
+def flush(timeout_s: float = 2.0) -> None:
+    """Exports what is not exported yet, of what `configure` has set up."""
+    for each in _running:
+        try:
+            each(int(timeout_s * 1000))
+        except Exception as error:
+            logger.debug("telemetry could not be flushed: %s", error)
+
+
+def _resource(attributes: Mapping[str, str | int] | None) -> Any:
+    from kafka_actors import __version__
+
+    sdk = _module("opentelemetry.sdk.resources")
+    named = {
+        "service.name": "kafka-actors",
+        "service.version": __version__,
+        "host.name": socket.gethostname(),
+        "process.pid": os.getpid(),
+        **(attributes or {}),
+    }
+    # What is told last wins: the variables over ours, ours over the SDK's own defaults.
+    return sdk.Resource.create().merge(sdk.Resource(named)).merge(sdk.OTELResourceDetector().detect())
+
+
+def _metrics(settings: Settings, exporters: tuple[str, ...], resource: Any) -> None:
+    sdk, view = _module("opentelemetry.sdk.metrics"), _module("opentelemetry.sdk.metrics.view").View
+    readers = [_reader(settings, exporter) for exporter in exporters]
+    provider = sdk.MeterProvider(
+        readers, resource, views=[view(instrument_name="*", aggregation_cardinality_limit=SERIES)]
+    )
+    metrics_api.set_meter_provider(provider)
+    _running.append(provider.force_flush)
+
+
+def _reader(settings: Settings, exporter: str) -> Any:
+    if exporter == "prometheus":
+        return _prometheus(*settings.prometheus)
+    export = _module("opentelemetry.sdk.metrics.export")
+    made = export.ConsoleMetricExporter() if exporter == "console" else _otlp(settings, "metrics")
+    return export.PeriodicExportingMetricReader(made)
+
+
+def _prometheus(host: str, port: int) -> Any:
+    client = _module("prometheus_client")
+    reader = _module("opentelemetry.exporter.prometheus").PrometheusMetricReader()
+    try:
+        client.start_http_server(port=port, addr=host)
+    except OSError as error:
+        raise ConfigError(
+            "OTEL_EXPORTER_PROMETHEUS_PORT", f"is {port}: {host}:{port} can't be listened on: {error}"
+        ) from None
+    return reader
+
+
+def _traces(settings: Settings, exporters: tuple[str, ...], resource: Any) -> None:
+    sdk, export = _module("opentelemetry.sdk.trace"), _module("opentelemetry.sdk.trace.export")
+    provider = sdk.TracerProvider(resource=resource)
+    for exporter in exporters:
+        made = export.ConsoleSpanExporter() if exporter == "console" else _otlp(settings, "traces")
+        provider.add_span_processor(export.BatchSpanProcessor(made))
+    trace_api.set_tracer_provider(provider)
+    _running.append(provider.force_flush)
+
+
+def _otlp(settings: Settings, signal: str) -> Any:
+    where = {"http/protobuf": "http", "grpc": "grpc"}[settings.protocol(signal)]
+    modules = {"traces": "trace_exporter", "metrics": "metric_exporter", "logs": "_log_exporter"}
+    names = {"traces": "OTLPSpanExporter", "metrics": "OTLPMetricExporter", "logs": "OTLPLogExporter"}
+    return getattr(_module(f"opentelemetry.exporter.otlp.proto.{where}.{modules[signal]}"), names[signal])()
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(MISSING.format(error.name)) from None

@@ -1,0 +1,61 @@
+"""Reasons for people, and what kind each is."""
+
+import pytest
+
+from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.fetch.machines.partition import Partition, Start, State
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.blocked import kind_of_reason
+
+KINDS = {
+    "": "",
+    "paused": "paused",
+    "draining": "draining",
+    "buffer full": "buffer_full",
+    "no leader": "no_leader",
+    "open transaction": "open_transaction",
+    "no lease": "no_lease",
+    "broker 3: throttled": "broker",
+    "backing off: no answer in 30 s": "backing_off",
+    "awaiting offset (no answer in 30 s)": "awaiting_offset",
+    "retrying: offset 7, ValueError": "retrying",
+    "failed: orders-3 at offset 7: CRC": "failed",
+}
+
+
+@pytest.mark.parametrize(("reason", "kind"), KINDS.items())
+def test_a_reasons_kind_is_what_comes_first(reason, kind):
+    assert kind_of_reason(reason) == kind
+
+
+def partition(**given):
+    made = Partition(TopicPartition("t", 0), Start(offset=5))
+    made.state, made.leader, made.position = State.FETCHING, 1, 5
+    for name, value in given.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({}, ""),
+        ({"paused": True}, "paused"),
+        ({"leader": -1}, "no_leader"),
+        ({"draining": True}, "draining"),
+        ({"retry_at": 9.0, "trouble": "Not leader: 6"}, "backing_off"),
+        ({"error": KafkaTimeoutError("Something: else")}, "failed"),
+        ({"state": State.VALIDATING, "trouble": "x"}, "validating"),
+        ({"state": State.AWAITING_OFFSET}, "awaiting_offset"),
+    ],
+)
+def test_every_reason_of_the_fetcher_has_a_kind(given, kind):
+    assert kind_of_reason(partition(**given).reason(now=1.0)) == kind
+
+
+def test_a_partition_waits_for_a_transaction_where_only_its_records_are_left():
+    waiting = partition(last_stable_offset=5, high_watermark=9)
+    assert waiting.waits_for_a_transaction(read_committed=True)
+    assert not waiting.waits_for_a_transaction(read_committed=False)
+    assert not partition(last_stable_offset=6, high_watermark=9).waits_for_a_transaction(True)
+    assert not partition(last_stable_offset=5, high_watermark=5).waits_for_a_transaction(True)

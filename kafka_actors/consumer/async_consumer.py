@@ -93,16 +93,19 @@ class AsyncConsumer(ConsumerFace):
     async def _wait_for(
         self, session: Session, take: Callable[[], T | None], timeout_s: float | None
     ) -> T | None:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        began = time.monotonic()
+        deadline = None if timeout_s is None else began + timeout_s
         while True:
             self._woken.clear()
             if session.attention:
                 await self._attend(session)
             taken = await self._decoded(session, take)
             if taken is not None:
+                session.core.observer.polled(began)
                 return taken
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
+                session.core.observer.polled(began)
                 return None
             if not session.attention:
                 try:

@@ -84,18 +84,21 @@ class Consumer(ConsumerFace):
         timeout_s = None if timeout_ms is None else seconds_of(timeout_ms)
         session = self._reading()
         session.reader.settle()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        began = time.monotonic()
+        deadline = None if timeout_s is None else began + timeout_s
         while True:
             self._wake.clear()
             if session.attention:
                 self._attend(session)
             batch = session.reader.next_batch()
             if batch is not None:
+                session.core.observer.polled(began)
                 return batch
             if session.attention:
                 continue
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
+                session.core.observer.polled(began)
                 return None
             self._wake.wait(left)
 

@@ -21,6 +21,7 @@ from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .arguments import API_TIMEOUT_S
+from .observing import ConsumerObserver
 from .rebalance import Offsets, Partitions, Rebalances
 from .sources import Sources
 from .topics import ConsumerTopics
@@ -50,6 +51,8 @@ class Core:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
+        self.observer = ConsumerObserver(config.group_id, config.client_id, config.worker_buffer_bytes)
+        self._forget_gauges: Callable[[], None] | None = None
         self.subscription = subscription
         self.client = KafkaClient(config, clock=clock)
         self.topics = ConsumerTopics(self.client, config, subscription, on_error=self.fail, clock=clock)
@@ -62,6 +65,7 @@ class Core:
             request_metadata=self._request_metadata,
             events=self._on_event,
             on_ready=on_ready,
+            recorder=self.observer.recorder,
             clock=clock,
         )
         self.rebalances = Rebalances(self, on_attention)
@@ -86,6 +90,7 @@ class Core:
         await self.client.bootstrap()
         self.client.cluster.add_listener(lambda _: self._on_metadata())
         await self.fetcher.start()
+        self._forget_gauges = self.observer.follow(self.fetcher)
         self._on_metadata()
         self._ticking = asyncio.create_task(self._tick())
         if self.subscription.uses_group:
@@ -96,6 +101,8 @@ class Core:
     async def close(self, offsets: Offsets, timeout_s: float) -> None:
         """Commits `offsets`, leaves the group, closes every connection: within `timeout_s` and a little."""
         self.rebalances.unattended = True
+        if self._forget_gauges is not None:
+            self._forget_gauges()
         if self._ticking is not None:
             self._ticking.cancel()
         try:

@@ -14,6 +14,7 @@ from kafka_actors.fetch import Fetcher
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .cursor import Cursor
+from .observing import ConsumerObserver
 
 
 class Reader:
@@ -23,8 +24,9 @@ class Reader:
     are behind everything handed out, `safe_positions` in front of what is in hand.
     """
 
-    def __init__(self, fetcher: Fetcher) -> None:
+    def __init__(self, fetcher: Fetcher, observer: ConsumerObserver) -> None:
         self._fetcher = fetcher
+        self._observer = observer
         self._cursor: Cursor | None = None  # the one being handed out
         self._parked: dict[TopicPartition, Cursor] = {}  # of paused partitions
         self._paused: frozenset[TopicPartition] = frozenset()
@@ -75,9 +77,17 @@ class Reader:
             if cursor.partition in self._paused:
                 self._parked[cursor.partition] = cursor
                 continue
-            if cursor.has_rows or cursor.advance():
+            if cursor.has_rows or self._advances(cursor):
                 self._cursor = cursor
                 return cursor
+
+    def _advances(self, cursor: Cursor) -> bool:
+        """Whether it has another batch, which is then counted as handed out."""
+        if not cursor.advance():
+            return False
+        assert cursor.batch is not None
+        self._observer.delivered(cursor.partition, cursor.batch.num_rows)
+        return True
 
     def _unpark(self) -> Cursor | None:
         ready = next((tp for tp in self._parked if tp not in self._paused), None)

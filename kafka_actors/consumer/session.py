@@ -18,6 +18,8 @@ from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
 from kafka_actors.net import IoThread
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.telemetry.events import counting
+from kafka_actors.telemetry.recorder import metered
 
 from .arguments import offset_of, offsets_of, partitions_of
 from .core import Core
@@ -57,7 +59,7 @@ class Session:
         self.listener = listener
         self.attention = False
         self.closed = False
-        self._events = events or log_event
+        self._events = counting(metered(), self.config.group_id, events or log_event)
         self._on_wake = on_wake
         self._io: IoThread | None = None
         self._core: Core | None = None
@@ -107,7 +109,7 @@ class Session:
 
         self._io = io
         self._core = io.submit(make()).result()
-        self._reader = Reader(self._core.fetcher)
+        self._reader = Reader(self._core.fetcher, self._core.observer)
 
     def leave(self, timeout_s: float) -> Future[None]:
         """Commits what is done, leaves the group and closes the connections, in the IO thread."""

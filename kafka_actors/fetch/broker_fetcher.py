@@ -162,6 +162,7 @@ class BrokerFetcher:
         request, version = self._session.request(best, wait=wait_ms > 0)
         self._correlation_id += 1
         out = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
+        asked = self._clock()
         data = channel.exchange(out, timeout_ms=self._config.request_timeout_ms + wait_ms)
         self._used = self._clock()
         view = data if data.format == "B" else data.cast("B")
@@ -169,7 +170,9 @@ class BrokerFetcher:
         if header.correlation_id != self._correlation_id:
             raise DisconnectedError(f"answer {header.correlation_id} to request {self._correlation_id}")
         response = decode_message(FetchResponse, version, body)
-        return self._session.digest(response, next_offset=next_offset, size=len(view))
+        return self._session.digest(
+            response, next_offset=next_offset, size=len(view), seconds=self._used - asked
+        )
 
     def _ready(self, pull: Pull) -> Channel:
         """The open connection. One that was idle for long is replaced: the broker, or something between, may

@@ -25,6 +25,9 @@ from kafka_actors.errors import (
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk, Decoder, Limits
+from kafka_actors.telemetry.attributes import Attributes, of_operation, of_server, with_error
+from kafka_actors.telemetry.instruments import FETCH_BYTES, FETCH_FAILURES, GROUP, OPERATION_DURATION
+from kafka_actors.telemetry.recorder import Recorder
 
 from .machines.buffer import FetchedBytes, Records
 from .machines.fetching import FetchMachine, Issue
@@ -53,6 +56,7 @@ class Fetcher:
     metadata, which comes through `update_metadata`. `events` is called in the loop's thread. `on_ready` is
     called there when there may be something to take. `credit`: pulls outstanding per broker under load;
     `bulk_bytes`: what one of them should bring then, where the way to the source is worth fewer and larger ones.
+    `recorder`: of bytes and times, by broker.
 
     Everything but `start`, `close` and `next` may be called from any thread.
     """
@@ -68,6 +72,7 @@ class Fetcher:
         on_ready: Callable[[], None] = lambda: None,
         credit: int = 2,
         bulk_bytes: int = 0,
+        recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
         wall_clock: Callable[[], float] = time.time,  # wall clock: auto_offset_reset=by_duration
@@ -78,6 +83,8 @@ class Fetcher:
         self._request_metadata = request_metadata
         self._events = events
         self._on_ready = on_ready
+        self._recorder = recorder or Recorder()
+        self._servers: dict[int, Attributes] = {}
         self._clock = clock
         self._wall_clock = wall_clock
         self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
@@ -118,6 +125,7 @@ class Fetcher:
 
     def update_metadata(self, snapshot: ClusterSnapshot) -> None:
         """New metadata; positions are checked where leaders or topic ids changed."""
+        self._servers = {broker: of_server(b.host, b.port) for broker, b in snapshot.brokers.items()}
         with self._lock:
             self._machine.update_metadata(snapshot)
         self._soon()
@@ -190,6 +198,12 @@ class Fetcher:
         """The offset behind what was consumed, None until it is known. Raises `UsageError` if unassigned."""
         with self._lock:
             return self._machine.positions.require(tp).known_position
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of responses that are in memory: at most `worker_buffer_bytes` and a response."""
+        with self._lock:
+            return self._machine.buffer.total
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -407,13 +421,25 @@ class Fetcher:
                 logger.error("a pull from broker %d failed unexpectedly", issue.broker, exc_info=error)
             self._failed(issue, error)
             return
+        answers = pull.result()
         with self._lock:
-            for reply, records in pull.result():
+            for reply, records in answers:
                 self._machine.on_reply(issue, reply, records, self._clock())
+        self._measure(issue.broker, answers)
         self._pump()
+
+    def _measure(self, broker: int, answers: Sequence[Answer]) -> None:
+        server, group = self._servers.get(broker, ()), self._config.group_id
+        for reply, _ in answers:
+            self._recorder.add(FETCH_BYTES, reply.size, ((GROUP, group or ""), *server))
+            self._recorder.record(OPERATION_DURATION, reply.seconds, (*of_operation("fetch", group), *server))
 
     def _failed(self, issue: Issue, error: BaseException) -> None:
         logger.info("broker %d: %s", issue.broker, error)
+        server = self._servers.get(issue.broker, ())
+        self._recorder.add(
+            FETCH_FAILURES, 1, with_error(((GROUP, self._config.group_id or ""), *server), error)
+        )
         with self._lock:
             self._machine.on_pull_failed(
                 issue,

@@ -77,7 +77,8 @@ class Fetched(Struct, frozen=True, tag=True, gc=False):
 
 class FetchReply(Struct, frozen=True, tag=True):
     """One response to a `Pull`. `size` is the length of the response in bytes, all of which stays in memory
-    until the last of its buffers is dropped. `error_code` is that of the response as a whole.
+    until the last of its buffers is dropped. `error_code` is that of the response as a whole. `seconds`: from the
+    request to the response, the broker's waiting for data included.
     """
 
     broker: int
@@ -86,3 +87,4 @@ class FetchReply(Struct, frozen=True, tag=True):
     size: int = 0
     throttle_ms: int = 0
     error_code: int = 0
+    seconds: float = 0.0

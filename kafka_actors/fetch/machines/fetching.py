@@ -430,7 +430,9 @@ class FetchMachine:
             return own
         if stream.retry_at > now:
             return f"broker {stream.broker}: {stream.trouble or 'throttled'}"
-        return "buffer full" if stream.starved or tp in self._full else ""
+        if stream.starved or tp in self._full:
+            return "buffer full"
+        return "open transaction" if partition.waits_for_a_transaction(self.positions.read_committed) else ""
 
     def _has_records(self, partition: Partition) -> bool:
         return self.buffer.buffered(partition.tp) > 0 or self.buffer.in_hand(partition.tp)

@@ -185,7 +185,8 @@ class Partition:
         return self.state is State.FETCHING and not self.paused and not self.draining
 
     def reason(self, now: float) -> str:
-        """Why no records are fetched, for people; empty while they are."""
+        """Why no records are fetched, for people; empty while they are. What kind of reason it is comes first, before a
+        colon or a bracket: metrics know it by that (`kafka_actors.telemetry.blocked`)."""
         if self.error is not None:
             return f"failed: {self.error}"
         if self.draining:
@@ -201,6 +202,10 @@ class Partition:
         if self.retry_at > now:
             return f"backing off: {self.trouble}"
         return ""
+
+    def waits_for_a_transaction(self, read_committed: bool) -> bool:
+        """Whether all that is left to read was written by transactions that are still open."""
+        return read_committed and 0 <= self.last_stable_offset <= self.position < self.high_watermark
 
     @property
     def known_position(self) -> int | None:

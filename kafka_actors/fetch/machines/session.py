@@ -138,7 +138,7 @@ class FetchSession:
         return request, max_version if with_ids else min(max_version, LAST_WITHOUT_TOPIC_IDS)
 
     def digest(
-        self, response: FetchResponse, *, next_offset: NextOffset, size: int = 0
+        self, response: FetchResponse, *, next_offset: NextOffset, size: int = 0, seconds: float = 0.0
     ) -> tuple[FetchReply, list[Records]]:
         """Turns a response into the reply to the pull it answers, and advances what was fetched.
 
@@ -170,6 +170,7 @@ class FetchSession:
             size=size,
             throttle_ms=response.throttle_time_ms,
             error_code=response.error_code,
+            seconds=seconds,
         )
         return reply, records
 

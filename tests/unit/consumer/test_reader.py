@@ -6,6 +6,7 @@ import pytest
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.consumer.message import messages_of
+from kafka_actors.consumer.observing import ConsumerObserver
 from kafka_actors.consumer.reader import Reader
 from kafka_actors.fetch import Fetched, Fetcher, FetchReply, Start
 from kafka_actors.fetch.machines.fetching import Issue
@@ -23,7 +24,7 @@ class Bench:
         self.fetcher = Fetcher(
             config, sources=lambda _: None, lookups=None, events=lambda _: None, clock=lambda: 0.0
         )
-        self.reader = Reader(self.fetcher)
+        self.reader = Reader(self.fetcher, ConsumerObserver(None, "test", 0))
         partitions = {p: PartitionMetadata(p, 1, 4) for p in range(2)}
         self.fetcher.update_metadata(
             ClusterSnapshot(

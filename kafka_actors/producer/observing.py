@@ -1,0 +1,45 @@
+"""What a producer tells the meter of its process: messages sent, and how long requests take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_actors.errors import error_for_code
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.attributes import of_operation, of_partition, with_error
+from kafka_actors.telemetry.instruments import OPERATION_DURATION, SENT_MESSAGES
+from kafka_actors.telemetry.recorder import Recorder, metered
+
+from .machines.sender import Answer, Order
+
+__all__ = ["ProducerObserver"]
+
+
+class ProducerObserver:
+    """A message counts at each attempt to send it, with the error where it failed."""
+
+    def __init__(self, recorder: Recorder | None = None) -> None:
+        self._recorder = recorder or metered()
+
+    def answered(self, seconds: float, order: Order, answers: Mapping[TopicPartition, Answer]) -> None:
+        """A request was answered, `seconds` after it was begun."""
+        first: Exception | None = None
+        for batch in order.batches:
+            answer = answers.get(batch.partition)
+            error = None if answer is None else error_for_code(answer.error_code, request="Produce")
+            first = first or error
+            attributes = of_partition(None, *batch.partition, "send")
+            self._recorder.add(SENT_MESSAGES, batch.records, with_error(attributes, error))
+        self._timed(seconds, order, first)
+
+    def failed(self, seconds: float, order: Order, error: Exception) -> None:
+        """A request may have been sent, and got no answer."""
+        for batch in order.batches:
+            attributes = of_partition(None, *batch.partition, "send")
+            self._recorder.add(SENT_MESSAGES, batch.records, with_error(attributes, error))
+        self._timed(seconds, order, error)
+
+    def _timed(self, seconds: float, order: Order, error: Exception | None) -> None:
+        topics = {batch.partition.topic for batch in order.batches}
+        attributes = of_operation("send", None, topics.pop() if len(topics) == 1 else None)
+        self._recorder.record(OPERATION_DURATION, seconds, with_error(attributes, error))

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -23,6 +23,17 @@ from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
 from kafka_actors.fetch import FetchedBytes
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk
+from kafka_actors.telemetry.attributes import error_type, of_operation, of_partition, with_error
+from kafka_actors.telemetry.instruments import (
+    CONSUMED_MESSAGES,
+    DESTINATION,
+    ERROR_TYPE,
+    GROUP,
+    PROCESS_DURATION,
+    PROCESSED_BYTES,
+    RETRIES,
+)
+from kafka_actors.telemetry.recorder import Recorder
 
 from .machines.holdings import Holdings
 from .machines.lease import Lease
@@ -75,6 +86,8 @@ class Progress:
         self.records = 0
         self.value_bytes = 0
         self.calls: dict[TopicPartition, float] = {}
+        self._waits: dict[TopicPartition, str] = {}
+        self._fails: dict[TopicPartition, str] = {}
         # Seconds at work so far, and since when it is again: together, as another thread reads them.
         self._work: tuple[float, float | None] = (0.0, None)
         self._overlapping = 0
@@ -100,6 +113,34 @@ class Progress:
         started = min(self.calls.values(), default=None)
         return None if started is None else now - started
 
+    def waits(self, partition: TopicPartition, reason: str) -> None:
+        """No call is begun on it, for this reason."""
+        self._waits[partition] = reason
+
+    def fails(self, partition: TopicPartition, reason: str) -> None:
+        """Calls on it fail, and are repeated."""
+        self._fails[partition] = reason
+
+    def begins(self, partition: TopicPartition, now: float) -> None:
+        self._waits.pop(partition, None)
+        self.calls[partition] = now
+
+    def ends(self, partition: TopicPartition, now: float, failed: bool) -> float:
+        """Returns how long the call took."""
+        if not failed:
+            self._fails.pop(partition, None)
+        return now - self.calls.pop(partition, now)
+
+    def blocked(self, partition: TopicPartition) -> str:
+        """Why nothing of it is processed; empty where that is not up to the bench."""
+        return self._fails.get(partition) or self._waits.get(partition, "")
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are others' now."""
+        for partition in partitions:
+            self._waits.pop(partition, None)
+            self._fails.pop(partition, None)
+
 
 class Bench:
     """Works through fetched bytes. `lock` guards `holdings`, which the control loop changes too."""
@@ -116,6 +157,8 @@ class Bench:
         linger_s: float,
         events: EventSink,
         on_progress: Callable[[bool], None],
+        recorder: Recorder | None = None,
+        group: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._processor = processor
@@ -128,6 +171,8 @@ class Bench:
         self._linger_s = linger_s
         self._events = events
         self._on_progress = on_progress
+        self._recorder = recorder or Recorder()
+        self._group = group
         self._clock = clock
         self._regroupers: dict[tuple[TopicPartition, Epoch], Regrouper] = {}
         self.progress = Progress()
@@ -268,20 +313,20 @@ class Bench:
             if not self._begin(partition, epoch):
                 return
             failure = yield Call(piece.batch)
-            self.progress.calls.pop(partition, None)
+            self._called(partition, failure)
             if failure is None:
                 break
             if failure.first > piece.batch["offset"][0].as_py():
                 piece, attempt = self._done_until(partition, epoch, piece, failure.first), 0
             attempt += 1
             if attempt <= self._spec.retries and not failure.final:
-                self._log_retry(partition, failure, attempt)
+                self._retry(partition, failure, attempt)
                 with self._lock:
                     self._holdings.given_up(partition, epoch)
                 yield Wait(min(BACKOFF_S * 2 ** (attempt - 1), BACKOFF_MAX_S))
                 continue
             piece, attempt = self._give_up(partition, epoch, piece, failure, attempt), 0
-        self._count(piece.batch)
+        self._count(partition, piece.batch)
         with self._lock:
             ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch)
         self._on_progress(ended)
@@ -291,19 +336,26 @@ class Bench:
         while self._holdings.active(partition, epoch) and (
             self.paused or not self._lease.valid(self._clock())
         ):
+            self.progress.waits(partition, "paused" if self.paused else "no lease")
             yield Wait(PATIENCE_S)
 
     def _begin(self, partition: TopicPartition, epoch: Epoch) -> bool:
         with self._lock:
             if not self._holdings.begin(partition, epoch):
                 return False
-        self.progress.calls[partition] = self._clock()
+        self.progress.begins(partition, self._clock())
         return True
+
+    def _called(self, partition: TopicPartition, failure: CallFailed | None) -> None:
+        seconds = self.progress.ends(partition, self._clock(), failure is not None)
+        attributes = of_operation("process", self._group, partition.topic, typed=False)
+        error = None if failure is None else failure.cause
+        self._recorder.record(PROCESS_DURATION, seconds, with_error(attributes, error))
 
     def _done_until(self, partition: TopicPartition, epoch: Epoch, piece: Piece, offset: int) -> Piece:
         """Message by message: those before the failing one are done; the rest of the piece is returned."""
         before = int(pc.sum(pc.less(piece.batch["offset"], offset)).as_py())
-        self._count(piece.batch.slice(0, before))
+        self._count(partition, piece.batch.slice(0, before))
         with self._lock:
             self._holdings.done(partition, epoch, offset, piece.leader_epoch)
         return Piece(piece.batch.slice(before), piece.next_offset, piece.leader_epoch)
@@ -345,11 +397,25 @@ class Bench:
             self._events(RecordsDeadLettered(*span, rest, topic, error))
         return Piece(piece.batch.slice(rest), piece.next_offset, piece.leader_epoch)
 
-    def _count(self, batch: pa.RecordBatch) -> None:
+    def _count(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        size = batch["value"].total_values_length
         self.progress.records += batch.num_rows
-        self.progress.value_bytes += batch["value"].total_values_length
+        self.progress.value_bytes += size
+        self._recorder.add(
+            CONSUMED_MESSAGES, batch.num_rows, of_partition(self._group, *partition, "process")
+        )
+        self._recorder.add(PROCESSED_BYTES, size, of_partition(self._group, *partition))
 
-    def _log_retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
+    def _retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
+        kind = error_type(failure.cause)
+        self.progress.fails(partition, f"retrying: offset {failure.first}, {kind}")
+        self._recorder.add(
+            RETRIES,
+            1,
+            ((GROUP, self._group or ""), (DESTINATION, partition.topic), (ERROR_TYPE, kind)),
+        )
         logger.warning(
             "process failed for %s-%d offsets %d to %d (%s: %s); retry %d of %d",
             partition.topic,

@@ -18,6 +18,10 @@ from kafka_actors.coordinator import ConsumerCoordinator
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import EventSink, PartitionStalled
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.attributes import of_group
+from kafka_actors.telemetry.instruments import DRAINS, MOVES
+from kafka_actors.telemetry.machines.lag_time import LagTimes
+from kafka_actors.telemetry.recorder import Recorder
 
 from .log_ends import AskForEnds, LogEnds
 from .loops import Loops
@@ -69,9 +73,12 @@ class JobCoordinator:
         present_at_start: frozenset[TopicPartition],
         ask_for_ends: AskForEnds,
         events: EventSink,
+        recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
+        self._recorder = recorder or Recorder()
+        self._told: dict[tuple[str, str], int] = {}
         self._ends = ends
         self._present_at_start = present_at_start
         self._events = events
@@ -90,6 +97,7 @@ class JobCoordinator:
         self._loops = Loops(self.failed)
         self._assigned_once = False
         self._stalls = StallWatch(config.max_poll_interval_ms / 1000)
+        self._lag_times = LagTimes()
         self._rebalances = 0
         self._gone_records = self._gone_bytes = 0
         self._fatal: bytes | None = None
@@ -150,6 +158,7 @@ class JobCoordinator:
         for partition in partitions:
             self._held.pop(partition, None)
             self._stalls.forget(partition)
+            self._lag_times.forget(partition)
 
     async def _drain(self, partitions: frozenset[TopicPartition], timeout_s: float) -> None:
         """Takes partitions from the workers: done when all are let go of and what they committed is committed."""
@@ -233,6 +242,7 @@ class JobCoordinator:
             max(0, end - done) if end is not None and done is not None else None,
             slot.state.value if slot is not None else "released",
             holding.blocked if holding else "",
+            self._lag_times.behind(partition, done, self._clock()) if done is not None else None,
         )
 
     def _finished(self) -> bool:
@@ -274,6 +284,8 @@ class JobCoordinator:
         for holding in report.holdings:
             if self._holds(worker, holding):
                 self._held[holding.partition] = holding
+                if holding.end is not None:
+                    self._lag_times.observe(holding.partition, holding.end, self._clock())
                 self._watch_for_stalls(worker, holding)
         if report.ready:
             self.placement.worker_ready(worker)
@@ -391,11 +403,25 @@ class JobCoordinator:
 
     async def _step(self) -> float | None:
         wake = self.placement.step(self._clock())
+        self._count()
         if self.placement.changes != self._notified:
             self._notified = self.placement.changes
             async with self._changed:
                 self._changed.notify_all()
         return wake
+
+    def _count(self) -> None:
+        """What the placement has counted, into the instruments."""
+        group, placement = self._config.group_id, self.placement
+        for instrument, key, counts in (
+            (MOVES, "cause", placement.causes),
+            (DRAINS, "outcome", placement.drains),
+        ):
+            for value, count in counts.items():
+                new = count - self._told.get((key, value), 0)
+                if new:
+                    self._told[key, value] = count
+                    self._recorder.add(instrument, new, of_group(group, **{key: value}))
 
     async def _wait_for_change(self, timeout_s: float) -> None:
         async with self._changed:

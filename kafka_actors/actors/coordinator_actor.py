@@ -9,7 +9,12 @@ from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.coordinator import ConsumerCoordinator
 from kafka_actors.events import log_event
+from kafka_actors.metrics import Metrics
 from kafka_actors.net import KafkaClient
+from kafka_actors.telemetry.events import counting
+from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.telemetry.settings import Settings
+from kafka_actors.telemetry.tally import Tally
 
 from .coordinator import JobCoordinator
 from .log_ends import asking
@@ -33,8 +38,11 @@ class CoordinatorActor(ActorShell):
         job_start: bytes,
         identity: bytes,
         log_level: int,
+        telemetry: Settings | None = None,
     ) -> None:
         set_up_process(log_level)
+        self._tally = None if telemetry is None else Tally()
+        self._recorder: Recorder = self._tally or Recorder()
         self._config = config
         self._incarnation = incarnation
         self._topics = topics
@@ -52,11 +60,13 @@ class CoordinatorActor(ActorShell):
         client.set_topics(self._topics)
         await client.bootstrap()
         self._client = client
+        events = counting(self._recorder, self._config.group_id, log_event)
 
         def make_member(job: JobCoordinator) -> ConsumerCoordinator:
             return ConsumerCoordinator(
                 client,
                 subscription,
+                Metrics(recorder=self._recorder),
                 config=self._config,
                 listener=job,
                 group_instance_id=self._identity.group_instance_id,
@@ -64,7 +74,7 @@ class CoordinatorActor(ActorShell):
                 rebalance_timeout_ms=self._config.rebalance_timeout_ms,
                 max_poll_interval_ms=None,
                 on_fatal=job.failed,
-                events=log_event,
+                events=events,
             )
 
         ends = dict(self._start.ends) if self._start.ends is not None else None
@@ -75,7 +85,8 @@ class CoordinatorActor(ActorShell):
             ends=ends,
             present_at_start=frozenset(self._start.partitions),
             ask_for_ends=asking(client, self._config),
-            events=log_event,
+            events=events,
+            recorder=self._recorder,
         )
         await self._job.start(unpack(plan, WorkerPlan), recovering)
 
@@ -96,6 +107,10 @@ class CoordinatorActor(ActorShell):
 
     async def status(self, partitions: bool) -> bytes:
         return pack(self.job.status(partitions))
+
+    async def ping(self) -> bytes | None:
+        """What was counted since the start, where somebody asks."""
+        return None if self._tally is None else pack(self._tally.state())
 
     async def stop(self, leave: bool) -> None:
         """Drains, commits, leaves. Takes at most the drain timeout and a little."""

@@ -7,6 +7,7 @@ import copy
 import difflib
 import inspect
 import logging
+import os
 import signal
 import threading
 import uuid
@@ -19,6 +20,7 @@ from kafka_actors.cluster.subscription import check_pattern, check_topic, check_
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.sinks import as_sink
+from kafka_actors.telemetry.settings import Settings
 
 from .autoscale import Autoscale, checked_workers
 from .outputs import OutputsSpec
@@ -189,6 +191,7 @@ class Job:
             name=self.name,
             resources=self.resources,
             log_level=logging.getLogger("kafka_actors").getEffectiveLevel(),
+            telemetry=Settings.of_process(os.environ),
         )
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from kafka_actors.errors import JobNameInUseError, UsageError
 
 from .autoscale import Autoscale
+from .observing import measure
 from .plan import JobPlan
 from .ray_runtime import RayRuntime
 from .shell import ActorShell, set_up_process
@@ -40,6 +41,7 @@ class JobActor(ActorShell):
 
     async def begin(self, plan: JobPlan) -> None:
         set_up_process(plan.log_level)
+        measure(plan)
         self._supervisor = Supervisor(plan, RayRuntime(plan.resources))
         await self._supervisor.start()
 

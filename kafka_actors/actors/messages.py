@@ -194,7 +194,8 @@ class GroupState(Struct, frozen=True, tag=True):
 
 
 class PartitionStatus(Struct, frozen=True, tag=True):
-    """One partition of the job: who has it, and how far it is."""
+    """One partition of the job: who has it, and how far it is. `lag_seconds`: how long ago its end was where the job
+    is now."""
 
     topic: str
     partition: int
@@ -205,6 +206,7 @@ class PartitionStatus(Struct, frozen=True, tag=True):
     lag: int | None
     state: str
     reason: str = ""
+    lag_seconds: float | None = None
 
 
 class CoordinatorStatus(Struct, frozen=True, tag=True):
@@ -290,11 +292,13 @@ class ActorInfo(Struct, frozen=True, tag=True):
 
 
 class WorkerPong(Struct, frozen=True, tag=True):
-    """A worker's answer to a ping. `busy_s`: seconds since the current call of the user's function began."""
+    """A worker's answer to a ping. `busy_s`: seconds since the current call of the user's function began. `tally`: what
+    it counted, a packed `TallyState`; empty where nobody asks."""
 
     wiring: int
     busy_s: float | None
     ready: bool
+    tally: bytes = b""
 
 
 class JobFailure(Struct, frozen=True, tag=True):

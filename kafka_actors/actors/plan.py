@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kafka_actors.config import JobConfig
+from kafka_actors.telemetry.settings import Settings
 
 from .autoscale import Autoscale
 from .machines.supervision import Timings
@@ -17,7 +18,8 @@ __all__ = ["JobPlan"]
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked job definition. `bounded`: stop at the end offsets that the topics have at the start."""
+    """A checked job definition. `bounded`: stop at the end offsets that the topics have at the start. `telemetry`: how
+    the job is measured, None if it isn't."""
 
     topics: list[str] | None
     pattern: str | None
@@ -29,6 +31,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     resources: dict[str, Any]
     log_level: int = logging.WARNING
+    telemetry: Settings | None = None
 
     @property
     def most_workers(self) -> int:

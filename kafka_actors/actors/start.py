@@ -12,6 +12,7 @@ from kafka_actors.errors import ConfigError
 from .control import ActorControl, LocalControl
 from .job import Job, LoopThread, RunningJob
 from .job_actor import claim_name, find_detached
+from .observing import measure
 from .plan import JobPlan
 from .ray_cluster import connect_to_ray
 from .ray_runtime import RayRuntime
@@ -43,6 +44,7 @@ def start_job(job: Job) -> RunningJob:
 
 
 def _start_here(plan: JobPlan, holder: ActorHandle | None, ours: bool) -> RunningJob:
+    measure(plan)
     thread = LoopThread("kafka-actors-supervisor")
 
     async def made() -> Supervisor:

@@ -34,6 +34,7 @@ from .messages import (
     pack,
     unpack,
 )
+from .observing import JobObserver
 from .plan import JobPlan
 from .roster import COORDINATOR, METADATA, Roster, Running, actor_name
 from .runtime import ActorRef, Runtime
@@ -77,6 +78,7 @@ class Supervisor:
         self._state = "starting"
         self._last_status: CoordinatorStatus | None = None
         self._final: JobStatus | None = None
+        self._observer = JobObserver(plan.config.group_id, plan.telemetry is not None)
 
     # ------------------------------------------------------------ life
 
@@ -91,6 +93,7 @@ class Supervisor:
             await self._see_all_off()
             raise
         self._state = "running"
+        self._observer.begin(self.status)
         self._loops.go(self._watch_verdict())
         self._loops.go(self._follow_load())
 
@@ -144,7 +147,9 @@ class Supervisor:
                 self._final = await self._bounded(self.status(), left(ANSWER_S))
             workers = [r for r in self._running.of_kind("worker").values() if r.begun]
             await asyncio.gather(*(self._bounded(w.ref.call("close"), left(CLOSE_S)) for w in workers))
+            await self._bounded(self._last_counts(), left(ANSWER_S))
         finally:
+            self._observer.end()
             await self._see_all_off()
             await self._bounded(self._scaling.give_back(), left(CLOSE_S))
             self._state = "failed" if failure else "stopped"
@@ -154,6 +159,14 @@ class Supervisor:
             else:
                 self._ended.set_exception(failure)
                 self._ended.exception()  # whoever waits gets it; nobody has to
+
+    async def _last_counts(self) -> None:
+        """What was counted since the last pings; of a short run that may be all."""
+        if self._observer.on:
+            counting = [(k, r) for k, r in self._running.items() if k.kind in ("worker", "coordinator")]
+            answers = [self._quietly(running.ref.call("ping")) for _, running in counting]
+            for (key, running), answer in zip(counting, await asyncio.gather(*answers), strict=True):
+                self._observer.counted(actor_name(key, running.incarnation), tally_of(key, answer))
 
     async def _see_all_off(self) -> None:
         """Ends all actors, each within `QUIT_S`; for good."""
@@ -251,6 +264,8 @@ class Supervisor:
         if ref is None:
             ref = self._runtime.create(key, actor_name(key, incarnation), self._constructor(key, incarnation))
         self._running[key] = Running(incarnation, ref)
+        if incarnation > 1 and key.kind != "spare":
+            self._observer.restarted(key.kind)
         self._loops.go(self._bring_up(key, self._running[key]))
         self._loops.go(self._await_death(key, incarnation, ref))
 
@@ -281,10 +296,11 @@ class Supervisor:
                 pack(self._job_start),
                 identity,
                 log_level,
+                plan.telemetry,
             )
         if key.kind in ("connection", "spare"):
             return plan.config, log_level
-        return actor_name(key, incarnation), plan.spec, plan.config, log_level
+        return actor_name(key, incarnation), plan.spec, plan.config, log_level, plan.telemetry
 
     async def _bring_up(self, key: ActorKey, running: Running) -> None:
         try:
@@ -398,6 +414,7 @@ class Supervisor:
         self._tell_of_end(key, running)
 
     def _tell_of_end(self, key: ActorKey, running: Running) -> None:
+        self._observer.gone(actor_name(key, running.incarnation))
         if key.kind == "worker":
             self._loops.go(self._plan_changed())
             self._loops.go(self._forget_worker(actor_name(key, running.incarnation)))
@@ -420,6 +437,8 @@ class Supervisor:
 
     async def _ping(self, ping: Ping, running: Running) -> None:
         answer = await self._quietly(running.ref.call("ping"))
+        if self._running.get(ping.key) is running:
+            self._observer.counted(actor_name(ping.key, running.incarnation), tally_of(ping.key, answer))
         if ping.key.kind == "worker":
             if answer is None:
                 return
@@ -593,6 +612,13 @@ class Supervisor:
 
     def __repr__(self) -> str:
         return f"<Supervisor of {self.plan.config.group_id} {self._state} {self._machine!r}>"
+
+
+def tally_of(key: ActorKey, pong: bytes | None) -> bytes:
+    """What an actor counted, in its answer to a ping; empty where it does not count."""
+    if pong is None:
+        return b""
+    return unpack(pong, WorkerPong).tally if key.kind == "worker" else pong
 
 
 def unpacked_failure(data: bytes) -> BaseException:

@@ -20,11 +20,12 @@ from kafka_actors.errors import DisconnectedError, KafkaActorsError
 from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import FetchedBytes, Fetcher, Start
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.recorder import Recorder
 
 from .bench import Bench
 from .links import CoordinatorLink, MetadataLink
 from .loops import Loops
-from .machines.holdings import Holdings, holding_of
+from .machines.holdings import Held, HeldState, Holdings, holding_of
 from .machines.lease import Lease
 from .messages import CommitRequest, JobFailure, Orders, Report, WorkerPong, pack
 from .process import Processor, ProcessSpec
@@ -62,6 +63,7 @@ class Worker:
         *,
         on_metadata: Callable[[ClusterSnapshot], None],
         events: EventSink,
+        recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -86,6 +88,8 @@ class Worker:
             linger_s=config.batch_linger_ms / 1000,
             events=events,
             on_progress=self._on_progress,
+            recorder=recorder,
+            group=config.group_id,
             clock=clock,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench")
@@ -132,8 +136,13 @@ class Worker:
             self._commit_now.set()
             self._loops.go(self._tell())
 
-    def pong(self, wiring: int) -> WorkerPong:
-        return WorkerPong(wiring, self._bench.progress.busy_s(self._clock()), self._ready)
+    def pong(self, wiring: int, tally: bytes = b"") -> WorkerPong:
+        return WorkerPong(wiring, self._bench.progress.busy_s(self._clock()), self._ready, tally)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that are fetched and not processed yet."""
+        return self._fetcher.buffered
 
     # ------------------------------------------------------------ orders
 
@@ -161,7 +170,8 @@ class Worker:
             self._learn_positions()
             standings = self._fetcher.standings(self._holdings.held)
             holdings = [
-                holding_of(held, standings[partition]) for partition, held in self._holdings.held.items()
+                holding_of(held, standings[partition], self._blocked(held))
+                for partition, held in self._holdings.held.items()
             ]
             seen = self._holdings.seen
         progress = self._bench.progress
@@ -177,6 +187,11 @@ class Worker:
             progress.work_s(self._clock()),
         )
 
+    def _blocked(self, held: Held) -> str:
+        if held.state is HeldState.HALTED:
+            return "failed: its function raised, and was not to be called again"
+        return self._bench.progress.blocked(held.partition)
+
     def _learn_positions(self) -> None:
         """A partition that has delivered nothing yet still has a position, and the group should know it."""
         for partition, held in self._holdings.held.items():
@@ -189,6 +204,7 @@ class Worker:
             changes = self._holdings.apply(orders)
         self._fetcher.drain(changes.drain)
         self._fetcher.revoke(changes.drop)
+        self._bench.progress.forget(changes.drop)
         if changes.begin:
             self._fetcher.assign(
                 {
@@ -273,6 +289,7 @@ class Worker:
             waiting = self._holdings.drain_waits_for_commit
         if released:
             self._fetcher.revoke(released)
+            self._bench.progress.forget(released)
             await self._report_now()
         if waiting:
             self._commit_now.set()

@@ -8,6 +8,12 @@ from kafka_actors.config import JobConfig
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
 from kafka_actors.net import OffsetLookups
+from kafka_actors.telemetry.attributes import of_group
+from kafka_actors.telemetry.events import counting
+from kafka_actors.telemetry.instruments import BUFFER_LIMIT, BUFFER_USAGE
+from kafka_actors.telemetry.recorder import Recorder, record_into
+from kafka_actors.telemetry.settings import Settings
+from kafka_actors.telemetry.tally import Point, Tally
 
 from .broker_link import BrokerLink
 from .messages import pack
@@ -25,9 +31,19 @@ BULK_BYTES = 16 * 1024 * 1024
 class WorkerActor(ActorShell):
     """Owns partitions under orders of the coordinator; fetches, processes and commits on its own."""
 
-    def __init__(self, name: str, spec: ProcessSpec, config: JobConfig, log_level: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        spec: ProcessSpec,
+        config: JobConfig,
+        log_level: int,
+        telemetry: Settings | None = None,
+    ) -> None:
         set_up_process(log_level)
         self._name = name
+        self._tally = None if telemetry is None else Tally()
+        self._recorder: Recorder = self._tally or Recorder()
+        record_into(self._recorder)  # its sinks, and what clients the user's function has
         self._wiring = Wiring(0)
         self._coordinator = CoordinatorActorLink()
         self._metadata = MetadataActorLink()
@@ -42,7 +58,8 @@ class WorkerActor(ActorShell):
             self._metadata,
             self._make_fetcher,
             on_metadata=self._relay.learn,
-            events=log_event,
+            events=counting(self._recorder, config.group_id, log_event),
+            recorder=self._recorder,
         )
 
     def _make_fetcher(self, events: EventSink) -> Fetcher:
@@ -53,6 +70,7 @@ class WorkerActor(ActorShell):
             request_metadata=self._relay.request_metadata,
             events=events,
             bulk_bytes=BULK_BYTES,
+            recorder=self._recorder,
         )
 
     def _source(self, broker: int) -> BrokerLink | None:
@@ -80,7 +98,18 @@ class WorkerActor(ActorShell):
         self._relay.connections = wiring.connections
 
     async def ping(self) -> bytes:
-        return pack(self._worker.pong(self._wiring.version))
+        return pack(self._worker.pong(self._wiring.version, self._counted()))
+
+    def _counted(self) -> bytes:
+        if self._tally is None:
+            return b""
+        worker = of_group(self._config.group_id, worker=self._name.rpartition(".")[0])
+        limit = self._config.worker_buffer_bytes
+        gauges = [
+            Point(BUFFER_USAGE.name, worker, self._worker.buffered),
+            Point(BUFFER_LIMIT.name, worker, limit),
+        ]
+        return pack(self._tally.state(gauges))
 
     async def close(self) -> None:
         await self._worker.close()

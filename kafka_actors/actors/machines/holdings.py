@@ -214,9 +214,10 @@ class Holdings:
         )
 
 
-def holding_of(held: Held, standing: Standing) -> Holding:
-    """The line of a report for one partition."""
+def holding_of(held: Held, standing: Standing, blocked: str = "") -> Holding:
+    """The line of a report for one partition. `blocked`: why nothing of it is processed, if it isn't for want of
+    records."""
     return Holding(
         held.partition, held.epoch, held.processed, held.leader_epoch,
-        standing.position, standing.end, held.finished, standing.blocked,
+        standing.position, standing.end, held.finished, blocked or standing.blocked,
     )  # fmt: skip

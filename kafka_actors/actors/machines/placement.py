@@ -14,6 +14,7 @@ nothing. An epoch is (incarnation of the coordinator actor, n) and is never used
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -85,6 +86,10 @@ class Placement:
         self.held_back = False  # nothing is granted yet: more workers are about to come
         self.expected = 0  # so many workers there are to be, retiring ones apart
         self.moves = 0
+        self.causes: Counter[str] = Counter()
+        """Why partitions left their workers, how often."""
+        self.drains: Counter[str] = Counter()
+        """How drains ended: `released` by the worker, or `forced` at the deadline."""
         self.changes = 0
         self._epochs = 0
         self._recovering_until: float | None = None
@@ -133,6 +138,7 @@ class Placement:
                 and slot.continues is not None
                 and slot.continues < holding.epoch
             ):
+                self._leaves(slot, "conflict")
                 self._free(slot)
             if slot.state is SlotState.FREE:
                 self._grant(slot, worker, continues=holding.epoch)
@@ -156,6 +162,7 @@ class Placement:
             if slot.state is SlotState.FREE:
                 del self.slots[partition]
             elif slot.state is not SlotState.LEAVING:
+                self._leaves(slot, "group_revoked")
                 self._drain(slot, SlotState.LEAVING, deadline)
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
@@ -164,12 +171,14 @@ class Placement:
         for partition in partitions:
             slot = self.slots.pop(partition, None)
             if slot is not None and slot.worker is not None:
+                self._leaves(slot, "group_lost")
                 self._touch(slot.worker)
 
     def move_on(self, partition: TopicPartition, now: float) -> None:
         """Nothing happens on this partition: it is drained and granted anew, under another epoch."""
         slot = self.slots.get(partition)
         if slot is not None and slot.state is SlotState.GRANTED:
+            self._leaves(slot, "stalled")
             self._drain(slot, SlotState.DRAINING, now + self.drain_timeout_s)
 
     def still_leaving(self, partitions: Iterable[TopicPartition]) -> bool:
@@ -194,6 +203,7 @@ class Placement:
         self._unplaced = True
         self._expected.discard(worker)
         for slot in [s for s in self.slots.values() if s.worker == worker]:
+            self._leaves(slot, "worker_died")
             self._free(slot)
 
     def retired(self, worker: str) -> bool:
@@ -216,6 +226,8 @@ class Placement:
             if held.get(slot.partition) == slot.epoch:
                 slot.continues = None
             elif seen >= slot.ordered_at:
+                if slot.state in (SlotState.DRAINING, SlotState.LEAVING):
+                    self.drains["released"] += 1
                 self._free(slot)
 
     def step(self, now: float) -> float | None:
@@ -226,6 +238,7 @@ class Placement:
             self._recovering_until = None
         for slot in list(self.slots.values()):
             if slot.state in (SlotState.DRAINING, SlotState.LEAVING) and now >= slot.deadline:
+                self.drains["forced"] += 1
                 self._free(slot)
         gathered = self._gathering_until(now)
         if self._unplaced and not self.held_back:
@@ -259,13 +272,22 @@ class Placement:
             elif slot.state is SlotState.GRANTED and target != slot.worker and self._must_move(slot, target):
                 if gathering and not self.workers[slot.worker or ""].retiring:
                     continue
+                self._leaves(slot, "worker_retired" if self._retires(slot) else "balance")
                 self._drain(slot, SlotState.DRAINING, now + self.drain_timeout_s)
                 self.moves += 1
 
     def _must_move(self, slot: Slot, target: str | None) -> bool:
         # With nobody to take it over, a partition stays, unless its own worker is to retire.
+        return target is not None or self._retires(slot)
+
+    def _retires(self, slot: Slot) -> bool:
         holder = self.workers.get(slot.worker or "")
-        return target is not None or (holder is not None and holder.retiring)
+        return holder is not None and holder.retiring
+
+    def _leaves(self, slot: Slot, cause: str) -> None:
+        """A worker is to lose a partition; one that is on its way out already has its cause."""
+        if slot.state is SlotState.GRANTED:
+            self.causes[cause] += 1
 
     def _wanted(self, live: Mapping[str, Worker]) -> dict[TopicPartition, str]:
         """What the worker assignor makes of the partitions that stay with the job."""

@@ -17,6 +17,7 @@ from kafka_actors.fetch.machines.buffer import Slice
 from kafka_actors.fetch.messages import Fetched
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk
+from kafka_actors.telemetry.tally import Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = (1, 1)
@@ -63,7 +64,7 @@ class Stage:
     """A bench that holds two partitions, and whose function notes what it is given."""
 
     def __init__(self, target=None, *, rows=None, linger=0.0, retries=0, on_error="fail"):
-        self.calls, self.now, self.source = [], 100.0, Source()
+        self.calls, self.now, self.source, self.tally = [], 100.0, Source(), Tally()
         self.holdings, lease = Holdings(), Lease()
         lease.renew(self.now, 60.0)
         processor = Processor(ProcessSpec(target or self.note, "batch", retries, on_error))
@@ -78,6 +79,8 @@ class Stage:
             linger_s=linger,
             events=lambda event: None,
             on_progress=lambda ended: None,
+            recorder=self.tally,
+            group="g",
             clock=lambda: self.now,
         )
         self.orders([Grant(p, EPOCH) for p in (P0, P1)])
@@ -314,3 +317,59 @@ def test_a_stages_own_error_is_raised_as_it_is():
         stage.bench.work(fetched(P0, 5, 9))
     assert raised.value is error
     assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 5, -1)]
+
+
+def counted(stage):
+    """What the bench has counted: (name, partition or error) → sum; and how many calls took how long."""
+    state = stage.tally.state()
+    counts = {}
+    for point in state.counts:
+        attributes = dict(point.attributes)
+        assert attributes["messaging.consumer.group.name"] == "g"
+        assert attributes["messaging.destination.name"] == "t"
+        which = attributes.get("error.type") or attributes["messaging.destination.partition.id"]
+        counts[point.name, which] = point.value
+    calls = {dict(b.attributes).get("error.type"): (sum(b.counts), sum(b.sums)) for b in state.buckets}
+    return counts, calls
+
+
+def test_messages_count_once_however_often_they_are_tried_and_calls_each_time():
+    failures = [ValueError("no"), ValueError("no")]
+
+    def fails_twice(rows):
+        stage.now += 0.5
+        if failures:
+            raise failures.pop()
+
+    stage = Stage(fails_twice, retries=3)
+    stage.bench.work(fetched(P0, 5, 9))
+    counts, calls = counted(stage)
+    assert counts == {
+        ("messaging.client.consumed.messages", "0"): 4,
+        ("kafka_actors.processed.size", "0"): 4,
+        ("kafka_actors.process.retries", "ValueError"): 2,
+    }
+    assert calls == {None: (1, 0.5), "ValueError": (2, 1.0)}
+
+
+def test_a_partition_on_which_calls_fail_or_wait_says_why():
+    stage = Stage(retries=1)
+    blocked = []
+
+    def fails_once(rows):
+        blocked.append(stage.bench.progress.blocked(P0))
+        if len(blocked) == 1:
+            raise ValueError("the text of a user")
+
+    stage.bench._processor._made = fails_once
+    steps = stage.bench._steps(fetched(P0, 5, 9))
+    stage.bench._carry_out(steps)
+    assert blocked == ["", "retrying: offset 5, ValueError"]
+    assert stage.bench.progress.blocked(P0) == ""
+    stage.bench.paused = True
+    steps = stage.bench._steps(fetched(P0, 9, 12))
+    while not stage.bench.progress.blocked(P0):
+        next(steps)
+    assert stage.bench.progress.blocked(P0) == "paused"
+    stage.bench.progress.forget([P0])
+    assert stage.bench.progress.blocked(P0) == ""

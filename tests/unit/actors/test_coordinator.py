@@ -4,9 +4,10 @@ import asyncio
 from types import SimpleNamespace
 
 from kafka_actors.actors.coordinator import JobCoordinator
-from kafka_actors.actors.messages import CommitEntry, CommitRequest, Report, WorkerPlan
+from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.telemetry.tally import Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -39,7 +40,7 @@ async def ends_of_nothing(partitions):
     return {}
 
 
-async def made(ends):
+async def made(ends, recorder=None):
     member = Member()
     config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
     coordinator = JobCoordinator(
@@ -50,6 +51,7 @@ async def made(ends):
         present_at_start=frozenset(ends or ()),
         ask_for_ends=ends_of_nothing,
         events=lambda event: None,
+        recorder=recorder,
         clock=lambda: 1.0,
     )
     plan = WorkerPlan(1, {"w": 1.0}, [], paused=False, complete=True)
@@ -102,5 +104,32 @@ def test_a_partition_that_appears_later_is_read_from_its_start():
         await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         assert [(g.partition, g.from_start) for g in orders.grants] == [(P1, True)]
+
+    asyncio.run(scenario())
+
+
+def test_lag_in_seconds_and_moves_are_told():
+    async def scenario():
+        tally = Tally()
+        coordinator, member = await made(None, tally)
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        (grant,) = orders.grants
+        for moment, end in ((1.0, 100), (11.0, 200)):
+            coordinator._clock = lambda moment=moment: moment
+            holding = Holding(P0, grant.epoch, processed=100, position=100, end=end, blocked="buffer full")
+            await coordinator.poll(Report("w", orders.version, ready=True, holdings=[holding], wait_s=0))
+        (status,) = coordinator.status().partitions
+        assert (status.lag, status.lag_seconds, status.reason) == (100, 10.0, "buffer full")
+        await coordinator.set_plan(WorkerPlan(2, {}, [], paused=False, complete=True))
+        (moves,) = tally.state().counts
+        assert (moves.name, dict(moves.attributes), moves.value) == (
+            "kafka_actors.partition.moves",
+            {"group": "g", "cause": "worker_died"},
+            1,
+        )
 
     asyncio.run(scenario())

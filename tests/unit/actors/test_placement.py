@@ -330,3 +330,36 @@ def test_an_illegal_transition_raises_and_changes_nothing():
     with pytest.raises(RuntimeError, match="free can't become draining"):
         slot.become(SlotState.DRAINING)
     assert slot.state is SlotState.FREE
+
+
+def test_why_partitions_leave_their_workers_is_counted():
+    placement = made("a", "b")
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    assert (placement.causes, placement.drains) == ({}, {})
+    placement.remove_worker("b")
+    assert placement.causes == {"worker_died": 2}
+    placement.step(0.0)
+    placement.set_worker("c")
+    placement.worker_ready("c")
+    placement.step(1.0)
+    assert placement.causes == {"worker_died": 2, "balance": 2}
+    placement.reported("a", (1, 99), [h for h in holdings(placement, "a") if h.partition in kept(placement)])
+    assert placement.drains == {"released": 2}
+    placement.step(2.0)
+    placement.set_worker("c", retiring=True)
+    placement.step(3.0)
+    assert placement.causes["worker_retired"] == 2
+    placement.step(3.0 + DRAIN)
+    assert placement.drains == {"released": 2, "forced": 2}
+    placement.move_on(TopicPartition("t", 0), 20.0)
+    placement.take_away(partitions(0, 1), 30.0)
+    placement.lose(partitions(2))
+    # One that is being drained already has its cause.
+    assert placement.causes == {
+        "worker_died": 2, "balance": 2, "worker_retired": 2, "stalled": 1, "group_revoked": 1, "group_lost": 1
+    }  # fmt: skip
+
+
+def kept(placement):
+    return {s.partition for s in placement.slots.values() if s.state is SlotState.GRANTED}

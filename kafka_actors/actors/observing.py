@@ -1,0 +1,138 @@
+"""What a job's supervisor tells the OpenTelemetry SDK of its process: the one place from which a job is measured.
+
+Actors count for themselves and send what they counted with the pings they answer anyway; gauges are made of the
+job's status when somebody looks. Without telemetry nothing of this happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+from kafka_actors.telemetry import configure
+from kafka_actors.telemetry.attributes import of_group
+from kafka_actors.telemetry.blocked import kind_of_reason
+from kafka_actors.telemetry.gauges import gauges
+from kafka_actors.telemetry.instruments import (
+    ASSIGNED,
+    BLOCKED,
+    CURRENT_OFFSET,
+    GROUP_OFFSET,
+    GROUP_OFFSET_SUM,
+    LAG,
+    LAG_SUM,
+    LAG_TIME,
+    POSITION,
+    RESTARTS,
+    WORKERS,
+    Instrument,
+)
+from kafka_actors.telemetry.recorder import Recorder, metered
+from kafka_actors.telemetry.tally import Point, TallyState, Totals
+
+from .messages import PartitionStatus, unpack
+from .plan import JobPlan
+from .status import JobStatus
+
+__all__ = ["JobObserver", "measure", "points_of"]
+
+STATUS_S = 2.0
+
+
+def measure(plan: JobPlan) -> None:
+    """Sets up the SDK in the process of the supervisor, as the plan says. Raises as `telemetry.configure`."""
+    if plan.telemetry is not None:
+        config = plan.config
+        named = {"kafka_actors.job": plan.name} if plan.name else {}
+        configure(
+            plan.telemetry, attributes={"messaging.consumer.group.name": config.group_id or "", **named}
+        )
+
+
+class JobObserver:
+    """`on`: whether anybody measures. Everything but what the SDK calls runs in the supervisor's loop."""
+
+    def __init__(self, group_id: str | None, on: bool, recorder: Recorder | None = None) -> None:
+        self.on = on
+        self._group_id = group_id
+        self._recorder = (recorder or metered()) if on else Recorder()
+        self._totals = Totals(self._recorder)
+        self._forget: Callable[[], None] | None = None
+
+    def begin(self, status: Callable[[], Awaitable[JobStatus]]) -> None:
+        """The job has started: its status is asked for whenever gauges are."""
+        if not self.on:
+            return
+        loop = asyncio.get_running_loop()
+
+        async def ask() -> JobStatus:
+            return await status()
+
+        def points() -> Iterator[Point]:
+            now = asyncio.run_coroutine_threadsafe(ask(), loop).result(STATUS_S)
+            yield from points_of(now)
+            for told in list(self._totals.gauges.values()):
+                yield from told
+
+        self._forget = gauges().register(points)
+
+    def end(self) -> None:
+        """The job ends: its counters stay, its gauges go."""
+        if self._forget is not None:
+            self._forget()
+            self._forget = None
+
+    def counted(self, actor: str, tally: bytes) -> None:
+        """What an actor has counted, with an answer to a ping."""
+        if self.on and tally:
+            self._totals.take(actor, unpack(tally, TallyState))
+
+    def gone(self, actor: str) -> None:
+        """The incarnation has ended."""
+        self._totals.forget(actor)
+
+    def restarted(self, role: str) -> None:
+        """An actor in this role is replaced."""
+        self._recorder.add(RESTARTS, 1, of_group(self._group_id, role=role))
+
+
+def points_of(status: JobStatus) -> Iterator[Point]:
+    """The gauges of a job."""
+    group = status.group_id
+    yield Point(ASSIGNED.name, of_group(group), len(status.partitions))
+    for ready in (True, False):
+        count = sum(worker.ready is ready for worker in status.workers)
+        yield Point(WORKERS.name, of_group(group, ready=str(ready).lower()), count)
+    sums: dict[tuple[str, str], int] = {}
+    for partition in status.partitions:
+        topic = partition.topic
+        for instrument, value in _numbers(partition):
+            attributes = of_group(group, topic=topic, partition=partition.partition)
+            yield Point(instrument.name, attributes, value)
+        if partition.end is not None:
+            yield Point(
+                CURRENT_OFFSET.name, (("topic", topic), ("partition", partition.partition)), partition.end
+            )
+        if partition.lag is not None:
+            sums[LAG_SUM.name, topic] = sums.get((LAG_SUM.name, topic), 0) + partition.lag
+        if partition.committed is not None:
+            key = GROUP_OFFSET_SUM.name, topic
+            sums[key] = sums.get(key, 0) + partition.committed
+        unheld = "no_worker" if partition.state == "free" else ""
+        reason = kind_of_reason(partition.reason) or unheld
+        if reason:
+            where = of_group(group, topic=topic, partition=partition.partition, reason=reason)
+            yield Point(BLOCKED.name, where, 1)
+    for (name, topic), value in sums.items():
+        yield Point(name, of_group(group, topic=topic), value)
+
+
+def _numbers(partition: PartitionStatus) -> Iterator[tuple[Instrument, float]]:
+    for instrument, value in (
+        (LAG, partition.lag),
+        (LAG_TIME, partition.lag_seconds),
+        (GROUP_OFFSET, partition.committed),
+        (POSITION, partition.position),
+    ):
+        if value is not None:
+            yield instrument, value

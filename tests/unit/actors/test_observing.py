@@ -1,0 +1,70 @@
+"""A job's status as gauges, and the tallies of its actors."""
+
+from kafka_actors.actors.messages import PartitionStatus, pack
+from kafka_actors.actors.observing import JobObserver, points_of
+from kafka_actors.actors.status import JobStatus, WorkerStatus
+from kafka_actors.telemetry.instruments import BY_NAME, CONSUMED_MESSAGES
+from kafka_actors.telemetry.tally import Tally
+
+
+def status():
+    partitions = [
+        PartitionStatus("t", 0, "worker-0.1", 70, 60, 100, 30, "granted", "", 2.5),
+        PartitionStatus("t", 1, "worker-0.1", 10, None, 20, 10, "granted", "retrying: offset 10, ValueError"),
+        PartitionStatus("u", 0, None, None, 5, None, None, "free"),
+    ]
+    workers = [
+        WorkerStatus("worker-0.1", 1, "n", True, [("t", 0), ("t", 1)], 9, 90, 0),
+        WorkerStatus("worker-1.2", None, None, False, [], 0, 0, 1),
+    ]
+    return JobStatus("running", "g", None, workers, partitions, 9, 90, {}, {}, {})
+
+
+def test_a_status_becomes_the_gauges_of_the_table():
+    points = list(points_of(status()))
+    for point in points:
+        assert {key for key, _ in point.attributes} == set(BY_NAME[point.name].attributes)
+    found = {(p.name, *(v for k, v in p.attributes if k != "group")): p.value for p in points}
+    assert found == {
+        ("kafka_actors.consumer_group.assigned_partitions",): 3,
+        ("kafka_actors.workers", "true"): 1,
+        ("kafka_actors.workers", "false"): 1,
+        ("kafka.consumer_group.lag", "t", 0): 30,
+        ("kafka.consumer_group.lag", "t", 1): 10,
+        ("kafka.consumer_group.lag_sum", "t"): 40,
+        ("kafka.consumer_group.offset", "t", 0): 60,
+        ("kafka.consumer_group.offset", "u", 0): 5,
+        ("kafka.consumer_group.offset_sum", "t"): 60,
+        ("kafka.consumer_group.offset_sum", "u"): 5,
+        ("kafka.partition.current_offset", "t", 0): 100,
+        ("kafka.partition.current_offset", "t", 1): 20,
+        ("kafka_actors.consumer_group.lag.time", "t", 0): 2.5,
+        ("kafka_actors.partition.position", "t", 0): 70,
+        ("kafka_actors.partition.position", "t", 1): 10,
+        ("kafka_actors.partition.blocked", "t", 1, "retrying"): 1,
+        ("kafka_actors.partition.blocked", "u", 0, "no_worker"): 1,
+    }
+
+
+def test_what_actors_count_goes_to_one_recorder():
+    actor, here = Tally(), Tally()
+    observer = JobObserver("g", on=True, recorder=here)
+    actor.add(CONSUMED_MESSAGES, 5, (("messaging.destination.name", "t"),))
+    observer.counted("worker-0.1", pack(actor.state()))
+    observer.counted("worker-0.1", pack(actor.state()))
+    observer.counted("coordinator.1", b"")
+    observer.gone("worker-0.1")
+    observer.restarted("worker")
+    assert {(p.name, p.value) for p in here.state().counts} == {
+        ("messaging.client.consumed.messages", 5),
+        ("kafka_actors.actor.restarts", 1),
+    }
+
+
+def test_a_job_that_nobody_measures_counts_nothing():
+    actor, here = Tally(), Tally()
+    observer = JobObserver("g", on=False, recorder=here)
+    actor.add(CONSUMED_MESSAGES, 5)
+    observer.counted("worker-0.1", pack(actor.state()))
+    observer.restarted("worker")
+    assert here.state().counts == []

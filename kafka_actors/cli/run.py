@@ -13,6 +13,7 @@ from .options import command, needs
 from .output import Output
 from .progress import Reading
 from .render import count
+from .telemetry import telemetry_options
 from .views import view_for
 from .watch import End, watch
 
@@ -25,6 +26,7 @@ __all__ = ["run"]
 @click.command()
 @job_options
 @command
+@telemetry_options
 def run(
     output: Output, target: str | None, config_file: str | None, pairs: tuple[str, ...], **flags: Any
 ) -> int:

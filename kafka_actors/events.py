@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
 __all__ = [
     "BadBatchSkipped",
     "CoordinatorChanged",
+    "DrainForced",
     "Event",
     "EventSink",
     "NoCommittedOffset",
     "OffsetReset",
+    "PartitionMoved",
     "PartitionStalled",
     "PartitionsAssigned",
     "PartitionsLost",
     "PartitionsRevoked",
     "PatternMatchesNothing",
+    "Rebalanced",
     "RecordsDeadLettered",
     "RecordsSkipped",
     "Rejoining",
     "WorkersChanged",
+    "fields_of",
+    "in_words",
     "log_event",
 ]
 
@@ -140,6 +148,36 @@ class Rejoining(Event, frozen=True):
     reason: str
 
 
+class Rebalanced(Event, frozen=True):
+    """The member has its assignment, `seconds` after it wanted to join; who leads has assigned for all."""
+
+    group: str
+    generation: int
+    seconds: float
+
+
+class PartitionMoved(Event, frozen=True):
+    """A worker of the job is to give up a partition. `cause`: worker_died | worker_retired | balance | stalled |
+    group_revoked | group_lost | conflict."""
+
+    topic: str
+    partition: int
+    worker: str
+    cause: str
+
+
+class DrainForced(Event, frozen=True):
+    """A worker had not let go of a partition by its deadline: what it still has in hand won't be committed."""
+
+    topic: str
+    partition: int
+    worker: str
+
+    @property
+    def level(self) -> int:
+        return logging.WARNING
+
+
 class CoordinatorChanged(Event, frozen=True):
     """Another broker coordinates the group now."""
 
@@ -184,8 +222,28 @@ EventSink = Callable[[Event], None]
 _logger = logging.getLogger(__name__)
 
 
+def fields_of(event: Event) -> dict[str, str | int | float | None]:
+    """What an event says, for a log: partitions are `topic-0,topic-1`."""
+    return {name: _plain(getattr(event, name)) for name in event.__struct_fields__}
+
+
+def _plain(value: Any) -> Any:
+    return ",".join(f"{topic}-{number}" for topic, number in value) if isinstance(value, tuple) else value
+
+
 def log_event(event: Event) -> None:
-    """The default sink: one line, `Name field=value …`."""
+    """The default sink: one line, `Name field=value …`; for those who read records, the fields are there as well."""
     if _logger.isEnabledFor(event.level):
-        fields = " ".join(f"{name}={getattr(event, name)!r}" for name in event.__struct_fields__)
-        _logger.log(event.level, "%s %s", type(event).__name__, fields)
+        fields = fields_of(event)
+        name = type(event).__name__
+        _logger.log(event.level, "%s %s", name, in_words(fields), extra={"event": name, "fields": fields})
+
+
+def in_words(fields: Mapping[str, Any]) -> str:
+    """`key=value key="with spaces"`; what is None is left out."""
+    return " ".join(f"{name}={_word(value)}" for name, value in fields.items() if value is not None)
+
+
+def _word(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if re.fullmatch(r'[^\s"=\[\]]+', text) else json.dumps(text, ensure_ascii=False)

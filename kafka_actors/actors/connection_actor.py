@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from kafka_actors import protocol
@@ -12,9 +13,11 @@ from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.fetch import BrokerFetcher
 from kafka_actors.fetch.messages import Pull
 from kafka_actors.net import Broker, ConnectionOpener, FetchSocket
+from kafka_actors.telemetry.logs import speaks
 
 from .door import DoorKeeper
 from .messages import pack, unpack
+from .plan import Setup
 from .shell import ActorShell, set_up_process
 
 __all__ = ["ConnectionActor"]
@@ -26,8 +29,9 @@ class ConnectionActor(ActorShell):
     Until `begin` it belongs to no broker: so a spare one can take the place of one that died.
     """
 
-    def __init__(self, config: JobConfig, log_level: int) -> None:
-        set_up_process(log_level)
+    def __init__(self, config: JobConfig, setup: Setup) -> None:
+        set_up_process(setup)
+        self._origin = setup.origin
         self._config = config
         self._broker: Broker | None = None
         self._fetchers: dict[str, BrokerFetcher] = {}
@@ -36,6 +40,7 @@ class ConnectionActor(ActorShell):
     async def begin(self, broker: int, host: str, port: int) -> None:
         """Learns its broker. Sockets are opened when first needed, and again after each failure."""
         self._config = resolved(self._config)
+        speaks(msgspec.structs.replace(self._origin, actor=f"connection-{broker}"))
         timeout_ms = self._config.request_timeout_ms
         self._broker = Broker(broker, host, port, ConnectionOpener(self._config), timeout_ms, timeout_ms)
 

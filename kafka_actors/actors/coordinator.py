@@ -16,7 +16,7 @@ import assignors
 from kafka_actors.config import JobConfig
 from kafka_actors.coordinator import ConsumerCoordinator
 from kafka_actors.errors import KafkaActorsError
-from kafka_actors.events import EventSink, PartitionStalled
+from kafka_actors.events import DrainForced, EventSink, PartitionMoved, PartitionStalled
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
@@ -27,7 +27,7 @@ from .log_ends import AskForEnds, LogEnds
 from .loops import Loops
 from .machines import lease
 from .machines.commit_gate import CommitGate
-from .machines.placement import Placement, Slot, SlotState
+from .machines.placement import Left, Placement, Slot, SlotState
 from .machines.stalls import StallWatch
 from .messages import (
     CommitEntry,
@@ -78,7 +78,6 @@ class JobCoordinator:
     ) -> None:
         self._config = config
         self._recorder = recorder or Recorder()
-        self._told: dict[tuple[str, str], int] = {}
         self._ends = ends
         self._present_at_start = present_at_start
         self._events = events
@@ -403,25 +402,26 @@ class JobCoordinator:
 
     async def _step(self) -> float | None:
         wake = self.placement.step(self._clock())
-        self._count()
+        self._tell()
         if self.placement.changes != self._notified:
             self._notified = self.placement.changes
             async with self._changed:
                 self._changed.notify_all()
         return wake
 
-    def _count(self) -> None:
-        """What the placement has counted, into the instruments."""
-        group, placement = self._config.group_id, self.placement
-        for instrument, key, counts in (
-            (MOVES, "cause", placement.causes),
-            (DRAINS, "outcome", placement.drains),
-        ):
-            for value, count in counts.items():
-                new = count - self._told.get((key, value), 0)
-                if new:
-                    self._told[key, value] = count
-                    self._recorder.add(instrument, new, of_group(group, **{key: value}))
+    def _tell(self) -> None:
+        """What happened to partitions inside the job: counted, and for the log."""
+        group = self._config.group_id
+        facts, self.placement.facts = self.placement.facts, []
+        for fact in facts:
+            where = (*fact.partition, fact.worker)
+            if isinstance(fact, Left):
+                self._recorder.add(MOVES, 1, of_group(group, cause=fact.cause))
+                self._events(PartitionMoved(*where, fact.cause))
+            else:
+                self._recorder.add(DRAINS, 1, of_group(group, outcome=fact.outcome))
+                if fact.outcome == "forced":
+                    self._events(DrainForced(*where))
 
     async def _wait_for_change(self, timeout_s: float) -> None:
         async with self._changed:

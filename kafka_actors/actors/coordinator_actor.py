@@ -13,12 +13,12 @@ from kafka_actors.metrics import Metrics
 from kafka_actors.net import KafkaClient
 from kafka_actors.telemetry.events import counting
 from kafka_actors.telemetry.recorder import Recorder
-from kafka_actors.telemetry.settings import Settings
 from kafka_actors.telemetry.tally import Tally
 
 from .coordinator import JobCoordinator
 from .log_ends import asking
 from .messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
+from .plan import Setup
 from .shell import ActorShell, set_up_process
 
 __all__ = ["CoordinatorActor"]
@@ -37,11 +37,10 @@ class CoordinatorActor(ActorShell):
         pattern: str | None,
         job_start: bytes,
         identity: bytes,
-        log_level: int,
-        telemetry: Settings | None = None,
+        setup: Setup,
     ) -> None:
-        set_up_process(log_level)
-        self._tally = None if telemetry is None else Tally()
+        set_up_process(setup)
+        self._tally = None if setup.telemetry is None else Tally()
         self._recorder: Recorder = self._tally or Recorder()
         self._config = config
         self._incarnation = incarnation

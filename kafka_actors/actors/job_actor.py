@@ -40,8 +40,8 @@ class JobActor(ActorShell):
         return self._supervisor is not None and self._supervisor.has_ended
 
     async def begin(self, plan: JobPlan) -> None:
-        set_up_process(plan.log_level)
         measure(plan)
+        set_up_process(plan.setup("job"))
         self._supervisor = Supervisor(plan, RayRuntime(plan.resources))
         await self._supervisor.start()
 

@@ -17,6 +17,7 @@ from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.types import TopicPartition
 
 from .messages import ConnectionWanted, JobStart, Topology, pack
+from .plan import Setup
 from .shell import ActorShell, set_up_process
 
 __all__ = ["MetadataActor"]
@@ -53,9 +54,9 @@ class MetadataActor(ActorShell):
     to the seat of a connection actor, healed whenever metadata changes. Publishes immutable snapshots."""
 
     def __init__(
-        self, config: JobConfig, topics: list[str] | None, pattern: str | None, log_level: int
+        self, config: JobConfig, topics: list[str] | None, pattern: str | None, setup: Setup
     ) -> None:
-        set_up_process(log_level)
+        set_up_process(setup)
         self._config = config
         self._topics = topics
         self._pattern = pattern

@@ -32,6 +32,7 @@ from kafka_actors.telemetry.tally import Point, TallyState, Totals
 
 from .messages import PartitionStatus, unpack
 from .plan import JobPlan
+from .shell import resource_of
 from .status import JobStatus
 
 __all__ = ["JobObserver", "measure", "points_of"]
@@ -42,10 +43,8 @@ STATUS_S = 2.0
 def measure(plan: JobPlan) -> None:
     """Sets up the SDK in the process of the supervisor, as the plan says. Raises as `telemetry.configure`."""
     if plan.telemetry is not None:
-        config = plan.config
-        named = {"kafka_actors.job": plan.name} if plan.name else {}
         configure(
-            plan.telemetry, attributes={"messaging.consumer.group.name": config.group_id or "", **named}
+            plan.telemetry, attributes=resource_of(plan.config.group_id or "", plan.name or "", "supervisor")
         )
 
 

@@ -8,13 +8,22 @@ from typing import Any
 import msgspec
 
 from kafka_actors.config import JobConfig
+from kafka_actors.telemetry.logs import Origin
 from kafka_actors.telemetry.settings import Settings
 
 from .autoscale import Autoscale
 from .machines.supervision import Timings
 from .process import ProcessSpec
 
-__all__ = ["JobPlan"]
+__all__ = ["JobPlan", "Setup"]
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """How the process of an actor is set up: what it logs, who it is, and how it is measured, if it is."""
+
+    log_level: int
+    origin: Origin
+    telemetry: Settings | None = None
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +41,11 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     resources: dict[str, Any]
     log_level: int = logging.WARNING
     telemetry: Settings | None = None
+
+    def setup(self, actor: str, incarnation: int = 0) -> Setup:
+        """Of the process of one actor."""
+        origin = Origin(self.config.group_id or "", self.name or "", actor, incarnation)
+        return Setup(self.log_level, origin, self.telemetry)
 
     @property
     def most_workers(self) -> int:

@@ -10,9 +10,13 @@ import threading
 
 import ray
 
-from .messages import ActorInfo, pack
+from kafka_actors.telemetry import configure, flush
+from kafka_actors.telemetry.logs import TextFormatter, speaks
 
-__all__ = ["ActorShell", "set_up_process"]
+from .messages import ActorInfo, pack
+from .plan import Setup
+
+__all__ = ["ActorShell", "resource_of", "set_up_process"]
 
 QUIT_S = 3.0
 
@@ -35,6 +39,7 @@ class ActorShell:
         end = threading.Timer(QUIT_S, os._exit, (0,))
         end.daemon = True
         end.start()
+        await asyncio.to_thread(flush)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         ray.actor.exit_actor()
@@ -44,11 +49,36 @@ class ActorShell:
         return None
 
 
-def set_up_process(level: int) -> None:
-    """Actors log to stderr, which Ray brings to the driver; one line an event.
+def set_up_process(setup: Setup) -> None:
+    """Actors log to stderr, which Ray brings to the driver; one line an event. Traces and logs go to a collector from
+    here, where there is one; what is counted goes by the supervisor.
 
     Ray has all its processes collect garbage every now and then, at the same moment: what is imported by now is
     none, and going through it would keep every actor from its work for a tenth of a second and more.
     """
     gc.freeze()
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    speaks(setup.origin)
+    handler = logging.StreamHandler()
+    handler.setFormatter(TextFormatter())
+    logging.basicConfig(level=setup.log_level, handlers=[handler])
+    if setup.telemetry is not None:
+        origin = setup.origin
+        name = f"{origin.actor}.{origin.incarnation}"
+        configure(
+            setup.telemetry,
+            attributes=resource_of(origin.group, origin.job, name),
+            signals=("traces", "logs"),
+        )
+
+
+def resource_of(group: str, job: str, instance: str) -> dict[str, str]:
+    """What the telemetry of a process of a job says of it: which part of which job, and where Ray runs it."""
+    context = ray.get_runtime_context()
+    named = {
+        "messaging.consumer.group.name": group,
+        "kafka_actors.job": job,
+        "service.instance.id": f"{job or group}/{instance}",
+        "ray.job.id": context.get_job_id(),
+        "ray.node.id": context.get_node_id(),
+    }
+    return {name: value for name, value in named.items() if value}

@@ -282,9 +282,9 @@ class Supervisor:
         return ref
 
     def _constructor(self, key: ActorKey, incarnation: int) -> tuple[Any, ...]:
-        plan, log_level = self.plan, self.plan.log_level
+        plan, setup = self.plan, self.plan.setup(str(key), incarnation)
         if key.kind == "metadata":
-            return plan.config, plan.topics, plan.pattern, log_level
+            return plan.config, plan.topics, plan.pattern, setup
         if key.kind == "coordinator":
             identity = pack(Identity(plan.group_instance_id, self._member_id))
             assert self._job_start is not None
@@ -295,12 +295,11 @@ class Supervisor:
                 plan.pattern,
                 pack(self._job_start),
                 identity,
-                log_level,
-                plan.telemetry,
+                setup,
             )
         if key.kind in ("connection", "spare"):
-            return plan.config, log_level
-        return actor_name(key, incarnation), plan.spec, plan.config, log_level, plan.telemetry
+            return plan.config, setup
+        return actor_name(key, incarnation), plan.spec, plan.config, setup
 
     async def _bring_up(self, key: ActorKey, running: Running) -> None:
         try:

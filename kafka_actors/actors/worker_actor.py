@@ -12,11 +12,11 @@ from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.events import counting
 from kafka_actors.telemetry.instruments import BUFFER_LIMIT, BUFFER_USAGE
 from kafka_actors.telemetry.recorder import Recorder, record_into
-from kafka_actors.telemetry.settings import Settings
 from kafka_actors.telemetry.tally import Point, Tally
 
 from .broker_link import BrokerLink
 from .messages import pack
+from .plan import Setup
 from .process import ProcessSpec
 from .ray_links import CoordinatorActorLink, MetadataActorLink, RelayClient, Wiring
 from .shell import ActorShell, set_up_process
@@ -31,17 +31,10 @@ BULK_BYTES = 16 * 1024 * 1024
 class WorkerActor(ActorShell):
     """Owns partitions under orders of the coordinator; fetches, processes and commits on its own."""
 
-    def __init__(
-        self,
-        name: str,
-        spec: ProcessSpec,
-        config: JobConfig,
-        log_level: int,
-        telemetry: Settings | None = None,
-    ) -> None:
-        set_up_process(log_level)
+    def __init__(self, name: str, spec: ProcessSpec, config: JobConfig, setup: Setup) -> None:
+        set_up_process(setup)
         self._name = name
-        self._tally = None if telemetry is None else Tally()
+        self._tally = None if setup.telemetry is None else Tally()
         self._recorder: Recorder = self._tally or Recorder()
         record_into(self._recorder)  # its sinks, and what clients the user's function has
         self._wiring = Wiring(0)

@@ -20,18 +20,15 @@ from typing import Any, Literal, TextIO
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["LOG_FORMAT", "Output"]
+from kafka_actors.telemetry.logs import JsonFormatter, TextFormatter, read_line
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-"""Also the format of the actors' own log lines, which are read back where the log is JSON."""
+__all__ = ["Output"]
+
 WIDE = 200
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FROM_RAY = re.compile(r"\((?:(?P<actor>[^()]*?) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^()]+))?\) (?P<text>.*)")
 _RAY_ITSELF = re.compile(r"\((?P<actor>raylet|autoscaler|gcs_server)\b[^()]*\) (?P<text>.*)")
-_LOGGED = re.compile(
-    r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]+) (?P<logger>[\w.]+): (?P<message>.*)"
-)
 _NOISE = re.compile(
     # Each actor that is killed, at length: the supervisor says it in a line of its own.
     r"A worker died or was killed while executing a task by an unexpected system error"
@@ -39,7 +36,6 @@ _NOISE = re.compile(
     r"|WARNING: \d+ PYTHON worker processes have been started on node"
 )
 """What Ray says of every job, and is only for who looks into Ray."""
-_OWN_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 
 
 class Output:
@@ -67,7 +63,7 @@ class Output:
     def __enter__(self) -> Output:
         sys.stdout = _Lines(self._stdout, self._line_of_stdout)
         sys.stderr = _Lines(self._stderr, self._line_of_stderr)
-        self._handler.setFormatter(_Json() if self.log_format == "json" else logging.Formatter(LOG_FORMAT))
+        self._handler.setFormatter(JsonFormatter() if self.log_format == "json" else TextFormatter())
         logging.getLogger().addHandler(self._handler)
         # Its level is also that of the job's actors.
         ours = logging.getLogger("kafka_actors")
@@ -186,29 +182,6 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
 
-class _Json(logging.Formatter):
-    """One object a line: time, level, logger, message, and what a call gave as `extra`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        extra = {
-            name: value
-            for name, value in record.__dict__.items()
-            if name not in _OWN_FIELDS and not name.startswith("_")  # Ray adds some of those
-        }
-        if record.exc_info:
-            extra["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(
-            {
-                "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-                "level": record.levelname,
-                "logger": record.name,
-                "message": record.getMessage(),
-                **extra,
-            },
-            default=str,
-        )
-
-
 def _record(level: str, logger: str, message: str, **more: Any) -> dict[str, Any]:
     now = logging.makeLogRecord({}).created
     return {
@@ -221,16 +194,13 @@ def _record(level: str, logger: str, message: str, **more: Any) -> dict[str, Any
 
 
 def _read_back(found: re.Match[str]) -> dict[str, Any]:
-    """A forwarded line as a record: with the actor's own level, logger and time if it was a line of a log."""
+    """A forwarded line as a record: with the actor's own level, logger, time and fields if it was a line of a log."""
     parts = found.groupdict()
     origin = {
-        "actor": parts["actor"],
+        "ray_actor": parts["actor"],
         "pid": int(parts["pid"]) if parts.get("pid") else None,
         "ip": parts.get("ip"),
     }
-    logged = _LOGGED.match(parts["text"])
-    if logged is None:
-        return _record("INFO", "ray", parts["text"], **origin)
-    record = _record(logged["level"], logged["logger"], logged["message"], **origin)
-    time = datetime.strptime(logged["time"], "%Y-%m-%d %H:%M:%S,%f").astimezone(UTC)
-    return {**record, "time": time.isoformat(timespec="milliseconds")}
+    logged = read_line(parts["text"])
+    known = {name: value for name, value in origin.items() if value is not None}
+    return _record("INFO", "ray", parts["text"], **known) if logged is None else {**logged, **known}

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from kafka_actors.errors import KafkaTimeoutError, UsageError
-from kafka_actors.events import CoordinatorChanged, EventSink, Rejoining
+from kafka_actors.events import CoordinatorChanged, EventSink, Rebalanced, Rejoining
 from kafka_actors.metrics import Metrics
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
@@ -147,8 +147,8 @@ class MemberDriver(Membership, ABC):
             case Failed(error):
                 self._tell_fatal(error)
             case _:
-                if isinstance(event, Assigned):
-                    self.sensors.rebalance_ended()
+                if isinstance(event, Assigned) and (took := self.sensors.rebalance_ended()) is not None:
+                    self._events(Rebalanced(self.group_id, self._member.generation, round(took, 3)))
                 self._on_event(event)
 
     def _tell_fatal(self, error: Exception) -> None:

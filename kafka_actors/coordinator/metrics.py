@@ -181,12 +181,14 @@ class GroupCoordinatorMetrics(_Group):
             self.failed_rebalance.record()
         self._rebalancing_since = now
 
-    def rebalance_ended(self) -> None:
-        """The member has its assignment."""
-        now = self.metrics.now()
-        if self._rebalancing_since is not None:
-            self.rebalance_latency.record(now - self._rebalancing_since)
+    def rebalance_ended(self) -> float | None:
+        """The member has its assignment. Returns the seconds since it wanted to join, None if it did not."""
+        now, since = self.metrics.now(), self._rebalancing_since
         self._rebalancing_since, self._rebalanced_at = None, now
+        if since is None:
+            return None
+        self.rebalance_latency.record(now - since)
+        return now - since
 
 
 class ConsumerCoordinatorMetrics(_Group):

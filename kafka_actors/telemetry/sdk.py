@@ -27,7 +27,10 @@ MISSING = "telemetry is asked for, and {} is not installed: pip install 'kafka-a
 SERIES = 200_000
 """Attribute sets of one instrument: the SDK's own limit of 2,000 would cut off a job of more partitions."""
 
+OURS = "kafka_actors"
+
 _running: list[Callable[[int], object]] = []
+_log_providers: list[Any] = []
 
 
 def configure(
@@ -51,6 +54,8 @@ def configure(
         _metrics(settings, wanted["metrics"], _resource(attributes))
     if "traces" in wanted and not has_tracer_provider():
         _traces(settings, wanted["traces"], _resource(attributes))
+    if "logs" in wanted and not _log_providers:
+        _logs(settings, wanted["logs"], _resource(attributes))
 
 
 def flush(timeout_s: float = 2.0) -> None:
@@ -97,9 +102,10 @@ def _reader(settings: Settings, exporter: str) -> Any:
 
 def _prometheus(host: str, port: int) -> Any:
     client = _module("prometheus_client")
-    reader = _module("opentelemetry.exporter.prometheus").PrometheusMetricReader()
+    registry = client.CollectorRegistry()
+    reader = _module("opentelemetry.exporter.prometheus").PrometheusMetricReader(registry=registry)
     try:
-        client.start_http_server(port=port, addr=host)
+        client.start_http_server(port=port, addr=host, registry=registry)
     except OSError as error:
         raise ConfigError(
             "OTEL_EXPORTER_PROMETHEUS_PORT", f"is {port}: {host}:{port} can't be listened on: {error}"
@@ -114,6 +120,20 @@ def _traces(settings: Settings, exporters: tuple[str, ...], resource: Any) -> No
         made = export.ConsoleSpanExporter() if exporter == "console" else _otlp(settings, "traces")
         provider.add_span_processor(export.BatchSpanProcessor(made))
     trace_api.set_tracer_provider(provider)
+    _running.append(provider.force_flush)
+
+
+def _logs(settings: Settings, exporters: tuple[str, ...], resource: Any) -> None:
+    """Our own lines only: those of an application are its own to export."""
+    from .log_export import CollectorHandler  # here, because who exports no logs needs none of it
+
+    sdk, export = _module("opentelemetry.sdk._logs"), _module("opentelemetry.sdk._logs.export")
+    provider = sdk.LoggerProvider(resource=resource)
+    _log_providers.append(provider)
+    for exporter in exporters:
+        made = export.ConsoleLogRecordExporter() if exporter == "console" else _otlp(settings, "logs")
+        provider.add_log_record_processor(export.BatchLogRecordProcessor(made))
+    logging.getLogger(OURS).addHandler(CollectorHandler(provider))
     _running.append(provider.force_flush)
 
 

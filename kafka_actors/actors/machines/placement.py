@@ -14,7 +14,6 @@ nothing. An epoch is (incarnation of the coordinator actor, n) and is never used
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -23,7 +22,7 @@ from assignors import Assignor, Member
 from kafka_actors.actors.messages import Epoch, Holding, Version
 from kafka_actors.protocol.types import TopicPartition
 
-__all__ = ["Placement", "Slot", "SlotState"]
+__all__ = ["Drained", "Left", "Placement", "Slot", "SlotState"]
 
 GATHER_S = 3.0
 
@@ -41,6 +40,22 @@ LEGAL: dict[SlotState, frozenset[SlotState]] = {
     SlotState.DRAINING: frozenset({SlotState.FREE, SlotState.LEAVING}),
     SlotState.LEAVING: frozenset(),
 }
+
+
+class Left(msgspec.Struct, frozen=True):
+    """A worker is to lose a partition, for a cause: see the event `PartitionMoved`."""
+
+    partition: TopicPartition
+    worker: str
+    cause: str
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """A drain ended. `outcome`: released by the worker, or forced at the deadline."""
+
+    partition: TopicPartition
+    worker: str
+    outcome: str
 
 
 class Slot(msgspec.Struct):
@@ -86,10 +101,8 @@ class Placement:
         self.held_back = False  # nothing is granted yet: more workers are about to come
         self.expected = 0  # so many workers there are to be, retiring ones apart
         self.moves = 0
-        self.causes: Counter[str] = Counter()
-        """Why partitions left their workers, how often."""
-        self.drains: Counter[str] = Counter()
-        """How drains ended: `released` by the worker, or `forced` at the deadline."""
+        self.facts: list[Left | Drained] = []
+        """What happened since somebody took them."""
         self.changes = 0
         self._epochs = 0
         self._recovering_until: float | None = None
@@ -227,7 +240,7 @@ class Placement:
                 slot.continues = None
             elif seen >= slot.ordered_at:
                 if slot.state in (SlotState.DRAINING, SlotState.LEAVING):
-                    self.drains["released"] += 1
+                    self.facts.append(Drained(slot.partition, worker, "released"))
                 self._free(slot)
 
     def step(self, now: float) -> float | None:
@@ -238,7 +251,7 @@ class Placement:
             self._recovering_until = None
         for slot in list(self.slots.values()):
             if slot.state in (SlotState.DRAINING, SlotState.LEAVING) and now >= slot.deadline:
-                self.drains["forced"] += 1
+                self.facts.append(Drained(slot.partition, slot.worker or "", "forced"))
                 self._free(slot)
         gathered = self._gathering_until(now)
         if self._unplaced and not self.held_back:
@@ -287,7 +300,7 @@ class Placement:
     def _leaves(self, slot: Slot, cause: str) -> None:
         """A worker is to lose a partition; one that is on its way out already has its cause."""
         if slot.state is SlotState.GRANTED:
-            self.causes[cause] += 1
+            self.facts.append(Left(slot.partition, slot.worker or "", cause))
 
     def _wanted(self, live: Mapping[str, Worker]) -> dict[TopicPartition, str]:
         """What the worker assignor makes of the partitions that stay with the job."""

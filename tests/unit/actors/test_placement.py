@@ -1,9 +1,11 @@
 """The member's partitions over the job's workers."""
 
+from collections import Counter
+
 import pytest
 
 import assignors
-from kafka_actors.actors.machines.placement import GATHER_S, Placement, Slot, SlotState
+from kafka_actors.actors.machines.placement import GATHER_S, Left, Placement, Slot, SlotState
 from kafka_actors.actors.messages import Holding
 from kafka_actors.protocol.types import TopicPartition
 
@@ -332,34 +334,38 @@ def test_an_illegal_transition_raises_and_changes_nothing():
     assert slot.state is SlotState.FREE
 
 
-def test_why_partitions_leave_their_workers_is_counted():
+def test_why_partitions_leave_their_workers_and_how_drains_end_is_told():
     placement = made("a", "b")
     placement.give(partitions(0, 1, 2, 3))
     placement.step(0.0)
-    assert (placement.causes, placement.drains) == ({}, {})
+    assert placement.facts == []
     placement.remove_worker("b")
-    assert placement.causes == {"worker_died": 2}
+    assert told(placement) == {("b", "worker_died"): 2}
     placement.step(0.0)
     placement.set_worker("c")
     placement.worker_ready("c")
     placement.step(1.0)
-    assert placement.causes == {"worker_died": 2, "balance": 2}
+    assert told(placement) == {("a", "balance"): 2}
     placement.reported("a", (1, 99), [h for h in holdings(placement, "a") if h.partition in kept(placement)])
-    assert placement.drains == {"released": 2}
+    assert told(placement) == {("a", "released"): 2}
     placement.step(2.0)
     placement.set_worker("c", retiring=True)
     placement.step(3.0)
-    assert placement.causes["worker_retired"] == 2
+    assert told(placement) == {("c", "worker_retired"): 2}
     placement.step(3.0 + DRAIN)
-    assert placement.drains == {"released": 2, "forced": 2}
-    placement.move_on(TopicPartition("t", 0), 20.0)
-    placement.take_away(partitions(0, 1), 30.0)
-    placement.lose(partitions(2))
-    # One that is being drained already has its cause.
-    assert placement.causes == {
-        "worker_died": 2, "balance": 2, "worker_retired": 2, "stalled": 1, "group_revoked": 1, "group_lost": 1
-    }  # fmt: skip
+    assert told(placement) == {("c", "forced"): 2}
+    one, two, three, _ = sorted(kept(placement))
+    placement.move_on(one, 20.0)
+    placement.take_away([one, two], 30.0)  # the first is being drained already, and has its cause
+    placement.lose([three])
+    assert told(placement) == {("a", "stalled"): 1, ("a", "group_revoked"): 1, ("a", "group_lost"): 1}
 
 
 def kept(placement):
     return {s.partition for s in placement.slots.values() if s.state is SlotState.GRANTED}
+
+
+def told(placement):
+    """(worker, cause or outcome) → how often; and it is told once."""
+    facts, placement.facts = placement.facts, []
+    return Counter((f.worker, f.cause if isinstance(f, Left) else f.outcome) for f in facts)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kafka_actors.cli.output import LOG_FORMAT, Output
+from kafka_actors.cli.output import Output
+from kafka_actors.telemetry.logs import TextFormatter
 
 
 class Streams:
@@ -75,21 +76,23 @@ def test_json_keeps_level_logger_time_and_origin_of_an_actors_line(monkeypatch: 
     assert record["level"] == "WARNING"
     assert record["logger"] == "kafka_actors.events"
     assert record["message"] == "Slow x=1"
-    assert (record["actor"], record["pid"]) == ("WorkerActor", 71)
+    assert (record["ray_actor"], record["pid"]) == ("WorkerActor", 71)
     assert record["time"].endswith("00.250+00:00")
 
 
 def test_what_actors_log_is_read_back_in_the_format_they_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = Streams(monkeypatch)
-    written = logging.Formatter(LOG_FORMAT).format(
-        logging.makeLogRecord({"name": "a.b", "msg": "m", "levelname": "INFO"})
+    written = TextFormatter().format(
+        logging.makeLogRecord({"name": "a.b", "msg": "m", "levelname": "INFO", "fields": {"topic": "t"}})
     )
     with Output("json"):
         print(f"(CoordinatorActor pid=5) {written}")
-    assert {k: streams.errors[0][k] for k in ("level", "logger", "message")} == {
+    assert {k: streams.errors[0][k] for k in ("level", "logger", "message", "topic", "ray_actor")} == {
         "level": "INFO",
         "logger": "a.b",
         "message": "m",
+        "topic": "t",
+        "ray_actor": "CoordinatorActor",
     }
 
 

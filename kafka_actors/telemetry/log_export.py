@@ -1,0 +1,59 @@
+"""Log records for a collector: the lines of this library, with their fields as attributes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.context import get_current
+
+from .instruments import DESTINATION, GROUP, PARTITION
+from .logs import fields_of
+
+__all__ = ["CollectorHandler", "attributes_of"]
+
+NAMES = {"topic": DESTINATION, "group": GROUP, "offset": "messaging.kafka.offset"}
+
+
+class CollectorHandler(logging.Handler):
+    """Hands records to an OpenTelemetry `LoggerProvider`. A record that is made while a span is current names it."""
+
+    def __init__(self, provider: Any) -> None:
+        super().__init__()
+        self._provider = provider
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._provider.get_logger(record.name).emit(
+                LogRecord(
+                    timestamp=int(record.created * 1e9),
+                    context=get_current(),
+                    severity_text=record.levelname,
+                    severity_number=_severity(record.levelno),
+                    body=record.getMessage(),
+                    attributes=attributes_of(record),
+                    event_name=getattr(record, "event", None),
+                )
+            )
+        except Exception:
+            self.handleError(record)
+
+
+def _severity(level: int) -> SeverityNumber:
+    """Python's level in the data model of OpenTelemetry, where INFO is 9 and each level takes four numbers."""
+    step = max(0, min(level // 10, 5))
+    return SeverityNumber(max(1, 4 * step + 1))
+
+
+def attributes_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields under the names of the conventions, where those have them. Of an exception its kind alone."""
+    found: dict[str, Any] = {}
+    for name, value in fields_of(record).items():
+        if name == "partition":
+            found[PARTITION] = str(value)
+        elif value is not None:
+            found[NAMES.get(name, f"kafka_actors.{name}")] = value
+    if record.exc_info and record.exc_info[0] is not None:
+        found["exception.type"] = record.exc_info[0].__qualname__
+    return found

@@ -1,0 +1,117 @@
+"""Log lines: one an event, for people and for machines, with who says it."""
+
+import json
+import logging
+import re
+
+import pytest
+
+from kafka_actors import events
+from kafka_actors.events import Event, PartitionsAssigned, Rebalanced, RecordsSkipped, log_event
+from kafka_actors.telemetry.log_export import attributes_of
+from kafka_actors.telemetry.logs import JsonFormatter, Origin, TextFormatter, read_line, speaks
+
+ASSIGNED = PartitionsAssigned(3, (("orders", 0), ("orders", 7)))
+SKIPPED = RecordsSkipped("orders", 7, 100, 199, 'ValueError: no such country: "XX"')
+
+
+@pytest.fixture
+def worker():
+    speaks(Origin("scorer", "nightly", "worker-0", 2))
+    yield
+    speaks(Origin())
+
+
+@pytest.fixture
+def said(caplog):
+    """What an event becomes: its record, a line, an object."""
+
+    def said(event):
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG, "kafka_actors"):
+            log_event(event)
+        (record,) = caplog.records
+        return record, TextFormatter().format(record), json.loads(JsonFormatter().format(record))
+
+    return said
+
+
+def test_an_event_is_one_line_with_its_fields_and_who_says_it(worker, said):
+    _, line, _ = said(ASSIGNED)
+    assert line.partition("kafka_actors.events: ")[2] == (
+        "PartitionsAssigned generation=3 partitions=orders-0,orders-7"
+        " [group=scorer job=nightly actor=worker-0 incarnation=2]"
+    )
+
+
+def test_a_json_log_has_the_same_as_members(worker, said):
+    _, _, found = said(SKIPPED)
+    assert (
+        found.items()
+        >= {
+            "level": "WARNING",
+            "event": "RecordsSkipped",
+            "topic": "orders",
+            "partition": 7,
+            "first_offset": 100,
+            "error": 'ValueError: no such country: "XX"',
+            "group": "scorer",
+            "actor": "worker-0",
+            "incarnation": 2,
+        }.items()
+    )
+
+
+@pytest.mark.parametrize(
+    "event", [ASSIGNED, SKIPPED, Rebalanced("g", 3, 0.25)], ids=lambda e: type(e).__name__
+)
+def test_a_line_is_read_back_as_what_it_says(worker, said, event):
+    record, line, _ = said(event)
+    read = read_line(line)
+    fields = {n: v for n, v in record.fields.items() if not isinstance(v, float)}
+    assert read.items() >= {"event": type(event).__name__, "actor": "worker-0", **fields}.items()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*\+00:00", read["time"])
+
+
+def test_a_line_of_another_format_is_none_of_ours():
+    assert read_line("something else") is None
+    assert read_line("2026-01-31 12:00:00,250 INFO a: m [not fields]")["message"] == "m [not fields]"
+
+
+def test_fields_of_a_call_come_behind_its_message(worker):
+    record = logging.makeLogRecord(
+        {
+            "name": "kafka_actors.x",
+            "levelname": "INFO",
+            "msg": "it died",
+            "fields": {"topic": "a b", "partition": 3},
+        }
+    )
+    line = TextFormatter().format(record)
+    assert line.endswith(
+        'it died [group=scorer job=nightly actor=worker-0 incarnation=2 topic="a b" partition=3]'
+    )
+    read = read_line(line)
+    assert (read["message"], read["topic"], read["partition"]) == ("it died", "a b", 3)
+
+
+def test_a_collector_gets_them_under_the_names_of_the_conventions(worker, said):
+    record, _, _ = said(SKIPPED)
+    record.exc_info = (ValueError, ValueError("the text of a user"), None)
+    assert attributes_of(record) == {
+        "messaging.consumer.group.name": "scorer",
+        "kafka_actors.job": "nightly",
+        "kafka_actors.actor": "worker-0",
+        "kafka_actors.incarnation": 2,
+        "messaging.destination.name": "orders",
+        "messaging.destination.partition.id": "7",
+        "kafka_actors.first_offset": 100,
+        "kafka_actors.last_offset": 199,
+        "kafka_actors.error": 'ValueError: no such country: "XX"',
+        "exception.type": "ValueError",
+    }
+
+
+def test_every_event_is_exported():
+    kinds = {kind.__name__ for kind in Event.__subclasses__() if kind.__module__ == events.__name__}
+    assert kinds <= set(events.__all__)

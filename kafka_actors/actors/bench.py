@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from opentelemetry.trace import Span
 
 from kafka_actors.errors import KafkaActorsError, ProcessError
 from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
@@ -34,6 +35,7 @@ from kafka_actors.telemetry.instruments import (
     RETRIES,
 )
 from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.telemetry.spans import ProcessSpans, failed
 
 from .machines.holdings import Holdings
 from .machines.lease import Lease
@@ -159,6 +161,7 @@ class Bench:
         on_progress: Callable[[bool], None],
         recorder: Recorder | None = None,
         group: str | None = None,
+        spans: ProcessSpans | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._processor = processor
@@ -173,6 +176,7 @@ class Bench:
         self._on_progress = on_progress
         self._recorder = recorder or Recorder()
         self._group = group
+        self._spans = spans or ProcessSpans(group, "")
         self._clock = clock
         self._regroupers: dict[tuple[TopicPartition, Epoch], Regrouper] = {}
         self.progress = Progress()
@@ -212,10 +216,11 @@ class Bench:
             if isinstance(step, Between):
                 self._serve_newcomers()
                 continue
-            try:
-                self._processor.call(step.batch)
-            except CallFailed as failure:
-                answer = failure
+            with self._spans.call(step.batch, self._spec.unit) as span:
+                try:
+                    self._processor.call(step.batch)
+                except CallFailed as failure:
+                    answer = _failed(failure, span)
 
     async def work_async(self, fetched: FetchedBytes | TopicPartition) -> None:
         """As `work`, awaiting the user's function; given a partition, works off what a linger held back of it."""
@@ -237,10 +242,11 @@ class Bench:
                 continue
             if isinstance(step, Between):
                 continue  # partitions overlap: a newcomer waits for nobody
-            try:
-                await self._processor.call_async(step.batch)
-            except CallFailed as failure:
-                answer = failure
+            with self._spans.call(step.batch, self._spec.unit) as span:
+                try:
+                    await self._processor.call_async(step.batch)
+                except CallFailed as failure:
+                    answer = _failed(failure, span)
 
     def _serve_newcomers(self) -> None:
         while (fetched := self._reader.take_newcomer()) is not None:
@@ -427,6 +433,12 @@ class Bench:
             attempt,
             self._spec.retries,
         )
+
+
+def _failed(failure: CallFailed, span: Span | None) -> CallFailed:
+    if span is not None:
+        failed(span, failure.cause)
+    return failure
 
 
 def _next(steps: Steps, answer: CallFailed | None) -> Step | None:

@@ -22,6 +22,7 @@ from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
 from kafka_actors.telemetry.machines.lag_time import LagTimes
 from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.telemetry.spans import committing
 
 from .log_ends import AskForEnds, LogEnds
 from .loops import Loops
@@ -93,6 +94,7 @@ class JobCoordinator:
         self._changed = asyncio.Condition()
         self._commit_wanted = asyncio.Event()
         self._commit_waiters: list[asyncio.Future[None]] = []
+        self._traces: list[str] = []
         self._loops = Loops(self.failed)
         self._assigned_once = False
         self._stalls = StallWatch(config.max_poll_interval_ms / 1000)
@@ -352,6 +354,8 @@ class JobCoordinator:
     async def commit(self, request: CommitRequest) -> CommitReply:
         """Waits for the broker's acknowledgement of a worker's entries, or says which are refused or failed."""
         refused = set(self.gate.offer(request.worker, request.entries))
+        if request.trace:
+            self._traces.append(request.trace)
         entries = [e for e in request.entries if e.partition not in refused]
         problem = ""
         if entries:
@@ -383,7 +387,9 @@ class JobCoordinator:
             outcome: Mapping[TopicPartition, Exception | None] = {}
             try:
                 if offsets:
-                    outcome = await self.member.commit_offsets_sync(offsets)
+                    traces, self._traces = self._traces, []
+                    with committing(self._config.group_id, asked_by=traces):
+                        outcome = await self.member.commit_offsets_sync(offsets)
             except KafkaActorsError as error:
                 logger.warning("group %s: commit failed: %s", self._config.group_id, error)
                 outcome = dict.fromkeys(offsets, error)

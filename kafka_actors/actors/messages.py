@@ -147,12 +147,13 @@ class CommitEntry(Struct, frozen=True, tag=True):
 
 
 class CommitRequest(Struct, frozen=True, tag=True):
-    """A worker's finished work. `at_once`: a drain waits for it."""
+    """A worker's finished work. `at_once`: a drain waits for it. `trace`: the `traceparent` of its span, if any."""
 
     worker: str
     sequence: int
     entries: list[CommitEntry]
     at_once: bool = False
+    trace: str = ""
 
 
 class CommitReply(Struct, frozen=True, tag=True):

@@ -21,6 +21,7 @@ from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import FetchedBytes, Fetcher, Start
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.telemetry.spans import ProcessSpans, committing
 
 from .bench import Bench
 from .links import CoordinatorLink, MetadataLink
@@ -78,6 +79,7 @@ class Worker:
         self._lease = Lease()
         self._fetcher = make_fetcher(self._on_event)
         self._processor = Processor(spec, config)
+        self._spans = ProcessSpans(config.group_id, config.client_id)
         self._bench = Bench(
             self._processor,
             self._holdings,
@@ -90,6 +92,7 @@ class Worker:
             on_progress=self._on_progress,
             recorder=recorder,
             group=config.group_id,
+            spans=self._spans,
             clock=clock,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench")
@@ -261,7 +264,9 @@ class Worker:
             return
         self._sequence += 1
         try:
-            reply = await self._coordinator.commit(CommitRequest(self.name, self._sequence, entries, at_once))
+            with committing(self._config.group_id, self._spans.take()) as trace:
+                request = CommitRequest(self.name, self._sequence, entries, at_once, trace)
+                reply = await self._coordinator.commit(request)
         except DisconnectedError:
             await asyncio.sleep(RECONNECT_S)
             return

@@ -16,6 +16,7 @@ from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.events import EventSink
 from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.telemetry.spans import committing
 
 from .arguments import partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
@@ -101,11 +102,11 @@ class AsyncConsumer(ConsumerFace):
                 await self._attend(session)
             taken = await self._decoded(session, take)
             if taken is not None:
-                session.core.observer.polled(began)
+                session.core.observer.polled(began, getattr(taken, "batch", taken))
                 return taken
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                session.core.observer.polled(began)
+                session.core.observer.polled(began, None)
                 return None
             if not session.attention:
                 try:
@@ -235,7 +236,8 @@ class AsyncConsumer(ConsumerFace):
         session = await self._started()
         wanted = session.to_commit(offsets)
         if wanted:
-            await self._call(session.core.commit(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
+            with committing(session.config.group_id):
+                await self._call(session.core.commit(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
         if offsets is None:
             session.reader.finish()
 

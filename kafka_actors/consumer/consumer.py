@@ -15,6 +15,7 @@ from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.events import EventSink
 from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.telemetry.spans import committing
 
 from .arguments import partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
@@ -92,13 +93,13 @@ class Consumer(ConsumerFace):
                 self._attend(session)
             batch = session.reader.next_batch()
             if batch is not None:
-                session.core.observer.polled(began)
+                session.core.observer.polled(began, batch)
                 return batch
             if session.attention:
                 continue
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                session.core.observer.polled(began)
+                session.core.observer.polled(began, None)
                 return None
             self._wake.wait(left)
 
@@ -117,12 +118,14 @@ class Consumer(ConsumerFace):
     def _next_cursor(self, session: Session) -> Cursor:
         session.check_open()
         session.reader.settle()
+        began = time.monotonic()
         while True:
             self._wake.clear()
             if session.attention:
                 self._attend(session)
             cursor = session.reader.next_cursor()
             if cursor is not None:
+                session.core.observer.polled(began, cursor.batch)
                 return cursor
             if not session.attention:
                 self._wake.wait(None)
@@ -239,7 +242,8 @@ class Consumer(ConsumerFace):
         session = self._started()
         wanted = session.to_commit(offsets)
         if wanted:
-            self._call(session.core.commit(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
+            with committing(session.config.group_id):
+                self._call(session.core.commit(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
         if offsets is None:
             session.reader.finish()
 

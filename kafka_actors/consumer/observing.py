@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
+
 from kafka_actors.errors import UsageError
 from kafka_actors.fetch import Fetcher
 from kafka_actors.protocol.types import TopicPartition
@@ -25,6 +27,7 @@ from kafka_actors.telemetry.instruments import (
 )
 from kafka_actors.telemetry.machines.lag_time import LagTimes
 from kafka_actors.telemetry.recorder import Recorder, metered
+from kafka_actors.telemetry.spans import received, tracing
 from kafka_actors.telemetry.tally import Point
 
 
@@ -51,9 +54,12 @@ class ConsumerObserver:
         """A batch is handed out."""
         self.recorder.add(CONSUMED_MESSAGES, records, of_partition(self._group_id, *partition, "poll"))
 
-    def polled(self, began: float) -> None:
-        """A poll that began then returns."""
-        self.recorder.record(OPERATION_DURATION, time.monotonic() - began, self._poll)
+    def polled(self, began: float, batch: pa.RecordBatch | None) -> None:
+        """A poll that began then returns, with a batch if there is one."""
+        seconds = time.monotonic() - began
+        self.recorder.record(OPERATION_DURATION, seconds, self._poll)
+        if batch is not None and tracing():
+            received(self._group_id, self._client_id, batch, seconds)
 
     def follow(self, fetcher: Fetcher) -> Callable[[], None]:
         """Shows where the fetcher's partitions stand whenever somebody looks. Returns what ends that."""

@@ -250,6 +250,11 @@ class BatchFuture(SendFuture[BatchMetadata]):
         """Whether the outcome of all rows is known."""
         return self._done
 
+    @property
+    def failure(self) -> KafkaActorsError | None:
+        """The first error among what is known; asking for it is not hearing of it."""
+        return next((part.result.error for part in self._parts if part.result.error is not None), None)
+
     def _when_done(self, callback: Callable[[], object]) -> None:
         with _LOCK:
             if not self._done:

@@ -17,6 +17,7 @@ from .core import Core
 from .futures import BatchFuture, RecordFuture
 from .machines.sticky import Sticky
 from .routing import by_topic, no_such_partition, place, rows_of, too_large
+from .tracing import TRACEPARENT_BYTES, SendSpans
 
 T = TypeVar("T")
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
@@ -58,6 +59,7 @@ class Sending:
         self._snapshot: ClusterSnapshot | None = None
         self._topics: dict[str, tuple[int, list[int]]] = {}
         self._sticky: dict[str, Sticky] = {}
+        self._spans = SendSpans(core.config.client_id)
 
     # ------------------------------------------------------------ where to
 
@@ -117,6 +119,7 @@ class Sending:
         ready = []
         kernel, now_ms = self._intake.kernel, self._now_ms()
         for part in by_topic(batch, topic):
+            part = self._spans.batch(part, future)
             rows = rows_of(part, kernel, now_ms, self._core.config.max_request_size)
             count, available = yield from self._partitions(check_topic(part.topic))
             ready.append(
@@ -161,6 +164,8 @@ class Sending:
         size = BATCH_OVERHEAD + RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         if packed:
             size += sum(HEADER_OVERHEAD + len(k) + len(v or b"") for k, v in packed)
+        if self._spans.on:
+            size += HEADER_OVERHEAD + TRACEPARENT_BYTES
         sticky: Sticky | None = None
         if partition is not None:
             if not 0 <= partition < count:
@@ -175,7 +180,13 @@ class Sending:
         while self._intake.full:
             yield Full(topic)
         stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
-        result, index = self._intake.append_one(TopicPartition(topic, partition), key, value, packed, stamp)
+        tp = TopicPartition(topic, partition)
+        if self._spans.on:
+            span, packed = self._spans.record(tp, packed)
+            result, index = self._intake.append_one(tp, key, value, packed, stamp)
+            self._spans.ends(span, result, index)
+        else:
+            result, index = self._intake.append_one(tp, key, value, packed, stamp)
         if sticky is not None:
             sticky.spend(size)
         return RecordFuture(result, index, stamp)

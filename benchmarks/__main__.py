@@ -33,6 +33,7 @@ from benchmarks import (
     spark,
     start,
     store,
+    telemetry,
     tune,
 )
 from benchmarks.common import RESULTS, Options, Section, run_sections
@@ -50,6 +51,7 @@ BENCHMARKS = (
     idle,
     start,
     producer,
+    telemetry,
     spark,
     ray_data,
 )

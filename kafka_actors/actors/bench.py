@@ -432,6 +432,7 @@ class Bench:
             failure.cause,
             attempt,
             self._spec.retries,
+            extra={"fields": {"topic": partition.topic, "partition": partition.partition}},
         )
 
 

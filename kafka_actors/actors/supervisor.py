@@ -350,7 +350,7 @@ class Supervisor:
         if key.kind == "worker" or not self._started.done():
             self._fail(error)
             return
-        logger.warning("%s could not begin and is replaced: %s", key, error)
+        logger.warning("%s could not begin and is replaced: %s", key, error, extra=self._of(key, running))
         self._machine.died(key, running.incarnation, self._clock())
         self._gone(key, running)
 
@@ -383,14 +383,20 @@ class Supervisor:
         if death.unmade and not self._started.done():
             self._fail(JobError(f"{name} could not be made: {death.reason}"))
             return
-        logger.warning("%s died (%s); a replacement starts", name, death.reason)
-        self._gone(key, self._running[key])
+        running = self._running[key]
+        logger.warning("%s died (%s); a replacement starts", name, death.reason, extra=self._of(key, running))
+        self._gone(key, running)
 
     def _kill(self, kill: Kill) -> None:
         running = self._running.get(kill.key)
         if running is not None and running.incarnation == kill.incarnation:
-            logger.warning("%s is ended: %s", actor_name(kill.key, kill.incarnation), kill.reason)
+            name = actor_name(kill.key, kill.incarnation)
+            logger.warning("%s is ended: %s", name, kill.reason, extra=self._of(kill.key, running))
             self._gone(kill.key, running)
+
+    def _of(self, key: ActorKey, running: Running) -> dict[str, Any]:
+        """For a log line about an actor: whom it is about, as its own lines say it."""
+        return {"fields": self.plan.setup(str(key), running.incarnation).origin.fields()}
 
     def _dismiss(self, dismissed: Dismiss) -> None:
         running = self._running.get(dismissed.key)

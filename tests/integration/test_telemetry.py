@@ -111,12 +111,57 @@ def number(point):
 
 def test_a_collector_gets_what_the_conventions_say(start, topic, group_id):
     with Collector() as collector:
-        process = start("--until", "latest", "--otlp", collector.url, OTEL_METRIC_EXPORT_INTERVAL="300")
+        process = start(
+            *("--until", "latest", "--otlp", collector.url, "--log-format", "json", "--log-level", "info"),
+            OTEL_METRIC_EXPORT_INTERVAL="300",
+            OTEL_TRACES_EXPORTER="none",
+        )
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, (out, err)
-        (warned,) = err.splitlines()
-        assert "retry 1 of 3" in warned
-        scopes = [scope for scope in collector.scopes("metrics") if scope.name == "kafka_actors"]
+    check_log([json.loads(line) for line in err.splitlines()], topic, group_id)
+    check_log_records(list(collector.scopes("logs")), topic, group_id)
+    check_metrics(
+        [scope for scope in collector.scopes("metrics") if scope.name == "kafka_actors"], topic, group_id
+    )
+    assert list(collector.scopes("traces")) == []
+
+
+def check_log(lines, topic, group_id):
+    """Each line says who speaks; the rebalance can be read from them."""
+    said = [line for line in lines if line["logger"].startswith("kafka_actors.") and "actor" in line]
+    assert {line["actor"] for line in said} >= {"coordinator", "worker-0", "worker-1"}
+    assert {(line["group"], line["incarnation"]) for line in said} == {(group_id, 1)}
+    events = {line["event"]: line for line in said if "event" in line}
+    assert events["Rejoining"]["actor"] == "coordinator"
+    partitions = ",".join(f"{topic}-{n}" for n in range(4))
+    assert events["PartitionsAssigned"]["partitions"] == partitions
+    assert events["Rebalanced"]["generation"] == events["PartitionsAssigned"]["generation"]
+    assert float(events["Rebalanced"]["seconds"]) > 0
+    assert events["NoCommittedOffset"]["topic"] == topic
+    (retry,) = [line for line in said if "retry 1 of 3" in line["message"]]
+    assert (retry["topic"], retry["partition"]) == (topic, 1)
+    assert retry["actor"].startswith("worker-")
+
+
+def check_log_records(scopes, topic, group_id):
+    """The same lines, from where they are said."""
+    records = {}
+    for scope in scopes:
+        assert scope.resource["messaging.consumer.group.name"] == group_id
+        assert scope.resource["ray.job.id"]
+        assert scope.resource["ray.node.id"]
+        for record in scope.items:
+            records.setdefault(record.event_name or scope.name, []).append(
+                (record.severity_text, plain(record.attributes))
+            )
+    ((level, assigned),) = records["PartitionsAssigned"]
+    assert (level, assigned["kafka_actors.actor"]) == ("INFO", "coordinator")
+    assert assigned["messaging.consumer.group.name"] == group_id
+    ((level, retry),) = records["kafka_actors.actors.bench"]
+    assert (level, retry["messaging.destination.partition.id"]) == ("WARNING", "1")
+
+
+def check_metrics(scopes, topic, group_id):
     assert scopes
     last = {}
     gauges = {}
@@ -173,6 +218,127 @@ def test_a_collector_gets_what_the_conventions_say(start, topic, group_id):
     assert {a["topic"] for a, _ in gauges["kafka.consumer_group.lag_sum"]} == {topic}
     assert {value for _, value in gauges["kafka.partition.current_offset"]} == {3_000}
     assert gauges["kafka_actors.consumer_group.lag.time"]
+
+
+# ---------------------------------------------------------------- traces
+
+PRODUCE = """
+import pyarrow as pa
+
+import kafka_actors as ka
+from kafka_actors import telemetry
+
+telemetry.configure()
+with ka.Producer(bootstrap_servers="{servers}") as producer:
+    for partition in range(4):
+        values = pa.array([b"%d" % n for n in range(50)], pa.binary())
+        batch = pa.record_batch({{"value": values, "partition": pa.array([partition] * 50, pa.int32())}})
+        producer.send_batch(batch, topic="{topic}")
+    producer.send("{topic}", b"alone", partition=2).result()
+telemetry.flush()
+"""
+PASS_ON = """
+import pyarrow as pa
+from opentelemetry import trace
+
+import kafka_actors as ka
+
+
+def work(batch):
+    with trace.get_tracer("users").start_as_current_span("score"):
+        return pa.record_batch({{"value": batch["value"]}})
+
+
+job = ka.Job(
+    topics=["{topic}"],
+    group_id="{group}",
+    bootstrap_servers="{servers}",
+    process=work,
+    sink=ka.KafkaSink("{out}"),
+    workers=2,
+)
+"""
+
+
+def traced(collector):
+    """All spans by their kind of operation (or name), each (span, attributes, resource)."""
+    found = {}
+    for scope in collector.scopes("traces"):
+        for span in scope.items:
+            attributes = plain(span.attributes)
+            name = attributes.get("messaging.operation.name", span.name)
+            found.setdefault(name, []).append((span, attributes, scope.resource))
+    return found
+
+
+def id_of(span):
+    return span.trace_id, span.span_id
+
+
+def test_traces_go_from_the_producer_over_all_actors_to_the_commit_and_the_sink(
+    start, kafka_cluster_3, kafka_topic, group_id, tmp_path
+):
+    servers = kafka_cluster_3.bootstrap_servers
+    source, sink = (kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3) for _ in range(2))
+    with Collector() as collector:
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+        script = PRODUCE.format(servers=servers, topic=source)
+        subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, **variables}, check=True, timeout=60
+        )
+        job = PASS_ON.format(topic=source, out=sink, group=group_id, servers=servers)
+        (tmp_path / "work.py").write_text(job)
+        process = start("--until", "latest", **variables)
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, ""), out
+    found = traced(collector)
+
+    produced = {id_of(s) for s, a, _ in found["send"] if a["messaging.destination.name"] == source}
+    assert len(produced) == 5
+    calls = {id_of(span): span for span, _, _ in found["process"]}
+    links = {id_of(link) for span in calls.values() for link in span.links}
+    assert links == produced, "each record's context is linked to by the call that works on it"
+    for span, attributes, resource in found["process"]:
+        assert (span.name, span.kind) == (f"process {source}", span.SPAN_KIND_CONSUMER)
+        assert attributes["messaging.consumer.group.name"] == group_id
+        assert resource["service.instance.id"].startswith(f"{group_id}/worker-")
+        assert resource["ray.job.id"]
+    counts = [a["messaging.batch.message_count"] for _, a, _ in found["process"]]
+    assert sum(counts) == 201
+    assert {(span.trace_id, span.parent_span_id) for span, _, _ in found["score"]} == calls.keys()
+
+    passed_on = [s for s, a, _ in found["send"] if a["messaging.destination.name"] == sink]
+    assert {(span.trace_id, span.parent_span_id) for span in passed_on} == calls.keys()
+    headers = headers_of(servers, sink, 201)
+    assert set(headers) == {
+        f"00-{span.trace_id.hex()}-{span.span_id.hex()}-{span.flags & 3:02x}" for span in passed_on
+    }
+
+    commits = [(span, resource["service.instance.id"]) for span, _, resource in found["commit"]]
+    asked = [span for span, who in commits if "/worker-" in who]
+    done = [span for span, who in commits if "/coordinator." in who]
+    assert {id_of(link) for span in asked for link in span.links} == calls.keys()
+    behind = {(s.trace_id, s.parent_span_id) for s in done} | {id_of(link) for s in done for link in s.links}
+    assert behind >= {id_of(span) for span in asked if span.links}, (
+        "each reaches the coordinator's OffsetCommit"
+    )
+    assert {(span.name, span.kind) for span, _ in commits} == {("commit", asked[0].SPAN_KIND_CLIENT)}
+
+
+def headers_of(servers, topic, count):
+    """The traceparents of the first `count` records of a topic."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "x", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(4)])
+    found = []
+    deadline = time.monotonic() + 30
+    while len(found) < count:
+        assert time.monotonic() < deadline, len(found)
+        for message in consumer.consume(count, timeout=1):
+            found += [value.decode() for key, value in message.headers() or () if key == "traceparent"]
+    consumer.close()
+    return found
 
 
 # ---------------------------------------------------------------- Prometheus

@@ -148,7 +148,7 @@ class MemberDriver(Membership, ABC):
                 self._tell_fatal(error)
             case _:
                 if isinstance(event, Assigned) and (took := self.sensors.rebalance_ended()) is not None:
-                    self._events(Rebalanced(self.group_id, self._member.generation, round(took, 3)))
+                    self._events(Rebalanced(self.group_id, self.generation, round(took, 3)))
                 self._on_event(event)
 
     def _tell_fatal(self, error: Exception) -> None:

@@ -39,7 +39,8 @@ class MeterRecorder(Recorder):
     def add(self, instrument: Instrument, amount: float, attributes: Attributes = ()) -> None:
         (self._takes.get(instrument.name) or self._make(instrument))(amount, as_mapping(attributes))
 
-    record = add
+    def record(self, instrument: Instrument, value: float, attributes: Attributes = ()) -> None:
+        self.add(instrument, value, attributes)
 
     def _make(self, instrument: Instrument) -> Callable[[float, Mapping[str, Any]], object]:
         name, unit, description = instrument.name, instrument.unit, instrument.description

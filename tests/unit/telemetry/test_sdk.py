@@ -1,0 +1,48 @@
+"""What setting up an SDK refuses; that it works is shown with real jobs."""
+
+import importlib
+
+import prometheus_client
+import pytest
+
+from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.telemetry import Settings, configure, sdk
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """What `configure` puts into the environment goes again."""
+    monkeypatch.setattr(sdk.os, "environ", {})
+
+
+def test_what_is_not_installed_is_named_with_how_to_get_it(monkeypatch):
+    real = importlib.import_module
+
+    def without(name):
+        if name.startswith("opentelemetry.exporter"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name)
+
+    monkeypatch.setattr(sdk.importlib, "import_module", without)
+    with pytest.raises(
+        UsageError,
+        match=r"opentelemetry.exporter.* is not installed: pip install 'kafka-actors\[telemetry\]'",
+    ):
+        configure(Settings({"OTEL_METRICS_EXPORTER": "otlp"}))
+
+
+def test_an_address_that_cannot_be_used_is_an_error_that_names_it(monkeypatch):
+    def refuse(**_):
+        raise OSError(98, "Address already in use")
+
+    monkeypatch.setattr(prometheus_client, "start_http_server", refuse)
+    variables = {"OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1", "OTEL_EXPORTER_PROMETHEUS_PORT": "9999"}
+    with pytest.raises(ConfigError, match=r"127.0.0.1:9999 can't be listened on: .*Address already in use"):
+        configure(Settings({"OTEL_METRICS_EXPORTER": "prometheus", **variables}))
+
+
+def test_nothing_is_set_up_where_nothing_is_asked_for(monkeypatch):
+    monkeypatch.setattr(sdk, "_module", lambda name: pytest.fail(f"{name} was imported"))
+    configure()
+    configure(Settings({"OTEL_METRICS_EXPORTER": "none"}))
+    configure(Settings({"OTEL_METRICS_EXPORTER": "otlp"}), signals=("traces", "logs"))

@@ -9,7 +9,9 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from kafka_actors.config import build, resolved
 from kafka_actors.options import ClientConfig
 
 from .config_file import read_config_file
@@ -85,7 +87,8 @@ async def _run(function: Body, output: Output, settings: Settings, form: str, op
     from kafka_actors.admin import AsyncAdmin
 
     with settings.named():
-        admin: AsyncAdmin = AsyncAdmin(config=settings.options)
+        config = resolved(build(ClientConfig, settings.options))
+        admin: AsyncAdmin = AsyncAdmin(config=msgspec.structs.asdict(config))
     try:
         return await function(output, admin, form, **options)
     finally:

@@ -61,6 +61,7 @@ JAVA_DEFAULTS: dict[str, str] = {
     "bootstrap_servers": "",
     "client_id": "",
     "batch_size": "16384",
+    "max_partition_fetch_bytes": "1048576",
     "partition_assignment_strategy": f"{_OF_CONSUMER}RangeAssignor,{_OF_CONSUMER}CooperativeStickyAssignor",
     "receive_buffer_bytes": "65536",
     "sasl_kerberos_service_name": "",

@@ -1,7 +1,8 @@
 """Where options come from: the command line wins over `KAFKA_ACTORS_*`, and that over a file.
 
-References to secrets (`${env:NAME}`, `${file:path:key}`) are looked up here, wherever they stand. `Settings` knows of
-each value where it came from: errors and `kafka-actors config show` say it.
+References (`${env:NAME}`, `${file:path:key}`) are looked up here, wherever they stand, but for those that are a whole password: they
+travel as they are, and each process that makes a client looks them up (`kafka_actors.config.resolved`). `Settings` knows
+of each value where it came from: errors and `kafka-actors config show` say it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kafka_actors.errors import ConfigError
 from kafka_actors.java_options import from_java, without_effect
 from kafka_actors.options import JobConfig, ProducerConfig
 from kafka_actors.references import refers, resolve
+from kafka_actors.security import SECRETS
 
 __all__ = ["PREFIX", "Settings", "Source", "from_environment", "from_file", "from_flags", "layered"]
 
@@ -165,18 +167,20 @@ def from_file(kind: type[ClientConfig], options: Mapping[str, Any], file: str, *
 
 
 def _resolved(name: str, value: Any, source: Source) -> tuple[Any, Source]:
-    """The value with references looked up, also in the texts of a list."""
+    """The value with references looked up, also in the texts of a list; those of a secret stay."""
     if isinstance(value, list):
         looked_up = [_resolved(name, item, source) for item in value]
         references = [each.reference for _, each in looked_up if each.reference]
         return [item for item, _ in looked_up], _referring(source, references)
     if not isinstance(value, str) or not refers(value):
         return value, source
+    referring = _referring(source, _REFERENCE.findall(value))
+    if name in SECRETS:
+        return value, referring
     try:
-        found = resolve(name, value)
+        return resolve(name, value), referring
     except ConfigError as error:
         raise _placed(error, {name: source}) from None
-    return found, _referring(source, _REFERENCE.findall(value))
 
 
 def _referring(source: Source, references: list[str]) -> Source:

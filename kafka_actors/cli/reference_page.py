@@ -41,7 +41,9 @@ plain_password = "${env:KAFKA_PASSWORD}"
 - **Java's names** in files: stores in PEM (`ssl.truststore.location`), `sasl.jaas.config` of the Plain, Scram and OAuthBearer
   modules, its classes of assignors. What has no meaning here, such as `max.poll.records`, is passed over with a warning.
 - **Secrets**: `${env:NAME}`, `${file:path}`, `${file:path:key}` (of a .properties file) and `${directory:path:name}` stand for a
-  value anywhere on the command line, in the environment and in files.
+  value anywhere on the command line, in the environment and in files. They are looked up by the command, but for a password:
+  that is looked up in each process of the job that connects, so the variable or file has to be on every node, and the
+  password itself travels nowhere. (One in a `sasl.jaas.config` is looked up by the command.)
 - The commands that ask a cluster (`groups`, `topics`, `offsets`, `lag`) have `--command-config` for the file, and pass over
   what isn't an option of a connection.
 - Spark has Java's names after `kafka.`; its own options are in the README.

@@ -43,9 +43,8 @@ def test_a_value_that_does_not_count_is_not_complained_of() -> None:
             "sesion_timeout_ms: is not an option; did you mean 'session_timeout_ms'? (in KAFKA_ACTORS_SESION_TIMEOUT_MS)",
         ),
         (
-            {"KAFKA_ACTORS_SASL_PLAIN_PASSWORD": "${env:NOT_THERE}"},
-            "sasl_plain_password: refers to ${env:NOT_THERE}: there is no such variable here (in "
-            "KAFKA_ACTORS_SASL_PLAIN_PASSWORD)",
+            {"KAFKA_ACTORS_CLIENT_ID": "${env:NOT_THERE}"},
+            "client_id: refers to ${env:NOT_THERE}: there is no such variable here (in KAFKA_ACTORS_CLIENT_ID)",
         ),
     ],
 )
@@ -91,6 +90,20 @@ def test_secrets_are_looked_up_wherever_they_stand(tmp_path: Path, monkeypatch: 
         f"file job.properties, sasl_jaas_config, ${{env:USER_OF_KAFKA}} {there}"
     )
     assert "hush" not in repr((settings, settings.options, settings.sources))
+
+
+def test_a_password_travels_as_the_reference_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "hush")
+    given = {
+        "sasl_plain_username": "${env:KAFKA_PASSWORD}",
+        "sasl_plain_password": "${env:KAFKA_PASSWORD}",
+        "ssl_password": "${file:/on/each/node}",
+    }
+    settings = layered(RunConfig, from_file(RunConfig, given, "job.toml", strict=True))
+    assert settings.options["sasl_plain_username"] == "hush"
+    assert settings.options["sasl_plain_password"].reveal() == "${env:KAFKA_PASSWORD}"
+    assert settings.options["ssl_password"].reveal() == "${file:/on/each/node}"
+    assert str(settings.sources["sasl_plain_password"]) == "file job.toml, ${env:KAFKA_PASSWORD}"
 
 
 def test_what_options_say_together_names_the_file_too(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from .options import command
 from .output import Output
 from .reference import SECTIONS, options
 from .reference_page import markdown
+from .workers import written_workers
 
 __all__ = ["config", "rows"]
 
@@ -89,7 +90,7 @@ def _values(settings: Settings, target: str | None) -> dict[str, Any]:
     else:
         job = changed(target, settings)
         built = job.config
-        of_run = {"job": target, "workers": job.workers, "until": job.until}
+        of_run = {"job": target, "workers": written_workers(job.workers), "until": job.until}
     return {**of_run, **{name: getattr(built, name) for name in JobConfig.__struct_fields__}}
 
 

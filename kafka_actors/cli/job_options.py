@@ -14,6 +14,7 @@ from kafka_actors.options import JobConfig, Positive
 from .config_file import read_config_file
 from .layers import PREFIX, Settings, from_environment, from_file, from_flags, layered
 from .load import load_job
+from .workers import Workers, read_workers, written_workers
 
 if TYPE_CHECKING:
     from kafka_actors.actors import Job
@@ -38,7 +39,7 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
     job: str | None = None
     """The job to run: `path/to/file.py:name` or `module:name`. In a file, the path begins at the file's directory."""
     workers: Positive | str | None = None
-    """How many workers; or from how many to how many, by what there is to do: `1..16`."""
+    """How many workers; or a range such as `1..16`: as many as the records need."""
     until: Literal["latest"] | None = None
     """`latest`: stop at the end offsets that the topics have at the start."""
 
@@ -66,8 +67,8 @@ def job_options(function: F) -> F:
             click.option(
                 "-w",
                 "--workers",
-                metavar="N|MIN..MAX",
-                help="How many workers; or from how many to how many, by what there is to do: 1..16.",
+                type=Workers(),
+                help="How many workers; or a range such as 1..16: as many as the records need.",
             ),
             click.option(
                 "-b", "--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers to find the cluster by."
@@ -99,6 +100,16 @@ def job_settings(
 
     Raises `UsageError` for a file that can't be read, `ConfigError` with the option and where its value came from.
     """
+    settings = _layered(config_file, pairs, environment, **flags)
+    if (workers := settings.options.get("workers")) is not None:
+        with settings.named():
+            settings.options["workers"] = written_workers(read_workers(workers))
+    return settings
+
+
+def _layered(
+    config_file: str | None, pairs: tuple[str, ...], environment: Mapping[str, str], **flags: Any
+) -> Settings:
     line = from_flags(RunConfig, pairs, **flags)
     around = from_environment(RunConfig, environment, other_variables())
     if config_file is None:
@@ -123,14 +134,15 @@ def target_of(target: str | None, settings: Settings) -> str | None:
 
 def changed(target: str, settings: Settings) -> Job:
     """The job that `target` names, with these settings. Raises what `load_job` and `Job.changed` do."""
-    from kafka_actors.actors.autoscale import parsed_workers
-
     job = load_job(target)
     options = {name: value for name, value in settings.options.items() if name not in OF_RUN}
-    said = settings.options.get("workers")
+    workers = settings.options.get("workers")
     with settings.named():
-        workers = None if said is None else parsed_workers(str(said))
-        return job.changed(options, workers=workers, until=settings.options.get("until"))
+        return job.changed(
+            options,
+            workers=None if workers is None else read_workers(workers),
+            until=settings.options.get("until"),
+        )
 
 
 def required(target: str | None) -> str:

@@ -24,6 +24,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["run"], 'name the job: TARGET, or job = "file.py:name" in the file of -c'),
         (["run", "x:y", "--worker", "4"], "No such option '--worker'. Did you mean '--workers'?"),
+        (
+            ["run", "x:y", "--workers", "0"],
+            "Invalid value for '-w' / '--workers': '0': give a number such as 8, or a range such as 1..16",
+        ),
         (["run", "x:y", "--until", "never"], "Invalid value for '--until': 'never' is not 'latest'."),
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
         (["demo", "--orders", "many"], "Invalid value for '--orders': 'many' is not a valid integer range."),
@@ -49,8 +53,6 @@ def test_no_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
         (["none.py:job"], "there is no file none.py"),
         (["shop.py:job", "-X", "sesion_timeout_ms=1"], "sesion_timeout_ms: is not an option; did you mean"),
         (["shop.py:job", "-g", "a", "-X", "group.id=b"], "group_id: is given twice with different values"),
-        (["shop.py:job", "-w", "0"], "workers: is '0': give a number such as 8, or a range such as 1..16"),
-        (["shop.py:job", "-w", "8..2"], "workers.max: is 2: must be at least min (8)"),
         (["shop.py:job", "-X", "retries=x"], "retries: is 'x': expected `int`, got `str`"),
         (["shop.py:job", "-X", "retries"], "-X: is 'retries': give NAME=VALUE"),
         (["shop.py:job", "-b", "broker:port"], "bootstrap_servers: "),
@@ -119,22 +121,6 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     assert started[0].config.client_id.startswith("kafka-actors-")
 
 
-def test_workers_may_be_a_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Job] = []
-    monkeypatch.setattr(job_options, "load_job", lambda target: _job())
-    monkeypatch.setattr(run_module, "start", started.append)
-    (tmp_path / "job.toml").write_text('job = "x:y"\nworkers = "3..5"')
-    assert run_command_line(["run", "-c", str(tmp_path / "job.toml")]) == 0
-    monkeypatch.setenv("KAFKA_ACTORS_WORKERS", "1..4")
-    assert run_command_line(["run", "x:y"]) == 0
-    assert run_command_line(["run", "x:y", "--workers", "2..8"]) == 0
-    assert [job.workers for job in started] == [
-        Autoscale(min=3, max=5),
-        Autoscale(min=1, max=4),
-        Autoscale(min=2, max=8),
-    ]
-
-
 def test_a_file_finds_its_job_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(job_options, "load_job", lambda target: seen.append(target) or _job())
@@ -143,6 +129,28 @@ def test_a_file_finds_its_job_beside_itself(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / "job.toml").write_text(f'job = "{name}"')
         assert run_command_line(["run", "-c", str(tmp_path / "job.toml")]) == 0
     assert seen == [f"{tmp_path}/work.py:job", "/elsewhere/work.py:job", "package.module:job"]
+
+
+def test_workers_may_be_a_range(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    started: list[Job] = []
+
+    def start(job: Job) -> None:
+        started.append(job)
+
+    monkeypatch.setattr(job_options, "load_job", lambda target: _job())
+    monkeypatch.setattr(run_module, "start", start)
+    assert run_command_line(["run", "x:y", "--workers", "2..8"]) == 0
+    monkeypatch.setenv("KAFKA_ACTORS_WORKERS", "1..4")
+    assert run_command_line(["run", "x:y"]) == 0
+    assert run_command_line(["run", "x:y", "-X", "workers=3"]) == 0
+    assert [job.workers for job in started] == [Autoscale(min=2, max=8), Autoscale(min=1, max=4), 3]
+    assert run_command_line(["run", "x:y", "--workers", "8..2"]) == 2
+    assert "workers.max: is 2: must be at least min (8)" in capsys.readouterr().err
+    assert run_command_line(["run", "x:y", "--workers", "0"]) == 2
+    monkeypatch.setenv("KAFKA_ACTORS_WORKERS", "some")
+    assert run_command_line(["run", "x:y"]) == 2
+    assert "(in KAFKA_ACTORS_WORKERS)" in capsys.readouterr().err
+    assert len(started) == 3
 
 
 def test_the_command_line_starts_without_ray_and_without_a_kafka_client() -> None:

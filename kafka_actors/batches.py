@@ -30,7 +30,7 @@ SCHEMA: pa.Schema = pa.schema(_FIELDS)
 -1 ms, as in Java and Spark. `headers` is null for a record without headers."""
 
 
-_DTYPES = {32: np.dtype(np.int32), 64: np.dtype(np.int64)}
+_DTYPES: dict[int, np.dtype[Any]] = {32: np.dtype(np.int32), 64: np.dtype(np.int64)}
 
 
 def numbers(column: Any) -> npt.NDArray[Any]:

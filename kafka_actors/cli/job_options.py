@@ -14,7 +14,7 @@ from kafka_actors.options import JobConfig, Positive
 from .config_file import read_config_file
 from .layers import PREFIX, Settings, from_environment, from_file, from_flags, layered
 from .load import load_job
-from .workers import Workers, read_workers, written_workers
+from .workers import read_workers, written_workers
 
 if TYPE_CHECKING:
     from kafka_actors.actors import Job
@@ -67,7 +67,7 @@ def job_options(function: F) -> F:
             click.option(
                 "-w",
                 "--workers",
-                type=Workers(),
+                metavar="N|MIN..MAX",
                 help="How many workers; or a range such as 1..16: as many as the records need.",
             ),
             click.option(

@@ -186,7 +186,7 @@ class Decompressor:
 
     def _lz4(self, data: memoryview, limit: int) -> None:
         """Frames as producers write them go block by block: a decoder of frames costs as much as a small batch."""
-        if len(data) > 7 and data[:4] == _LZ4_MAGIC and data[4] in _LZ4_TRAILERS:
+        if len(data) > 7 and bytes(data[:4]) == _LZ4_MAGIC and data[4] in _LZ4_TRAILERS:
             self._lz4_blocks(data, limit)
         else:
             self._lz4_frame(data, limit)

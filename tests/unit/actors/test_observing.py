@@ -2,7 +2,7 @@
 
 from kafka_actors.actors.messages import PartitionStatus, pack
 from kafka_actors.actors.observing import JobObserver, points_of
-from kafka_actors.actors.status import JobStatus, WorkerStatus
+from kafka_actors.actors.status import JobStatus, ScalingStatus, WorkerStatus
 from kafka_actors.telemetry.instruments import BY_NAME, CONSUMED_MESSAGES
 from kafka_actors.telemetry.tally import Tally
 
@@ -17,7 +17,7 @@ def status():
         WorkerStatus("worker-0.1", 1, "n", True, [("t", 0), ("t", 1)], 9, 90, 0),
         WorkerStatus("worker-1.2", None, None, False, [], 0, 0, 1),
     ]
-    return JobStatus("running", "g", None, workers, partitions, 9, 90, {}, {}, {})
+    return JobStatus("running", "g", None, workers, partitions, 9, 90, {}, {}, {}, ScalingStatus(workers=2))
 
 
 def test_a_status_becomes_the_gauges_of_the_table():

@@ -36,7 +36,10 @@ def test_a_value_that_does_not_count_is_not_complained_of() -> None:
 @pytest.mark.parametrize(
     ("variables", "says"),
     [
-        ({"KAFKA_ACTORS_WORKERS": "0"}, "workers: is '0': expected `int` >= 1 (in KAFKA_ACTORS_WORKERS)"),
+        (
+            {"KAFKA_ACTORS_RETRIES": "x"},
+            "retries: is 'x': expected `int`, got `str` (in KAFKA_ACTORS_RETRIES)",
+        ),
         ({"KAFKA_ACTORS_UNTIL": "now"}, "until: is 'now': accepts 'latest' (in KAFKA_ACTORS_UNTIL)"),
         (
             {"KAFKA_ACTORS_SESION_TIMEOUT_MS": "1"},

@@ -26,7 +26,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "x:y", "--worker", "4"], "No such option '--worker'. Did you mean '--workers'?"),
         (
             ["run", "x:y", "--workers", "0"],
-            "Invalid value for '-w' / '--workers': '0': give a number such as 8, or a range such as 1..16",
+            "workers: is '0': give a number such as 8, or a range such as 1..16",
         ),
         (["run", "x:y", "--until", "never"], "Invalid value for '--until': 'never' is not 'latest'."),
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),

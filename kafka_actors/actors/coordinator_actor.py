@@ -53,7 +53,8 @@ class CoordinatorActor(ActorShell):
 
     async def begin(self, plan: bytes, recovering: bool) -> None:
         """Connects and starts to join; returns before the group has answered."""
-        client = KafkaClient(resolved(self._config))
+        self._config = resolved(self._config)
+        client = KafkaClient(self._config)
         subscription = SubscriptionState()
         subscription.subscribe(topics=self._topics, pattern=self._pattern)
         client.set_topics(self._topics)

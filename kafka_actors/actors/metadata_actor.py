@@ -67,7 +67,8 @@ class MetadataActor(ActorShell):
 
     async def begin(self, timeout_s: float) -> None:
         """Bootstraps. Raises `NoBrokersAvailable` with what was tried when nothing answers in time."""
-        client = KafkaClient(resolved(self._config))
+        self._config = resolved(self._config)
+        client = KafkaClient(self._config)
         client.set_topics(self._topics)
         await client.bootstrap(timeout_ms=timeout_s * 1000)
         self._client = client

@@ -50,8 +50,8 @@ def test_a_trained_model_scores_a_topic():
 def test_workers_come_for_a_burst_and_go_again():
     shown = run("autoscale.py")
     assert "    1 → 4 workers: lag " in shown
-    assert re.search(r"lag +\d[\d,]*  8 of 8 workers", shown)
-    assert "8 → 1 workers: " in shown
+    assert re.search(r"lag +[\d,]+  ([4-8]) of \1 workers", shown)
+    assert re.search(r"    [4-8] → 1 workers: ", shown)
     assert "scored 30,500 orders; the group is at generation 1" in shown
 
 

@@ -77,8 +77,8 @@ class DoorKeeper:
             while True:
                 answering = fetcher.pull(unpack(await _frame(reader), Pull))
                 answering.add_done_callback(lambda done: _answer(writer, done))
-        except (asyncio.IncompleteReadError, OSError):
-            pass  # the worker is gone
+        except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
+            pass  # the worker is gone, or this actor ends: asyncio would log that with a traceback
         except Exception:
             logger.exception("a worker's pulls are not understood")
         finally:

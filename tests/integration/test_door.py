@@ -105,6 +105,25 @@ def test_when_the_connection_actor_is_gone_all_pulls_fail():
     asyncio.run(body())
 
 
+def test_an_actor_that_gives_up_its_tasks_has_nothing_to_complain_of():
+    """As `ActorShell.quit` does: what is logged then would be the last that a user reads."""
+
+    async def body():
+        complaints = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        _, door, pulls, _ = await a_door()
+        waiting = door.pull(Pull(1))
+        await until(lambda: pulls.asked)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        with pytest.raises(DisconnectedError):
+            await waiting
+        await asyncio.sleep(0.01)
+        assert complaints == []
+
+    asyncio.run(body())
+
+
 def test_a_process_of_another_user_is_not_let_in(monkeypatch):
     async def body():
         keeper, *_ = await a_door()

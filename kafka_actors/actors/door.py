@@ -99,9 +99,11 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 
 def _answer(writer: asyncio.StreamWriter, done: asyncio.Future[list[Answer]]) -> None:
     """Called as the pulls are done, which is in their order."""
-    if done.cancelled() or writer.is_closing():
+    if done.cancelled():
         return
-    error, answers = done.exception(), []
+    error, answers = done.exception(), []  # asked for in any case: asyncio would log one that nobody wanted
+    if writer.is_closing():
+        return
     if error is None:
         answers = done.result()
     head = pack(Answers([reply for reply, _ in answers], "" if error is None else str(error)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_actors.config import PARQUET_COMPRESSIONS
 from kafka_actors.errors import ConfigError
+from kafka_actors.paths import wrong_path
 
 from . import stages as s
 from .arguments import checked_function, checked_items
@@ -17,7 +18,6 @@ from .engines import engine
 from .explain import explain
 from .expressions import checked_expression
 from .naming import bare, called, named
-from .paths import wrong_path
 from .schemas import as_schema, is_struct
 from .source import producer_options, read_kafka
 

@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from kafka_actors.config import PARQUET_COMPRESSIONS, ClientConfig
 from kafka_actors.errors import ConfigError
-from kafka_actors.pipeline.paths import wrong_path
+from kafka_actors.paths import wrong_path
 
 from .writer import Origin
 

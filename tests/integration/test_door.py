@@ -1,6 +1,7 @@
 """The door of a connection actor: little answers by a Unix socket, in the order of their pulls."""
 
 import asyncio
+import gc
 import os
 
 import pytest
@@ -119,6 +120,25 @@ def test_an_actor_that_gives_up_its_tasks_has_nothing_to_complain_of():
         with pytest.raises(DisconnectedError):
             await waiting
         await asyncio.sleep(0.01)
+        assert complaints == []
+
+    asyncio.run(body())
+
+
+def test_a_pull_that_fails_when_its_worker_is_gone_is_nobodys_complaint():
+    async def body():
+        complaints = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        _, door, pulls, _ = await a_door()
+        waiting = door.pull(Pull(1))
+        await until(lambda: pulls.asked)
+        door._writer.close()
+        with pytest.raises(DisconnectedError):
+            await waiting
+        await asyncio.sleep(0.05)
+        pulls.answers.pop().set_exception(DisconnectedError("closed by this side"))
+        await asyncio.sleep(0.01)
+        gc.collect()
         assert complaints == []
 
     asyncio.run(body())

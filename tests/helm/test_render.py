@@ -12,6 +12,7 @@ from helm.matrix import JOB, MATRIX
 from kafka_actors.cli.config_file import read_config_file
 from kafka_actors.cli.job_options import RunConfig
 from kafka_actors.cli.layers import from_environment, from_file, layered
+from kafka_actors.cli.workers import read_workers, written_workers
 from kafka_actors.references import resolve
 from kafka_actors.security import Secret
 
@@ -31,6 +32,8 @@ def options_of(rendered, tmp_path: Path):
     path = str(tmp_path / "job.toml")
     given = read_config_file("-c", path, RunConfig.__struct_fields__)
     options = layered(RunConfig, from_file(RunConfig, given, path, strict=True)).options
+    if "workers" in options:
+        options["workers"] = written_workers(read_workers(options["workers"]))
     return {key: _looked_up(key, value) for key, value in options.items()}
 
 
@@ -132,7 +135,7 @@ def test_a_job_on_a_selected_cluster_has_its_options_in_the_runtime_environment(
     assert variables.pop("RAY_JOB_STOP_WAIT_TIME_S") == "50"
     assert layered(RunConfig, from_environment(RunConfig, variables, ())).options == {
         "job": "scoring:job",
-        "workers": 3,
+        "workers": "3",  # or a range: `run` reads it
         "bootstrap_servers": ["a:9092"],
         "group_id": "scorer",
         "drain_timeout_ms": 5_000,

@@ -12,7 +12,7 @@ from kafka_actors.config import build
 from kafka_actors.options import JobConfig
 from kafka_actors.security import SECRETS
 
-from .documents import FORMS, columns, show
+from .documents import FORMS, columns, form_option, show
 from .errors import EXIT_DONE
 from .job_options import OF_RUN, changed, job_options, job_settings, target_of
 from .layers import Settings, Source
@@ -47,16 +47,7 @@ def config() -> None:
 
 @config.command("show")
 @job_options
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(FORMS),
-    default="text",
-    show_default=True,
-    envvar="KAFKA_ACTORS_OUTPUT",
-    help="Columns, or a document.",
-)
+@form_option("Columns, or a document.")
 @command
 def show_config(
     output: Output,

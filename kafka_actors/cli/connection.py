@@ -15,7 +15,7 @@ from kafka_actors.config import build, resolved
 from kafka_actors.options import ClientConfig
 
 from .config_file import read_config_file
-from .documents import FORMS
+from .documents import form_option
 from .job_options import OF_RUN, RunConfig, other_variables
 from .layers import Layer, Settings, from_environment, from_file, from_flags, layered
 from .options import command
@@ -56,16 +56,7 @@ def admin_command(function: Body) -> Callable[..., None]:
         multiple=True,
         help="An option of the connection, such as security_protocol=SSL; wins over KAFKA_ACTORS_<OPTION> and the file.",
     )
-    @click.option(
-        "-o",
-        "--output",
-        "form",
-        type=click.Choice(FORMS),
-        default="text",
-        show_default=True,
-        envvar="KAFKA_ACTORS_OUTPUT",
-        help="The columns of Kafka's own tools, or a document with all there is to say.",
-    )
+    @form_option("The columns of Kafka's own tools, or a document with all there is to say.")
     @command
     @functools.wraps(function)
     def body(

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
+import click
 import msgspec
 
 from .output import Output
 from .render import NOT_KNOWN
 
-__all__ = ["FORMS", "columns", "plain", "show", "to_yaml"]
+__all__ = ["FORMS", "columns", "form_option", "plain", "show", "to_yaml"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 FORMS = ("text", "json", "yaml")
 
 # Scalars that are the same text in YAML 1.1 and 1.2, whoever reads them; all others are quoted.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+
+
+def form_option(help: str) -> Callable[[F], F]:  # noqa: A002  click's own name
+    """`-o` of a command that answers with a document; it is given as `form`."""
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(FORMS),
+        default="text",
+        show_default=True,
+        envvar="KAFKA_ACTORS_OUTPUT",
+        help=help,
+    )
 
 
 def show(output: Output, form: str, text: Iterable[str], document: Any) -> None:

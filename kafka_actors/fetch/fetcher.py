@@ -430,9 +430,10 @@ class Fetcher:
 
     def _measure(self, broker: int, answers: Sequence[Answer]) -> None:
         server, group = self._servers.get(broker, ()), self._config.group_id
+        of_bytes, of_time = ((GROUP, group or ""), *server), (*of_operation("fetch", group), *server)
         for reply, _ in answers:
-            self._recorder.add(FETCH_BYTES, reply.size, ((GROUP, group or ""), *server))
-            self._recorder.record(OPERATION_DURATION, reply.seconds, (*of_operation("fetch", group), *server))
+            self._recorder.add(FETCH_BYTES, reply.size, of_bytes)
+            self._recorder.record(OPERATION_DURATION, reply.seconds, of_time)
 
     def _failed(self, issue: Issue, error: BaseException) -> None:
         logger.info("broker %d: %s", issue.broker, error)

@@ -43,6 +43,13 @@ def plain(answers):
     return [(reply, [bytes(data) for data in records]) for reply, records in answers]
 
 
+def complained():
+    """What the loop complains of from now on."""
+    complaints = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    return complaints
+
+
 async def a_door(worker="w-1"):
     pulls, workers = Pulls(), []
     keeper = DoorKeeper(lambda name: workers.append(name) or pulls)
@@ -110,8 +117,7 @@ def test_an_actor_that_gives_up_its_tasks_has_nothing_to_complain_of():
     """As `ActorShell.quit` does: what is logged then would be the last that a user reads."""
 
     async def body():
-        complaints = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        complaints = complained()
         _, door, pulls, _ = await a_door()
         waiting = door.pull(Pull(1))
         await until(lambda: pulls.asked)
@@ -127,8 +133,7 @@ def test_an_actor_that_gives_up_its_tasks_has_nothing_to_complain_of():
 
 def test_a_pull_that_fails_when_its_worker_is_gone_is_nobodys_complaint():
     async def body():
-        complaints = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        complaints = complained()
         _, door, pulls, _ = await a_door()
         waiting = door.pull(Pull(1))
         await until(lambda: pulls.asked)

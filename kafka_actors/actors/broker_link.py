@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import msgspec
 from ray.actor import ActorHandle
@@ -41,6 +42,14 @@ class BrokerLink:
         self._little = False
         self._last: asyncio.Future[list[Answer]] | None = None
         self._last_by_door = False
+        self._pulling: set[asyncio.Task[list[Answer]]] = set()
+
+    def fetch(self, pull: Pull, answered: Callable[[list[Answer] | Exception], None]) -> None:
+        """Calls `answered` in the loop, in which this is called."""
+        pulling = asyncio.ensure_future(self.pull(pull))
+        self._pulling.add(pulling)
+        pulling.add_done_callback(self._pulling.discard)
+        pulling.add_done_callback(lambda done: answered(_outcome(done)))
 
     async def pull(self, pull: Pull) -> list[Answer]:
         """The answers with the bytes of their partitions. Raises `DisconnectedError`, and what the login raised."""
@@ -79,6 +88,15 @@ class BrokerLink:
                 self._door = None
             self._has_door = self._door is not None
         return self._door
+
+
+def _outcome(done: asyncio.Task[list[Answer]]) -> list[Answer] | Exception:
+    if done.cancelled():
+        return DisconnectedError("the pull was cancelled")
+    error = done.exception()
+    if error is None:
+        return done.result()
+    return error if isinstance(error, Exception) else DisconnectedError(str(error))
 
 
 def _size_of(answers: list[Answer]) -> int:

@@ -136,7 +136,7 @@ class AsyncConsumer(ConsumerFace):
             await awaited(callback())
 
     def _wake(self) -> None:
-        """Called in the IO thread."""
+        """Called in the IO thread, and in those that fetch."""
         if self._loop is not None and not self._woken.is_set():
             try:
                 self._loop.call_soon_threadsafe(self._woken.set)

@@ -1,7 +1,9 @@
 """The connection side of fetching: one socket, one fetch session and one thread for one worker and one broker.
 
 The thread blocks in the kernel while it receives, and a response is received straight into the memory that it is
-decoded from; so it costs the event loops and the user's code next to nothing.
+decoded from; so it costs the event loops and the user's code next to nothing. What it received it hands over itself,
+as a rule once the next request is under way: each hop to another thread costs a record that comes alone a wait for a
+core and for the interpreter.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ MORE_BYTES = 512 * 1024  # a response that brought less had all there was
 THIN_BYTES = 64 * 1024
 
 Answer = tuple[FetchReply, Sequence[bytes | memoryview]]
+Outcome = list[Answer] | Exception
+"""Of a pull: at least one reply, each with the bytes of its partitions; or why there is none."""
 
 
 class Versions(Protocol):
@@ -44,7 +48,8 @@ class Channel(Protocol):
     @property
     def versions(self) -> Versions: ...
     def open(self) -> object: ...
-    def exchange(self, frame: bytes, *, timeout_ms: int) -> memoryview: ...
+    def send(self, frame: bytes, timeout_ms: float | None = None) -> None: ...
+    def receive(self, timeout_ms: float | None = None) -> memoryview: ...
     def close(self) -> None: ...
 
 
@@ -53,15 +58,15 @@ Connect = Callable[[str, int, ConsumerConfig], Channel]
 
 class _Job(NamedTuple):
     pull: Pull
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[list[Answer]]
+    answered: Callable[[Outcome], None]
 
 
 class BrokerFetcher:
     """Carries out the pulls of one worker at one broker, in order.
 
-    `connect` makes the connection: `net.FetchSocket`. While no pull waits, no Fetch is sent: the pulls outstanding are the credit. After a failure every pull is
-    refused with `DisconnectedError` until one with sequence 0 begins anew; it opens the connection again.
+    `connect` makes the connection: `net.FetchSocket`. While no pull waits, no Fetch is sent: the pulls outstanding are
+    the credit. After a failure every pull is refused with `DisconnectedError` until one with sequence 0 begins anew; it
+    opens the connection again.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class BrokerFetcher:
         self._config = config
         self._connect = connect
         self._clock = clock
+        self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._channel: Channel | None = None
@@ -86,27 +92,41 @@ class BrokerFetcher:
         self._correlation_id = 0
         self._used = 0.0
         self._thin = False  # the last answer brought little
+        self._held: tuple[_Job, list[Answer]] | None = None  # received, not handed over yet
         self._closed = False
 
+    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
+        """Calls `answered` in this fetcher's thread, in the order of the pulls; at once where it is closed."""
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._jobs.put(_Job(pull, answered))
+                if self._thread is None:
+                    name = f"fetch-{self.broker}"
+                    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                    self._thread.start()
+        if closed:
+            answered(DisconnectedError(f"the connection to broker {self.broker} is closed"))
+
     def pull(self, pull: Pull) -> asyncio.Future[list[Answer]]:
-        """A future of the replies, at least one, each with the bytes of its partitions; made and resolved in the
-        running loop."""
+        """The same as a future, made and resolved in the running loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Answer]] = loop.create_future()
-        if self._closed:
-            future.set_exception(DisconnectedError(f"the connection to broker {self.broker} is closed"))
-            return future
-        if self._thread is None:
-            name = f"fetch-{self.broker}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._thread.start()
-        self._jobs.put(_Job(pull, loop, future))
+
+        def answered(outcome: Outcome) -> None:
+            try:
+                loop.call_soon_threadsafe(_settle, future, outcome)
+            except RuntimeError:
+                logger.debug("the loop that asked for a pull is closed")
+
+        self.fetch(pull, answered)
         return future
 
     async def close(self) -> None:
         """Closes the connection; pulls under way fail with `DisconnectedError`."""
-        self._closed = True
-        self._jobs.put(None)
+        with self._lock:
+            self._closed = True
+            self._jobs.put(None)  # behind every pull
         channel = self._channel
         if channel is not None:
             channel.close()
@@ -118,27 +138,45 @@ class BrokerFetcher:
     # ------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next_job()) is not None:
             self._carry_out(job)
             del job
+        self._hand_over()
         self._break()
 
-    def _carry_out(self, job: _Job) -> None:
+    def _next_job(self) -> _Job | None:
+        """Waits for one only when nothing is left to be handed over."""
+        if self._held is not None:
+            try:
+                return self._jobs.get_nowait()
+            except queue.Empty:
+                self._hand_over()
+        return self._jobs.get()
+
+    def _hand_over(self) -> None:
         """Nothing of the answers stays behind here: the memory of responses is used again when nobody has it."""
+        held, self._held = self._held, None
+        if held is not None:
+            job, answers = held
+            _tell(job, answers)
+
+    def _carry_out(self, job: _Job) -> None:
+        failure: Exception
         try:
             answers = self._answers(job.pull)
         except AuthenticationError as error:
-            self._break()
-            _resolve(job, None, error)
+            failure = error
         except (KafkaActorsError, OSError, SequenceGap) as error:
-            self._break()
-            _resolve(job, None, DisconnectedError(f"broker {self.broker} at {self._where()}: {error}"))
+            failure = DisconnectedError(f"broker {self.broker} at {self._where()}: {error}")
         except Exception as error:  # whatever it is, the worker must not wait for an answer in vain
             logger.exception("the fetch thread of broker %d failed", self.broker)
-            self._break()
-            _resolve(job, None, error)
+            failure = error
         else:
-            _resolve(job, answers, None)
+            self._held = job, answers
+            return
+        self._hand_over()
+        self._break()
+        _tell(job, failure)
 
     def _answers(self, pull: Pull) -> list[Answer]:
         channel = self._ready(pull)
@@ -155,6 +193,7 @@ class BrokerFetcher:
         meanwhile come together."""
         left = self._used + pace_s - self._clock()
         if self._thin and left > 0:
+            self._hand_over()
             time.sleep(left)
 
     def _exchange(self, channel: Channel, wait_ms: int) -> Answer:
@@ -162,8 +201,11 @@ class BrokerFetcher:
         request, version = self._session.request(best, wait=wait_ms > 0)
         self._correlation_id += 1
         out = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
+        limit_ms = self._config.request_timeout_ms + wait_ms
         asked = self._clock()
-        data = channel.exchange(out, timeout_ms=self._config.request_timeout_ms + wait_ms)
+        channel.send(out, limit_ms)
+        self._hand_over()  # what came before, while the broker is at work on this
+        data = channel.receive(limit_ms)
         self._used = self._clock()
         view = data if data.format == "B" else data.cast("B")
         header, body = decode_header(ApiKey.FETCH, version, "response", view)
@@ -199,6 +241,7 @@ class BrokerFetcher:
         return self._open()
 
     def _open(self) -> Channel:
+        self._hand_over()
         channel = self._connect(*self.address, self._config)
         self._channel = channel
         if self._closed:
@@ -216,16 +259,17 @@ class BrokerFetcher:
         return f"{self.address[0]}:{self.address[1]}"
 
 
-def _resolve(job: _Job, answers: list[Answer] | None, error: Exception | None) -> None:
-    def settle() -> None:
-        if job.future.done():
-            return
-        if error is not None:
-            job.future.set_exception(error)
-        elif answers is not None:
-            job.future.set_result(answers)
-
+def _tell(job: _Job, outcome: Outcome) -> None:
     try:
-        job.loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        logger.debug("the loop that asked for a pull is closed")
+        job.answered(outcome)
+    except Exception:  # the thread has other pulls to carry out
+        logger.exception("the answer to a pull could not be taken")
+
+
+def _settle(future: asyncio.Future[list[Answer]], outcome: Outcome) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from kafka_actors.batches import numbers
@@ -22,7 +22,7 @@ from kafka_actors.errors import (
     NodeNotReadyError,
     RecordError,
 )
-from kafka_actors.events import EventSink, log_event
+from kafka_actors.events import Event, EventSink, log_event
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk, Decoder, Limits
 from kafka_actors.telemetry.attributes import Attributes, of_operation, of_server, with_error
@@ -30,7 +30,7 @@ from kafka_actors.telemetry.instruments import FETCH_BYTES, FETCH_FAILURES, GROU
 from kafka_actors.telemetry.recorder import Recorder
 
 from .machines.buffer import FetchedBytes, Records
-from .machines.fetching import FetchMachine, Issue
+from .machines.fetching import FetchMachine, Issue, Plan
 from .machines.partition import Purpose, Standing, Start
 from .machines.resets import Lookup
 from .messages import Epoch, FetchReply, Pull
@@ -39,24 +39,36 @@ from .offsets import OffsetLookup, carry_out
 logger = logging.getLogger(__name__)
 
 Answer = tuple[FetchReply, Sequence[Records]]
+Outcome = Sequence[Answer] | Exception
 Validation = tuple[TopicPartition, int, int, int]
 
 
 class RecordSource(Protocol):
-    """The connection side for one broker. A source that died raises `DisconnectedError`; its next pull has
-    sequence 0. Pulls are answered in order, each by one response or, as it allows, by several."""
+    """The connection side for one broker. Each pull is answered once, in any thread: by one response or, as it
+    allows, by several, or by an error. A source that died answers with `DisconnectedError`; its next pull has
+    sequence 0. Pulls come from the loop's thread, and from those in which the source answers."""
 
-    def pull(self, pull: Pull) -> Awaitable[Sequence[Answer]]: ...
+    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None: ...
+
+
+class _Sent:
+    """A pull that was sent, and its outcome once that is known."""
+
+    __slots__ = ("issue", "outcome")
+
+    def __init__(self, issue: Issue) -> None:
+        self.issue = issue
+        self.outcome: Outcome | None = None
 
 
 class Fetcher:
     """Fetches the assigned partitions from their leaders and hands the bytes out, fair over partitions.
 
     `sources(broker_id)` gives the way to a broker, None while there is none. `request_metadata()` asks for newer
-    metadata, which comes through `update_metadata`. `events` is called in the loop's thread. `on_ready` is
-    called there when there may be something to take. `credit`: pulls outstanding per broker under load;
-    `bulk_bytes`: what one of them should bring then, where the way to the source is worth fewer and larger ones.
-    `recorder`: of bytes and times, by broker.
+    metadata, which comes through `update_metadata`. These and `events` are called in the loop's thread, `on_ready`
+    in any, when there may be something to take. `credit`: pulls outstanding per broker under load; `bulk_bytes`: what
+    one of them should bring then, where the way to the source is worth fewer and larger ones. `recorder`: of bytes
+    and times, by broker.
 
     Everything but `start`, `close` and `next` may be called from any thread.
     """
@@ -96,9 +108,12 @@ class Fetcher:
         self._thread = 0
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._lanes: dict[int, deque[tuple[Issue, asyncio.Future[Sequence[Answer]]]]] = {}
+        self._timer_at = 0.0
+        self._known: dict[int, RecordSource] = {}  # what `sources` gave last, while it does not fail
+        self._lanes: dict[int, deque[_Sent]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
+        self._waiting = 0  # calls of `next`
         self._closed = False
 
     # ------------------------------------------------------------ life
@@ -111,15 +126,14 @@ class Fetcher:
 
     async def close(self) -> None:
         """Ends what is under way; sources stay their owner's."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            self._lanes.clear()
         if self._timer is not None:
             self._timer.cancel()
-        pulls = [pull for lane in self._lanes.values() for _, pull in lane]
-        self._lanes.clear()
-        under_way: list[asyncio.Future[Any]] = [*self._tasks, *pulls]
-        for future in under_way:
-            future.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ------------------------------------------------------------ what to fetch
 
@@ -273,19 +287,23 @@ class Fetcher:
     async def next(self, timeout_s: float | None) -> FetchedBytes | None:
         """As `take`, waiting up to `timeout_s` (None: without end). In the loop's thread only."""
         deadline = None if timeout_s is None else self._clock() + timeout_s
-        while True:
-            self._arrived.clear()
-            item = self.take()
-            if item is not None:
-                return item
-            left = None if deadline is None else deadline - self._clock()
-            if left is not None and left <= 0:
-                return None
-            try:
-                async with asyncio.timeout(left):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return None
+        self._waiting += 1  # before it looks: what comes later finds somebody waiting
+        try:
+            while True:
+                self._arrived.clear()
+                item = self.take()
+                if item is not None:
+                    return item
+                left = None if deadline is None else deadline - self._clock()
+                if left is not None and left <= 0:
+                    return None
+                try:
+                    async with asyncio.timeout(left):
+                        await self._arrived.wait()
+                except TimeoutError:
+                    return None
+        finally:
+            self._waiting -= 1
 
     def decode(self, item: FetchedBytes) -> Iterator[Chunk]:
         """Decodes what was taken, in bounded chunks; any thread, one item of a partition after the other.
@@ -356,77 +374,117 @@ class Fetcher:
             loop.call_soon_threadsafe(self._pump)
 
     def _pump(self) -> None:
-        self._due = False
-        if self._closed or self._loop is None:
-            return
+        """In the loop's thread, or in that of a source that answers: what has to be in the loop is left to it."""
+        if threading.get_ident() == self._thread:
+            self._due = False
         with self._lock:
+            if self._closed or self._loop is None:
+                return
             plan = self._machine.plan(self._clock())
             events, self._machine.positions.events = self._machine.positions.events, []
+            strange = [issue for issue in plan.pulls if not self._send(issue)]
+            ready = self._machine.has_something
+        if ready:
+            self._notify()
+        if strange or events or plan.lookups or plan.validations or plan.refresh_metadata:
+            self._in_loop(self._carry_out, plan, events, strange)
+        elif self._earlier(plan.wakeup):
+            self._in_loop(self._set_timer, plan.wakeup)
+
+    def _carry_out(self, plan: Plan, events: list[Event], pulls: list[Issue]) -> None:
+        if self._closed:
+            return
         for event in events:
             self._events(event)
         if plan.refresh_metadata:
             self._request_metadata()
-        for issue in plan.pulls:
-            self._send(issue)
+        with self._lock:
+            for issue in pulls:
+                self._send(issue)
         if plan.lookups:
             self._spawn(self._look_up(plan.lookups))
         if plan.validations:
             self._spawn(self._validate(plan.validations))
         self._set_timer(plan.wakeup)
-        if self._machine.has_something:
-            self._notify()
+
+    def _in_loop(self, call: Callable[..., None], *arguments: Any) -> None:
+        if threading.get_ident() == self._thread:
+            call(*arguments)
+            return
+        try:
+            assert self._loop is not None  # only what has begun has something to do
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            logger.debug("the loop of a fetcher ended before it was closed")
+
+    def _earlier(self, wakeup: float | None) -> bool:
+        """Whether the timer has to be set; one that comes too early finds out when it has to come again."""
+        timer = self._timer
+        return wakeup is not None and (timer is None or wakeup < self._timer_at)
 
     def _set_timer(self, wakeup: float | None) -> None:
+        if self._closed or self._loop is None or wakeup is None or not self._earlier(wakeup):
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if wakeup is not None and self._loop is not None:
-            self._timer = self._loop.call_later(max(0.0, wakeup - self._clock()), self._pump)
+        self._timer_at = wakeup
+        self._timer = self._loop.call_later(max(0.0, wakeup - self._clock()), self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._pump()
 
     def _notify(self) -> None:
         """Wakes whoever waits for records."""
-        if threading.get_ident() == self._thread:
-            self._arrived.set()
-        elif self._loop is not None and not self._closed:
-            self._loop.call_soon_threadsafe(self._arrived.set)
+        if self._waiting:
+            self._in_loop(self._arrived.set)
         self._on_ready()
 
-    def _send(self, issue: Issue) -> None:
-        source = self._sources(issue.broker)
-        if source is None:
-            self._failed(issue, NodeNotReadyError(f"no connection to broker {issue.broker}"))
-            return
-        pull = asyncio.ensure_future(source.pull(issue.pull))
-        self._lanes.setdefault(issue.token, deque()).append((issue, pull))
-        pull.add_done_callback(lambda _: self._arrive(issue.token))
+    # ------------------------------------------------------------ pulls
 
-    def _arrive(self, token: int) -> None:
-        """Takes answers in the order of their pulls, whichever future is done first."""
-        lane = self._lanes.get(token)
-        while lane and lane[0][1].done():
-            issue, pull = lane.popleft()
-            self._answered(issue, pull)
-        if not lane:
-            self._lanes.pop(token, None)
+    def _send(self, issue: Issue) -> bool:
+        """With the lock, which keeps the pulls of a stream in order. False where only the loop can find the way to the
+        broker."""
+        if threading.get_ident() != self._thread:
+            source = self._known.get(issue.broker)
+            if source is None:
+                return False
+        else:
+            source = self._sources(issue.broker)
+            if source is None:
+                self._failed(issue, NodeNotReadyError(f"no connection to broker {issue.broker}"))
+                return True
+            self._known[issue.broker] = source
+        sent = _Sent(issue)
+        self._lanes.setdefault(issue.token, deque()).append(sent)
+        source.fetch(issue.pull, lambda outcome: self._arrive(sent, outcome))
+        return True
 
-    def _answered(self, issue: Issue, pull: asyncio.Future[Sequence[Answer]]) -> None:
-        if self._closed:
-            return
-        if pull.cancelled():
-            self._failed(issue, NodeNotReadyError(f"the pull from broker {issue.broker} was cancelled"))
-            return
-        error = pull.exception()
-        if error is not None:
-            if not isinstance(error, (KafkaActorsError, OSError)):
-                logger.error("a pull from broker %d failed unexpectedly", issue.broker, exc_info=error)
-            self._failed(issue, error)
-            return
-        answers = pull.result()
+    def _arrive(self, sent: _Sent, outcome: Outcome) -> None:
+        """Takes outcomes in the order of their pulls, whichever comes first."""
+        brought = False
         with self._lock:
-            for reply, records in answers:
-                self._machine.on_reply(issue, reply, records, self._clock())
-        self._measure(issue.broker, answers)
-        self._pump()
+            sent.outcome = outcome
+            token = sent.issue.token
+            lane = self._lanes.get(token)
+            while lane and (first := lane[0].outcome) is not None:
+                brought |= self._answered(lane.popleft().issue, first)
+            if not lane:
+                self._lanes.pop(token, None)
+        if brought:
+            self._pump()
+
+    def _answered(self, issue: Issue, outcome: Outcome) -> bool:
+        """With the lock. Whether it brought something."""
+        if isinstance(outcome, Exception):
+            if not isinstance(outcome, (KafkaActorsError, OSError)):
+                logger.error("a pull from broker %d failed unexpectedly", issue.broker, exc_info=outcome)
+            self._failed(issue, outcome)
+            return False
+        for reply, records in outcome:
+            self._machine.on_reply(issue, reply, records, self._clock())
+        self._measure(issue.broker, outcome)
+        return True
 
     def _measure(self, broker: int, answers: Sequence[Answer]) -> None:
         server, group = self._servers.get(broker, ()), self._config.group_id
@@ -435,8 +493,9 @@ class Fetcher:
             self._recorder.add(FETCH_BYTES, reply.size, of_bytes)
             self._recorder.record(OPERATION_DURATION, reply.seconds, of_time)
 
-    def _failed(self, issue: Issue, error: BaseException) -> None:
+    def _failed(self, issue: Issue, error: Exception) -> None:
         logger.info("broker %d: %s", issue.broker, error)
+        self._known.pop(issue.broker, None)
         server = self._servers.get(issue.broker, ())
         self._recorder.add(
             FETCH_FAILURES, 1, with_error(((GROUP, self._config.group_id or ""), *server), error)

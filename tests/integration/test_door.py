@@ -259,3 +259,19 @@ def test_where_there_is_no_door_all_goes_through_ray():
         assert actor.way == [("ray", 0, 10), "door", ("ray", 1, 10), ("ray", 2, 10)]
 
     asyncio.run(body())
+
+
+def test_a_link_answers_each_pull_once_with_what_came_or_why_nothing_did():
+    async def body():
+        actor, link = linked([0, 0])
+        outcomes = []
+        link.fetch(Pull(0), outcomes.append)
+        await until(lambda: len(outcomes) == 1)
+        assert [reply.sequence for reply, _ in outcomes[0]] == [0]
+        actor.sizes = []  # the actor fails at the next one
+        link._has_door = False
+        link.fetch(Pull(1), outcomes.append)
+        await until(lambda: len(outcomes) == 2)
+        assert isinstance(outcomes[1], Exception)
+
+    asyncio.run(body())

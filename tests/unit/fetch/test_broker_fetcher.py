@@ -1,0 +1,143 @@
+"""When the connection side hands over what it received, with a channel that a test answers."""
+
+import asyncio
+import queue
+import threading
+
+import pytest
+
+from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.errors import DisconnectedError
+from kafka_actors.fetch import BrokerFetcher, Pull, Want
+from kafka_actors.protocol import ApiKey, FetchResponse
+from kafka_actors.protocol.codec import response_frame
+
+VERSION = 12
+LENGTH = 4
+SOON_S = 10
+
+
+class Channel:
+    """Tells `seen` what is sent, and receives what the test gives to `answers`: a response, or an error to raise."""
+
+    def __init__(self, seen, answers):
+        self.versions = self
+        self._seen = seen
+        self._answers = answers
+        self._sent = 0
+
+    def pick(self, _):
+        return VERSION
+
+    def open(self):
+        pass
+
+    def send(self, frame, timeout_ms=None):
+        self._sent += 1
+        self._seen.put(("sent", self._sent))
+
+    def receive(self, timeout_ms=None):
+        answer = self._answers.get(timeout=SOON_S)
+        if isinstance(answer, Exception):
+            raise answer
+        return memoryview(response_frame(ApiKey.FETCH, VERSION, self._sent, answer)[LENGTH:])
+
+    def close(self):
+        self._answers.put(DisconnectedError("closed"))
+
+
+class Bench:
+    """A fetcher whose doings come out of `next_seen`, in their order."""
+
+    def __init__(self):
+        self._seen = queue.Queue()
+        self.answers = queue.Queue()
+        self.outcomes = []
+        self.threads = set()
+        config = build(ConsumerConfig, bootstrap_servers="b:1")
+        self.fetcher = BrokerFetcher(
+            1, "b", 1, config, connect=lambda *_: Channel(self._seen, self.answers)
+        )
+
+    def pull(self, sequence):
+        def answered(outcome):
+            self.threads.add(threading.current_thread().name)
+            self.outcomes.append(outcome)
+            self._seen.put(("answered", sequence))
+
+        wants = [Want("t", 0, (0, 1), 0, 1000)] if sequence == 0 else []
+        self.fetcher.fetch(Pull(sequence, wants, max_bytes=1000, max_wait_ms=10), answered)
+
+    def next_seen(self, count=1):
+        return [self._seen.get(timeout=SOON_S) for _ in range(count)]
+
+    def nothing_seen(self):
+        return self._seen.empty()
+
+
+@pytest.fixture
+def bench():
+    made = Bench()
+    yield made
+    asyncio.run(made.fetcher.close())
+
+
+def test_an_answer_is_handed_over_while_the_next_request_is_under_way(bench):
+    bench.pull(0)
+    assert bench.next_seen() == [("sent", 1)]
+    bench.pull(1)
+    bench.answers.put(FetchResponse())
+    assert bench.next_seen(2) == [("sent", 2), ("answered", 0)]
+    bench.answers.put(FetchResponse())
+    assert bench.next_seen() == [("answered", 1)]  # no other pull waits
+    assert [[reply.sequence for reply, _ in outcome] for outcome in bench.outcomes] == [[0], [1]]
+    assert bench.threads == {"fetch-1"}
+
+
+def test_what_was_received_is_handed_over_before_a_failure_is(bench):
+    bench.pull(0)
+    bench.next_seen()
+    bench.pull(5)  # does not follow: it fails before anything is sent
+    bench.answers.put(FetchResponse())
+    assert bench.next_seen(2) == [("answered", 0), ("answered", 5)]
+    assert isinstance(bench.outcomes[1], DisconnectedError)
+
+
+def test_whoever_answers_may_ask_for_more_there(bench):
+    second = threading.Event()
+
+    def answered(_):
+        bench.pull(1)
+        second.set()
+
+    bench.fetcher.fetch(Pull(0, [Want("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), answered)
+    bench.next_seen()
+    bench.answers.put(FetchResponse())
+    assert second.wait(SOON_S)
+    assert bench.next_seen() == [("sent", 2)]
+    bench.answers.put(FetchResponse())
+    assert bench.next_seen() == [("answered", 1)]
+
+
+def test_a_callback_that_raises_does_not_end_the_thread(bench, caplog):
+    def broken(_):
+        raise ValueError("broken")
+
+    bench.fetcher.fetch(Pull(0, [Want("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), broken)
+    bench.next_seen()
+    bench.answers.put(FetchResponse())
+    bench.pull(1)
+    assert bench.next_seen() == [("sent", 2)]
+    bench.answers.put(FetchResponse())
+    assert bench.next_seen() == [("answered", 1)]
+    assert "the answer to a pull could not be taken" in caplog.text
+
+
+def test_every_pull_is_answered_when_it_is_closed(bench):
+    for sequence in range(3):
+        bench.pull(sequence)
+    bench.next_seen()
+    asyncio.run(bench.fetcher.close())
+    bench.pull(3)
+    assert sorted(bench.next_seen(4)) == [("answered", n) for n in range(4)]
+    assert all(isinstance(outcome, DisconnectedError) for outcome in bench.outcomes)

@@ -1,0 +1,142 @@
+"""The shell over the machine: sources that answer in threads of their own, in any order."""
+
+import asyncio
+import queue
+import threading
+
+import pytest
+
+from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
+from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.errors import DisconnectedError
+from kafka_actors.fetch import Fetched, Fetcher, FetchReply, Start
+from kafka_actors.protocol.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+SOON_S = 10
+
+
+class Source:
+    """Notes the pulls; the test answers them from its own thread, as a fetch thread does."""
+
+    def __init__(self):
+        self.pulls = queue.Queue()
+
+    def fetch(self, pull, answered):
+        self.pulls.put((pull, answered))
+
+    def next_pull(self):
+        return self.pulls.get(timeout=SOON_S)
+
+
+def snapshot():
+    return ClusterSnapshot(
+        brokers={1: BrokerMetadata(1, "h", 9092)},
+        topics={"t": TopicMetadata("t", None, partitions={0: PartitionMetadata(0, 1, 4)})},
+    )
+
+
+def brought(pull, first, last):
+    """The reply to a pull with the offsets from `first` up to `last`."""
+    fetched = Fetched("t", 0, (0, 1), first, last, high_watermark=100, last_stable_offset=100, size=10)
+    return [(FetchReply(1, pull.sequence, [fetched], size=10), [b"x" * 10])]
+
+
+class Bench:
+    """A fetcher in a loop of its own thread, which a test can hold up."""
+
+    def __init__(self):
+        self.source = Source()
+        self.asked = []  # for which brokers the way was asked for, and in which thread
+        self.ready = threading.Semaphore(0)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="loop")
+        self._thread.start()
+        self.fetcher = Fetcher(
+            build(ConsumerConfig, bootstrap_servers="b:1"),
+            sources=self._sources,
+            lookups=None,
+            events=lambda _: None,
+            on_ready=self.ready.release,
+        )
+        self.run(self.fetcher.start())
+        self.fetcher.update_metadata(snapshot())
+        self.fetcher.assign({TP: Start((0, 1), 0)})
+
+    def _sources(self, broker):
+        self.asked.append((broker, threading.current_thread().name))
+        return self.source
+
+    def run(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SOON_S)
+
+    def hold_up_the_loop(self):
+        """Until the event that is returned is set."""
+        begun, going_on = threading.Event(), threading.Event()
+
+        def wait():
+            begun.set()
+            going_on.wait(SOON_S)
+
+        self._loop.call_soon_threadsafe(wait)
+        assert begun.wait(SOON_S)
+        return going_on
+
+    def close(self):
+        self.run(self.fetcher.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def bench():
+    made = Bench()
+    yield made
+    made.close()
+
+
+def test_records_that_come_wait_for_no_loop(bench):
+    """Neither the user nor the next pull does."""
+    first, answered = bench.source.next_pull()
+    going_on = bench.hold_up_the_loop()
+    try:
+        answered(brought(first, 0, 5))
+        assert bench.ready.acquire(timeout=SOON_S)
+        assert bench.fetcher.take().next_offset == 5
+        assert [bench.source.next_pull()[0].sequence for _ in range(2)] == [1, 2]
+    finally:
+        going_on.set()
+    assert {thread for _, thread in bench.asked} == {"loop"}
+
+
+def test_answers_are_taken_in_the_order_of_the_pulls(bench):
+    first, answered = bench.source.next_pull()
+    answered(brought(first, 0, 5))
+    second, then = bench.source.next_pull()
+    third, at_last = bench.source.next_pull()
+    at_last(brought(third, 8, 9))
+    then(brought(second, 5, 8))
+    reached = []
+    while (item := bench.fetcher.take()) is not None:
+        reached.append((item.fetch_offset, item.next_offset))
+        bench.fetcher.consumed(item)
+    assert reached == [(0, 9)] or reached == [(0, 5), (5, 9)] or reached == [(0, 5), (5, 8), (8, 9)]
+    assert bench.fetcher.position(TP) == 9
+
+
+def test_after_a_failure_the_way_to_the_broker_is_asked_for_again(bench):
+    _, answered = bench.source.next_pull()
+    lost, bench.source = bench.source, Source()
+    answered(DisconnectedError("gone"))
+    again, _ = bench.source.next_pull()
+    assert (again.sequence, [want.fetch_offset for want in again.wants]) == (0, [0])
+    assert lost.pulls.empty()
+
+
+def test_an_answer_behind_the_end_changes_nothing(bench):
+    first, answered = bench.source.next_pull()
+    bench.run(bench.fetcher.close())
+    answered(brought(first, 0, 5))
+    assert bench.fetcher.take() is None
+    assert bench.source.pulls.empty()

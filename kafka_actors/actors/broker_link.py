@@ -22,7 +22,7 @@ LITTLE_BYTES = 64 * 1024
 MUCH_BYTES = 512 * 1024
 """Of one answer: below the first the next pull goes to the door, from the second on back to Ray."""
 RAY_PACE_MS = 10
-DOOR_PACE_MS = 2
+DOOR_PACE_MS = 1
 """How soon an answer with little may follow upon another: a call for every single record would leave no time to work
 on them, through Ray least of all."""
 

@@ -218,9 +218,9 @@ def test_what_is_little_goes_by_the_door_and_what_is_much_through_ray():
         assert actor.way == [
             ("ray", 0, 10),
             "door",
-            ("by door", 1, 2),
-            ("by door", 2, 2),
-            ("by door", 3, 2),
+            ("by door", 1, 1),
+            ("by door", 2, 1),
+            ("by door", 3, 1),
             ("ray", 4, 10),
             ("ray", 5, 10),
         ]
@@ -246,7 +246,7 @@ def test_what_is_under_way_one_way_is_answered_before_one_goes_the_other():
         assert actor.way[-1] == "door"
         actor.held.set()
         await asyncio.gather(first, second, third)
-        assert actor.way[-2:] == [("by door", 2, 2), ("by door", 3, 2)]
+        assert actor.way[-2:] == [("by door", 2, 1), ("by door", 3, 1)]
 
     asyncio.run(body())
 

@@ -55,9 +55,7 @@ class Bench:
         self.outcomes = []
         self.threads = set()
         config = build(ConsumerConfig, bootstrap_servers="b:1")
-        self.fetcher = BrokerFetcher(
-            1, "b", 1, config, connect=lambda *_: Channel(self._seen, self.answers)
-        )
+        self.fetcher = BrokerFetcher(1, "b", 1, config, connect=lambda *_: Channel(self._seen, self.answers))
 
     def pull(self, sequence):
         def answered(outcome):

@@ -1,4 +1,4 @@
-"""Where results lie: the latest of each section, those of a smoke run, and the baseline that is committed."""
+"""Where results lie, all runs of each section: the latest, those of a smoke run, and the baseline that is committed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from benchmarks.figures import fallen, figures_of
 from benchmarks.report import markdown
 from benchmarks.targets import TARGETS
 
-BASELINE = RESULTS / "baseline.json"
-LATEST, QUICK = "latest", "quick"
+LATEST, QUICK, BASELINE = "latest", "quick", "baseline"
 
 
 def save(results: Results, options: Options) -> None:
@@ -37,32 +36,22 @@ def write(name: str, sections: Results) -> None:
     (RESULTS / f"{name}.svg").write_text(chart.svg(chart.bars_of(sections)))
 
 
-def measured() -> dict[str, float]:
-    """The latest figures, by `Target.key`."""
-    found = figures_of(TARGETS, load(LATEST))
+def figures(name: str) -> dict[str, float]:
+    """The figures of what lies under a name, by `Target.key`."""
+    found = figures_of(TARGETS, load(name))
     return {target.key: figure.value for target, figure in found.items() if figure is not None}
 
 
 def accept() -> None:
-    """The latest results become the baseline: its figures, its report and its chart are what is committed. Refuses
-    what was measured less than the defaults say."""
+    """The latest results take the place of the same sections in the baseline, which is committed with its report and its
+    chart. Refuses what was measured less than the defaults say."""
     sections = load(LATEST)
     if not sections:
         sys.exit("there are no results to accept: make bench")
     short = [name for name, section in sections.items() if not counts(section)]
     if short:
         sys.exit(f"measured with fewer rounds or seconds than the defaults: {', '.join(short)}")
-    figures = figures_of(TARGETS, sections)
-    baseline = {
-        "figures": {t.key: round(figure.value, 4) for t, figure in figures.items() if figure is not None},
-        "sections": {
-            name: {"at": section["at"], "commit": section["commit"], "machine": section["machine"]}
-            for name, section in sections.items()
-        },
-    }
-    BASELINE.write_text(json.dumps(baseline, indent=1) + "\n")
-    (RESULTS / "baseline.md").write_text(markdown(sections))
-    (RESULTS / "baseline.svg").write_text(chart.svg(chart.bars_of(sections)))
+    write(BASELINE, {**load(BASELINE), **sections})
 
 
 def counts(section: dict[str, Any]) -> bool:
@@ -74,11 +63,10 @@ def counts(section: dict[str, Any]) -> bool:
 def check() -> int:
     """Compares the latest figures with the baseline and says what fell. 0: nothing; 1: something; 2: nothing to
     compare."""
-    if not BASELINE.exists():
-        print(f"there is no {BASELINE.name}: python -m benchmarks accept, after make bench", file=sys.stderr)
+    baseline, now = figures(BASELINE), figures(LATEST)
+    if not baseline:
+        print("there is no baseline: python -m benchmarks accept, after make bench", file=sys.stderr)
         return 2
-    baseline: dict[str, float] = json.loads(BASELINE.read_text())["figures"]
-    now = measured()
     missing = [target.what for target in TARGETS if target.key in baseline and target.key not in now]
     if len(missing) == len(baseline):
         print("nothing was measured yet: make bench", file=sys.stderr)

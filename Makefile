@@ -24,7 +24,7 @@ RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 PAIRS := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-slow test-unit test-spark test-helm lint format bench bench-check fuzz docs-options docs-values clean
+.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm lint format bench bench-check fuzz docs-options docs-values clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -80,6 +80,10 @@ bench-check: $(VENV)/.installed-dev  ## what of the latest benchmarks fell behin
 fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads foreign bytes; FUZZ=name SECONDS=60
 	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)
 
+docs: $(VENV)/.installed-docs  ## the documentation as a site, in build/docs; a dead link is an error
+	$(BIN)/python -m mkdocs build
+	@echo "open build/docs/index.html; or, for its search: $(BIN)/python -m http.server --directory build/docs"
+
 docs-options: $(VENV)/.installed-dev  ## docs/reference/options.md anew, from the declarations
 	$(BIN)/kafka-actors config options --output markdown > docs/reference/options.md
 
@@ -107,7 +111,12 @@ $(VENV)/.installed-demo-spark: $(VENV)/.installed-demo
 $(VENV)/.installed-dev: $(SOURCES_OF_INSTALL) | $(BIN)/python
 	@echo "installing kafka-actors and its development tools into $(VENV) …"
 	$(PIP) --editable '.[$(EXTRAS)]'
-	@touch $@ $(VENV)/.installed-demo $(VENV)/.installed-demo-spark
+	@touch $@ $(VENV)/.installed-demo $(VENV)/.installed-demo-spark $(VENV)/.installed-docs
+
+$(VENV)/.installed-docs: $(SOURCES_OF_INSTALL) | $(BIN)/python
+	@echo "installing what makes the documentation into $(VENV) …"
+	$(PIP) --editable '.[docs]'
+	@touch $@
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 	$(PIP) --editable '.[fuzz]'

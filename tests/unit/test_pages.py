@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from xml.etree import ElementTree
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from pages.blocks import ROOT, Block, blocks_of, needs_of, pages, program_of

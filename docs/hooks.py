@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-FOR_TESTS = re.compile(r'^<!--(?:python$.*?| runs with: .*?)-->\n| +notest="[^"]*"', re.MULTILINE | re.DOTALL)
+FOR_TESTS = re.compile(
+    r'^<!--(?:python$.*?| (?:runs with|topics): .*?)-->\n| +notest="[^"]*"', re.MULTILINE | re.DOTALL
+)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -9,9 +9,10 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from pages.blocks import ADDRESS, ROOT, blocks_of, needs_of, pages, program_of
+from pages.blocks import ADDRESS, ROOT, blocks_of, needs_of, pages, program_of, topics_of
 
 from kafka_actors.testing import MockCluster
 
@@ -29,19 +30,24 @@ FOREIGN = re.compile(
 def programs():
     for page in pages():
         if any(block.runs for block in blocks_of(page)):
-            marks = [getattr(pytest.mark, word) for word in ("kafka", "ray", "spark") if word in needs_of(page)]
+            words = ("kafka", "ray", "spark", "slow")
+            marks = [getattr(pytest.mark, word) for word in words if word in needs_of(page)]
             yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 
 @contextmanager
-def brokers(needs: set[str], request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of what a page wants; of a real cluster, what the page made there is deleted for the next one."""
-    if "kafka" in needs:
+def brokers(page: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of what a page wants, with its topics; of a real cluster all that it has left is deleted."""
+    if "kafka" in needs_of(page):
         cluster = request.getfixturevalue("kafka_cluster")
         with leaves_nothing(cluster.admin):
+            for topic, partitions in topics_of(page).items():
+                cluster.create_topic(topic, partitions)
             yield cluster.bootstrap_servers
-    elif "broker" in needs:
+    elif "broker" in needs_of(page):
         with MockCluster(brokers=1) as mock:
+            for topic, partitions in topics_of(page).items():
+                mock.create_topic(topic, partitions)
             yield mock.bootstrap_servers
     else:
         yield ADDRESS
@@ -49,24 +55,28 @@ def brokers(needs: set[str], request: pytest.FixtureRequest) -> Iterator[str]:
 
 @contextmanager
 def leaves_nothing(admin) -> Iterator[None]:
+    """Pages have the same names for their topics and groups."""
+
     def topics():
-        return set(admin.list_topics(timeout=10).topics)
+        return {name for name in admin.list_topics(timeout=10).topics if not name.startswith("__")}
 
     def groups():
         return {group.group_id for group in admin.list_consumer_groups(request_timeout=10).result().valid}
 
-    before = topics(), groups()
+    topics_before, groups_before = topics(), groups()
     yield
-    made, joined = topics() - before[0], groups() - before[1]
-    answers = [*admin.delete_topics([t for t in made if not t.startswith("__")]).values()] if made else []
-    answers += [*admin.delete_consumer_groups([*joined]).values()] if joined else []
+    answers = []
+    if made := [*topics() - topics_before]:
+        answers += admin.delete_topics(made).values()
+    if joined := [*groups() - groups_before]:
+        answers += admin.delete_consumer_groups(joined).values()
     for answer in answers:
         answer.result(30)
 
 
 @pytest.mark.parametrize("page", programs())
 def test_the_code_of_a_page_runs(page, request, tmp_path):
-    with brokers(needs_of(page), request) as servers:
+    with brokers(page, request) as servers:
         script = tmp_path / f"page_{page.stem}.py"
         script.write_text(program_of(page, servers))
         environment = {
@@ -83,14 +93,16 @@ def test_the_code_of_a_page_runs(page, request, tmp_path):
             text=True,
             timeout=LIMIT_S,
         )
-    assert done.returncode == 0, f"{page}, by its own line numbers:\n{done.stdout}\n{done.stderr}"
+        said = f"{page}, by its own line numbers:\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, said
 
 
 def test_how_much_is_not_run():
     python = [block for page in pages() for block in blocks_of(page) if block.language == "python"]
     left_out = [block for block in python if not block.runs]
     said = ", ".join(f"{block} {block.reason}" for block in left_out)
-    warnings.warn(f"{len(left_out)} of {len(python)} blocks of the documentation are not run: {said}", stacklevel=1)
+    told = f"{len(left_out)} of {len(python)} blocks of the documentation are not run: {said}"
+    warnings.warn(told, stacklevel=1)
     assert len(left_out) < len(python) / 3
 
 
@@ -104,9 +116,9 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
         timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    built = [path for path in site.rglob("*") if path.suffix in (".html", ".css", ".svg")]
+    built = {path: path.read_text() for path in site.rglob("*") if path.suffix in (".html", ".css", ".svg")}
     assert len(built) > 20
-    foreign = {str(path.relative_to(site)): FOREIGN.findall(path.read_text()) for path in built}
-    assert {name: found for name, found in foreign.items() if found} == {}
-    hidden = [path.name for path in built if "runs with:" in path.read_text() or "notest" in path.read_text()]
-    assert hidden == []
+    foreign = {str(path): found for path, text in built.items() if (found := FOREIGN.findall(text))}
+    assert foreign == {}
+    for_tests = re.compile(r"runs with: |notest=|&lt;!--python|<!--python")
+    assert [str(path) for path, text in built.items() if for_tests.search(text)] == []

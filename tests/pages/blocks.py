@@ -3,7 +3,9 @@
 A page's Python is one program: its blocks in order, each at the lines at which it stands, so that a traceback names the
 lines of the page. Where the page says `localhost:9092`, the program has the address of the test's broker. In a page:
 
-    <!-- runs with: kafka, ray -->      what it needs: `broker` (the embedded one), `kafka` (a real one), `ray`, `spark`
+    <!-- runs with: kafka, ray -->      what it needs: `broker` (the embedded one), `kafka` (a real one), `ray`, `spark`;
+                                        `slow` leaves it to `make test-slow`
+    <!-- topics: orders, clicks:8 -->   topics that are there when it begins, with 4 partitions unless it says otherwise
     ```python                           a block that runs
     ```python notest="needs a GPU"      a block that doesn't, and why
     <!--python                          lines that run and aren't shown, up to a line with --> alone
@@ -18,12 +20,14 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "localhost:9092"
+PARTITIONS = 4
 
 FENCE = re.compile(r"^ *(?P<fence>`{3,})(?P<info>[^`]*)$")
 NEEDS = re.compile(r"^<!-- runs with: (?P<words>[a-z, ]+) -->$", re.MULTILINE)
+TOPICS = re.compile(r"^<!-- topics: (?P<topics>[^>]+) -->$", re.MULTILINE)
 NOT_RUN = re.compile(r'\bnotest\b(?:="(?P<reason>[^"]*)")?')
 HIDDEN = "<!--python"
-KNOWN = {"broker", "kafka", "ray", "spark"}
+KNOWN = {"broker", "kafka", "ray", "spark", "slow"}
 
 
 class Block(NamedTuple):
@@ -86,6 +90,16 @@ def needs_of(page: Path) -> set[str]:
     if words - KNOWN:
         raise ValueError(f"{page.name} runs with {sorted(words - KNOWN)}: accepts {sorted(KNOWN)}")
     return words
+
+
+def topics_of(page: Path) -> dict[str, int]:
+    """The topics that it finds, and how many partitions each has."""
+    said = TOPICS.search(page.read_text())
+    topics: dict[str, int] = {}
+    for word in said["topics"].split(",") if said is not None else ():
+        name, _, partitions = word.strip().partition(":")
+        topics[name] = int(partitions or PARTITIONS)
+    return topics
 
 
 def program_of(page: Path, servers: str) -> str:

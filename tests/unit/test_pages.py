@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from pages.blocks import ROOT, Block, blocks_of, needs_of, pages, program_of
+from pages.blocks import ROOT, Block, blocks_of, needs_of, pages, program_of, topics_of
 from pages.commands import SHELLS, commands_in, problems_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -72,6 +72,8 @@ def test_what_is_left_out_says_why(tmp_path: Path) -> None:
 def test_a_page_says_what_it_needs(tmp_path: Path) -> None:
     assert needs_of(page(tmp_path, PAGE)) == {"broker", "ray"}
     assert needs_of(page(tmp_path, "# Nothing\n")) == set()
+    assert topics_of(page(tmp_path, "<!-- topics: orders, clicks:8 -->\n")) == {"orders": 4, "clicks": 8}
+    assert topics_of(page(tmp_path, PAGE)) == {}
     with pytest.raises(ValueError, match="runs with \\['magic'\\]"):
         needs_of(page(tmp_path, "<!-- runs with: magic -->\n"))
 

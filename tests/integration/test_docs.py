@@ -64,14 +64,16 @@ def leaves_nothing(admin) -> Iterator[None]:
         return {group.group_id for group in admin.list_consumer_groups(request_timeout=10).result().valid}
 
     topics_before, groups_before = topics(), groups()
-    yield
-    answers = []
-    if made := [*topics() - topics_before]:
-        answers += admin.delete_topics(made).values()
-    if joined := [*groups() - groups_before]:
-        answers += admin.delete_consumer_groups(joined).values()
-    for answer in answers:
-        answer.result(30)
+    try:
+        yield
+    finally:
+        answers = []
+        if made := [*topics() - topics_before]:
+            answers += admin.delete_topics(made).values()
+        if joined := [*groups() - groups_before]:
+            answers += admin.delete_consumer_groups(joined).values()
+        for answer in answers:
+            answer.result(30)
 
 
 @pytest.mark.parametrize("page", programs())

@@ -46,7 +46,7 @@ plain_password = "${env:KAFKA_PASSWORD}"
   password itself travels nowhere. (One in a `sasl.jaas.config` is looked up by the command.)
 - The commands that ask a cluster (`groups`, `topics`, `offsets`, `lag`) have `--command-config` for the file, and pass over
   what isn't an option of a connection.
-- Spark has Java's names after `kafka.`; its own options are in the README.
+- Spark has Java's names after `kafka.`; its own options are in [The Spark data source](spark.md).
 """
 
 

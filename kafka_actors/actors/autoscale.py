@@ -20,8 +20,9 @@ class Autoscale(msgspec.Struct, frozen=True, kw_only=True):
 
         workers=ka.Autoscale(min=1, max=16, target_lag_seconds=30)
 
-    Arguments, times in seconds:
-        min, max: how few and how many workers there may be.
+    Arguments:
+        min: how few workers there may be.
+        max: how many there may be.
         target_lag_seconds: how long the records that wait may take to be worked off. The backlog that is there now is
             to be done within this time by the workers there are; rates are measured over this time too.
         target_utilization: how much of their time workers are to be busy, so that they can catch up.

@@ -104,7 +104,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "extraVolumeMounts": [{"name": "krb", "mountPath": "/etc/krb", "readOnly": True}],
     },
     "GPUs, autoscaled": {
-        "job": JOB,
+        "job": {**JOB, "workers": "1..16"},
         "autoscaling": {"enabled": True, "version": "v2", "upscalingMode": "Conservative"},
         "workerGroups": [{"name": "cpu", "replicas": 2, "minReplicas": 1, "maxReplicas": 9}, GPUS],
     },

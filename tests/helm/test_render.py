@@ -144,6 +144,14 @@ def test_a_job_on_a_selected_cluster_has_its_options_in_the_runtime_environment(
     }
 
 
+def test_a_range_of_workers_is_for_the_job_to_read(render, tmp_path):
+    ranged = {"job": {**JOB, "workers": "1..16"}}
+    assert options_of(render(ranged), tmp_path)["workers"] == "1..16"
+    selected = render({**ranged, "cluster": {"selector": {"ray.io/cluster": "shared"}}})
+    variables = yaml.safe_load(selected.spec["runtimeEnvYAML"])["env_vars"]
+    assert variables["KAFKA_ACTORS_WORKERS"] == "1..16"
+
+
 # ---------------------------------------------------------------- secrets
 
 
@@ -376,19 +384,42 @@ def test_the_network_is_open_to_its_own_pods_the_operator_and_prometheus(render)
     assert len(closed["ingress"]) == 2
 
 
-def test_the_notes_say_what_to_look_at(helm, tmp_path):
-    """Helm shows them only after it has asked a cluster; so they are rendered as a file of a copy of the chart."""
+@pytest.fixture
+def notes(helm, tmp_path):
+    """NOTES.txt. Helm shows it only after it has asked a cluster; so it is rendered as a file of a copy of the chart."""
     copy = shutil.copytree(CHART, tmp_path / "chart")
     (copy / "templates" / "NOTES.txt").rename(copy / "notes")
     (copy / "templates" / "said.yaml").write_text('said: {{ tpl (.Files.Get "notes") . | toJson }}')
-    values = yaml.safe_dump({**MATRIX["everything around it"], "autoscaling": {"enabled": True}})
     options = ("-n", "streams", "--kube-version", VERSIONS[-1], "--show-only", "templates/said.yaml")
-    said = yaml.safe_load(helm("template", "scorer", str(copy), *options, "--values", "-", given=values))[
-        "said"
-    ]
+
+    def said(values: dict) -> str:
+        text = helm(
+            "template", "scorer", str(copy), *options, "--values", "-", given=yaml.safe_dump(values)
+        )
+        return yaml.safe_load(text)["said"]
+
+    return said
+
+
+def test_the_notes_say_what_to_look_at(notes):
+    said = notes({**MATRIX["everything around it"], "autoscaling": {"enabled": True}})
     assert re.search(r"kubectl --namespace streams get rayjob scorer-kafka-actors-[0-9a-f]{8}\n", said)
     assert "port-forward service/scorer-kafka-actors 9000" in said
     assert 'resources_per_worker={"num_cpus": 1}' in said
+
+
+@pytest.mark.parametrize(
+    ("workers", "says"),
+    [
+        (None, 'workers=ka.Autoscale(min=1, max=16), or job.workers "1..16" here, follows the lag'),
+        (4, 'The job has 4 workers, whatever its lag: job.workers "1..16" follows it'),
+        ("2..9", "The job has 2..9 workers, as many as its records need"),
+    ],
+)
+def test_where_pods_come_by_what_workers_ask_for_the_notes_say_how_many_workers_ask(notes, workers, says):
+    said = notes({"job": {**JOB, "workers": workers}, "autoscaling": {"enabled": True}})
+    assert says in said
+    assert "num_cpus" not in notes({"job": {**JOB, "workers": workers}})
 
 
 # ---------------------------------------------------------------- what is refused
@@ -419,6 +450,10 @@ def test_the_notes_say_what_to_look_at(helm, tmp_path):
         (
             {"job": {**JOB, "drainTimeoutMs": 50_000}},
             "terminationGracePeriodSeconds: is 60: has to be more than job.drainTimeoutMs (50000) by 20 s",
+        ),
+        (
+            {"job": {**JOB, "workers": "16..1"}},
+            "job.workers: is 16..1: the first number is the least, the second the most",
         ),
         (
             {"job": JOB, "kafka": {"securityProtocol": "SASL_SSL"}},
@@ -482,6 +517,8 @@ def test_values_that_do_not_go_together_are_refused_in_a_line(render, values, sa
         ({"job": {**JOB, "wrokers": 3}}, "wrokers"),
         ({"job": {**JOB, "workers": 0}}, "workers"),
         ({"job": {**JOB, "workers": "many"}}, "workers"),
+        ({"job": {**JOB, "workers": "0..4"}}, "workers"),
+        ({"job": {**JOB, "workers": "4.."}}, "workers"),
         ({"job": {"target": "no colon"}}, "target"),
         ({"kafka": {"securityProtocol": "TLS"}}, "securityProtocol"),
         ({"workerGroups": [{"replicas": 1}]}, "name"),

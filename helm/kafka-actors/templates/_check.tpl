@@ -18,6 +18,12 @@
 {{- if not (or .entrypoint .target $code) }}
 {{- fail "job: name what to run: target, file, existingConfigMap or entrypoint" }}
 {{- end }}
+{{- if kindIs "string" .workers }}
+{{- $bounds := splitList ".." .workers }}
+{{- if gt (int (first $bounds)) (int (last $bounds)) }}
+{{- fail (printf "job.workers: is %s: the first number is the least, the second the most" .workers) }}
+{{- end }}
+{{- end }}
 {{- if and .suspend $.Values.cluster.selector }}
 {{- fail "job.suspend: KubeRay can't suspend a job in a selected cluster" }}
 {{- end }}

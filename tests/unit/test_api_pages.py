@@ -56,7 +56,9 @@ def names_of(module: ModuleType) -> list[str]:
     """Where nothing is said, what is defined there under a name without an underscore."""
     if hasattr(module, "__all__"):
         return list(module.__all__)
-    here = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    here = [
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
     return [name for name in here if not name.startswith("_")]
 
 

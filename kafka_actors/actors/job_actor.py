@@ -12,9 +12,9 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from kafka_actors.errors import JobNameInUseError, UsageError
 
 from .autoscale import Autoscale
+from .hosting import HostedJob
 from .observing import measure
 from .plan import JobPlan
-from .ray_runtime import RayRuntime
 from .shell import ActorShell, set_up_process
 from .status import JobStatus
 from .supervisor import Supervisor
@@ -42,8 +42,9 @@ class JobActor(ActorShell):
     async def begin(self, plan: JobPlan) -> None:
         measure(plan)
         set_up_process(plan.setup("job"))
-        self._supervisor = Supervisor(plan, RayRuntime(plan.resources))
-        await self._supervisor.start()
+        hosted = HostedJob(plan)
+        self._supervisor = hosted.supervisor
+        await hosted.start()
 
     @property
     def _job(self) -> Supervisor:

@@ -10,14 +10,14 @@ from ray.actor import ActorHandle
 from kafka_actors.errors import ConfigError
 
 from .control import ActorControl, LocalControl
-from .job import Job, LoopThread, RunningJob
+from .hosting import HostedJob
+from .job import Job, RunningJob
 from .job_actor import claim_name, find_detached
+from .loops import LoopThread
 from .observing import measure
 from .plan import JobPlan
 from .ray_cluster import connect_to_ray
-from .ray_runtime import RayRuntime
 from .sigterm import sigterm_exits
-from .supervisor import Supervisor
 
 __all__ = ["attach_job", "start_job"]
 
@@ -47,13 +47,13 @@ def _start_here(plan: JobPlan, holder: ActorHandle | None, ours: bool) -> Runnin
     measure(plan)
     thread = LoopThread("kafka-actors-supervisor")
 
-    async def made() -> Supervisor:
-        return Supervisor(plan, RayRuntime(plan.resources))
+    async def made() -> HostedJob:
+        return HostedJob(plan)
 
     async def launched() -> asyncio.Task[None]:
-        return asyncio.ensure_future(supervisor.start())
+        return asyncio.ensure_future(hosted.start())
 
-    supervisor = thread.run(made())
+    hosted = thread.run(made())
     starting = thread.run(launched())
     try:
         thread.run(_result_of(starting))
@@ -64,7 +64,7 @@ def _start_here(plan: JobPlan, holder: ActorHandle | None, ours: bool) -> Runnin
         if holder is not None:
             ray.kill(holder)
         raise
-    return RunningJob(LocalControl(supervisor, thread, holder, ours))
+    return RunningJob(LocalControl(hosted, thread, holder, ours))
 
 
 async def _result_of(starting: asyncio.Task[None]) -> None:

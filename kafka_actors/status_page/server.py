@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from kafka_actors.errors import ConfigError
 
-from .http import END_OF_HEAD, MOST_HEAD, BadRequest, Request, Response, parse, plain, to_bytes
+from .machines.http import END_OF_HEAD, MOST_HEAD, BadRequest, Request, Response, parse, plain, to_bytes
 
 __all__ = ["MOST_CLIENTS", "StatusServer", "is_loopback", "listen"]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .assets import page
-from .building import About, document_of, totals_of
+from .machines.building import About, document_of, totals_of
 from .document import Document, Health
-from .health import Seen, health
-from .history import Moments
-from .http import BadRequest, Request, Response, plain
-from .rates import Rates
+from .machines.health import Seen, health
+from .machines.history import Moments
+from .machines.http import BadRequest, Request, Response, plain
+from .machines.rates import Rates
 
 if TYPE_CHECKING:
     from kafka_actors.actors.status import JobStatus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from .document import Entry
+from kafka_actors.status_page.document import Entry
 
 __all__ = ["KEEPS", "Timeline"]
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kafka_actors.telemetry.blocked import kind_of_reason
 
-from .document import (
+from kafka_actors.status_page.document import (
     Broker,
     Connection,
     Control,

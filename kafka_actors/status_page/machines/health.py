@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .document import Health
+from kafka_actors.status_page.document import Health
 
 __all__ = ["LOOKS_S", "UNANSWERED_S", "Seen", "health"]
 

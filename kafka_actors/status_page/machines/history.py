@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from .document import History, Point, Totals
+from kafka_actors.status_page.document import History, Point, Totals
 
 __all__ = ["EVERY_S", "KEEPS_S", "Moments"]
 

@@ -19,9 +19,10 @@ from .shell import ActorShell, set_up_process
 from .status import JobStatus
 from .supervisor import Supervisor
 
-__all__ = ["JobActor", "claim_name", "find_detached"]
+__all__ = ["JobActor", "claim_name", "find_detached", "names_of_detached"]
 
 NAMESPACE = "kafka_actors"
+PREFIX = "kafka-actors/"
 NAME_PATIENCE_S = 8.0
 ANSWER_S = 10.0
 
@@ -119,5 +120,19 @@ def find_detached(name: str) -> ActorHandle:
     return holder
 
 
+def names_of_detached() -> list[str]:
+    """Of the detached jobs that this Ray cluster has, those included that have ended and keep their name."""
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    named = [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
+    found = []
+    for name in sorted(n.removeprefix(PREFIX) for n in named if n.startswith(PREFIX)):
+        try:
+            find_detached(name)
+        except UsageError:
+            continue  # of a driver: it only holds the name
+        found.append(name)
+    return found
+
+
 def _actor_name(name: str) -> str:
-    return f"kafka-actors/{name}"
+    return PREFIX + name

@@ -12,14 +12,14 @@ from kafka_actors.errors import ConfigError
 from .control import ActorControl, LocalControl
 from .hosting import HostedJob
 from .job import Job, RunningJob
-from .job_actor import claim_name, find_detached
+from .job_actor import claim_name, find_detached, names_of_detached
 from .loops import LoopThread
 from .observing import measure
 from .plan import JobPlan
 from .ray_cluster import connect_to_ray
 from .sigterm import sigterm_exits
 
-__all__ = ["attach_job", "start_job"]
+__all__ = ["attach_job", "detached_jobs", "start_job"]
 
 GIVE_UP_S = 5.0
 STORE_SHARE = 0.5
@@ -90,6 +90,12 @@ def attach_job(name: str) -> RunningJob:
     """See `Job.attach`."""
     connect_to_ray(only_existing=True)
     return RunningJob(ActorControl(find_detached(name)), stop_at_exit=False)
+
+
+def detached_jobs() -> list[str]:
+    """The names of the detached jobs in the Ray cluster there is. Raises `UsageError` where there is none."""
+    connect_to_ray(only_existing=True)
+    return names_of_detached()
 
 
 def _check_process(plan: JobPlan) -> None:

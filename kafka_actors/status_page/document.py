@@ -52,8 +52,8 @@ class Health(Struct, frozen=True, kw_only=True):
 class Group(Struct, frozen=True, kw_only=True):
     """The job as a member of its Kafka group.
 
-    `protocol`: classic or consumer (KIP-848). `state`: as the member is: unjoined, joining, syncing, stable…; unknown while the
-    coordinator says nothing. `generation`: of the group, its epoch under KIP-848. `heartbeat_age_s`: since the last
+    `protocol`: classic or consumer (KIP-848). `state`: as the member is: unjoined, joining, syncing, stable, revoking, leaving, left
+    or fatal; unknown until the coordinator has said something. `generation`: of the group, its epoch under KIP-848. `heartbeat_age_s`: since the last
     heartbeat was sent that the broker acknowledged. `answered_s`: when the coordinator actor answered last.
     """
 
@@ -103,7 +103,8 @@ class Broker(Struct, frozen=True, kw_only=True):
 
 
 class Connection(Struct, frozen=True, kw_only=True):
-    """A connection actor: one for each broker on each node of the Ray cluster that has workers. It fetches for those workers."""
+    """A connection actor: one for each broker on each node of the Ray cluster that has workers. It fetches for those workers.
+    `name`, role and incarnation as `connection-2.1`, is that of others on other nodes, too."""
 
     name: str
     node: str
@@ -151,7 +152,8 @@ class Partition(Struct, frozen=True, kw_only=True):
     `leader`: the broker that it is read from; `worker`: who has it. `position`: the next offset to read, `committed`: the
     group's offset, `end`: where the log ends (under read_committed: the last stable offset). `lag`: records not
     processed yet; `lag_s`: how long ago the log ended where the job is now. `state`: free, granted, draining, leaving or
-    released. `reason`: why nothing of it is read or processed, empty where all is well; `at end` is the reason of one that is done.
+    released. `reason`: why nothing of it is read or processed, empty where all is well; `at end` is that of a bounded run's
+    partition that is done, and is not counted as blocked.
     """
 
     topic: str
@@ -186,9 +188,9 @@ class Scaling(Struct, frozen=True, kw_only=True):
 class Entry(Struct, frozen=True, kw_only=True):
     """Something that happened. `number`: counts from 1.
 
-    `kind`: state (of the job), rebalance (the group gave, took or is about to), restart (an actor was replaced), workers (their number
-    was changed), move (partitions left a worker), drain (and were drained before), forced (a drain's deadline
-    passed), stall (a partition with records did not move) or failure.
+    `kind`: state (of the job; with the reason where it failed), rebalance (what the group gave and took), restart (an actor was
+    replaced), workers (their number was changed), move (a worker is to give up partitions), drain (it has drained them),
+    forced (it had not by the deadline) or stall (a partition with records did not move).
     """
 
     number: int

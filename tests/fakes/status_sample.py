@@ -81,7 +81,7 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
         ],
         connections=[
             Connection(
-                name=f"connection-{broker}@{node[:8]}.{2 if broker == 2 else 1}",
+                name=f"connection-{broker}.{2 if broker == 2 else 1}",
                 node=node,
                 broker=broker,
                 pid=4_100 + 10 * place + broker,
@@ -96,7 +96,7 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
                 name="coordinator.2", role="coordinator", node=NODES[0], pid=4_001, ready=True, restarts=1
             ),
             Control(name="metadata.1", role="metadata", node=NODES[0], pid=4_002, ready=True, restarts=0),
-            Control(name="spare@3f1c0a5b.1", role="spare", node=NODES[0], pid=4_003, ready=True, restarts=0),
+            Control(name="spare-0.1", role="spare", node=NODES[0], pid=4_003, ready=True, restarts=0),
         ],
         workers=[_worker(number, workers, held) for number in range(workers)],
         partitions=held,
@@ -114,16 +114,24 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
         timeline=[
             Entry(number=1, at_s=at_s - 893.4, kind="state", text="starting"),
             Entry(
-                number=2, at_s=at_s - 891.0, kind="rebalance", text="24 partitions assigned in generation 6"
+                number=2,
+                at_s=at_s - 891.0,
+                kind="rebalance",
+                text="the group gave 24 partitions in generation 6",
             ),
             Entry(number=3, at_s=at_s - 890.0, kind="state", text="running"),
             Entry(
                 number=4,
                 at_s=at_s - 610.0,
                 kind="restart",
-                text="coordinator.1 is ended: no answer to a ping for 3 s; a replacement starts",
+                text="coordinator.1 is ended: its process is stopped or gone",
             ),
-            Entry(number=5, at_s=at_s - 608.5, kind="rebalance", text="joined generation 7 in 1.1 s"),
+            Entry(
+                number=5,
+                at_s=at_s - 608.5,
+                kind="rebalance",
+                text="generation 7 is there after 1.1 s",
+            ),
             Entry(
                 number=6,
                 at_s=at_s - 300.0,
@@ -131,13 +139,16 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
                 text="worker-1.1 died (its process is gone); a replacement starts",
             ),
             Entry(
-                number=7, at_s=at_s - 300.0, kind="move", text="6 partitions leave worker-1.1: worker died"
+                number=7,
+                at_s=at_s - 300.0,
+                kind="move",
+                text="worker-1.1 gives up 6 partitions: worker died",
             ),
             Entry(
                 number=8,
                 at_s=at_s - 120.0,
                 kind="stall",
-                text="orders-3 made no progress for 300 s: retrying: offset 120031, ValueError",
+                text="orders-3 has not moved for 300 s: retrying: offset 120031, ValueError",
             ),
             Entry(
                 number=9,
@@ -145,13 +156,23 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
                 kind="workers",
                 text="3 → 4: the backlog of 1,310,000 records is 44 s of work",
             ),
-            Entry(number=10, at_s=at_s - 60.5, kind="move", text="6 partitions leave worker-0.1: balance"),
-            Entry(number=11, at_s=at_s - 60.1, kind="drain", text="5 partitions of worker-0.1 are drained"),
+            Entry(
+                number=10,
+                at_s=at_s - 60.5,
+                kind="move",
+                text="worker-0.1 gives up 6 partitions: balance",
+            ),
+            Entry(
+                number=11,
+                at_s=at_s - 60.1,
+                kind="drain",
+                text="worker-0.1 has drained 5 partitions",
+            ),
             Entry(
                 number=12,
                 at_s=at_s - 55.5,
                 kind="forced",
-                text="orders-11 was taken from worker-0.1 before it was drained",
+                text="worker-0.1 had not drained orders-11 by the deadline",
             ),
         ],
     )

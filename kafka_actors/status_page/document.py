@@ -104,7 +104,7 @@ class Broker(Struct, frozen=True, kw_only=True):
 
 class Connection(Struct, frozen=True, kw_only=True):
     """A connection actor: one for each broker on each node of the Ray cluster that has workers. It fetches for those workers.
-    `name`, role and incarnation as `connection-2.1`, is that of others on other nodes, too."""
+    `name`: role and incarnation, and where there are several nodes the beginning of its node: `connection-2.1@3f1c0a5b`."""
 
     name: str
     node: str

@@ -81,7 +81,7 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
         ],
         connections=[
             Connection(
-                name=f"connection-{broker}.{2 if broker == 2 else 1}",
+                name=f"connection-{broker}.{2 if broker == 2 else 1}@{node[:8]}",
                 node=node,
                 broker=broker,
                 pid=4_100 + 10 * place + broker,
@@ -96,7 +96,9 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
                 name="coordinator.2", role="coordinator", node=NODES[0], pid=4_001, ready=True, restarts=1
             ),
             Control(name="metadata.1", role="metadata", node=NODES[0], pid=4_002, ready=True, restarts=0),
-            Control(name="spare-0.1", role="spare", node=NODES[0], pid=4_003, ready=True, restarts=0),
+            Control(
+                name="spare-0.1@3f1c0a5b", role="spare", node=NODES[0], pid=4_003, ready=True, restarts=0
+            ),
         ],
         workers=[_worker(number, workers, held) for number in range(workers)],
         partitions=held,

@@ -48,6 +48,7 @@ def document_of(
 ) -> Document:
     """The document of this moment. `silent_s`: for how long the coordinator has not answered, None if it never has."""
     workers = pace.workers if pace else {}
+    several = len({actor.node for actor in status.others}) > 1
     return Document(
         at_s=at_s,
         job=Job(
@@ -63,8 +64,8 @@ def document_of(
         group=_group(status, about, at_s, silent_s),
         totals=totals,
         brokers=_brokers(status),
-        connections=[_connection(actor) for actor in status.others if actor.broker is not None],
-        control=[_control(actor) for actor in status.others if actor.broker is None],
+        connections=[_connection(actor, several) for actor in status.others if actor.broker is not None],
+        control=[_control(actor, several) for actor in status.others if actor.broker is None],
         workers=[_worker(worker, workers.get(worker.name)) for worker in status.workers],
         partitions=[_partition(partition) for partition in status.partitions],
         scaling=_scaling(status),
@@ -124,10 +125,16 @@ def _brokers(status: JobStatus) -> list[Broker]:
     ]
 
 
-def _connection(actor: ActorStatus) -> Connection:
+def _name(actor: ActorStatus, several: bool) -> str:
+    """Of an actor that each of several nodes has."""
+    each_node = several and actor.role in ("connection", "spare")
+    return f"{actor.name}@{(actor.node or '')[:8]}" if each_node else actor.name
+
+
+def _connection(actor: ActorStatus, several: bool) -> Connection:
     assert actor.broker is not None
     return Connection(
-        name=actor.name,
+        name=_name(actor, several),
         node=actor.node or "",
         broker=actor.broker,
         pid=actor.pid,
@@ -136,9 +143,9 @@ def _connection(actor: ActorStatus) -> Connection:
     )
 
 
-def _control(actor: ActorStatus) -> Control:
+def _control(actor: ActorStatus, several: bool) -> Control:
     return Control(
-        name=actor.name,
+        name=_name(actor, several),
         role=actor.role,
         node=actor.node,
         pid=actor.pid,

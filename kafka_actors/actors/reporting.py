@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from kafka_actors.errors import JobFailed, KafkaActorsError
 from kafka_actors.events import Event, log_event
 from kafka_actors.status_page.machines.health import Seen
 from kafka_actors.status_page.machines.timeline import Timeline
@@ -66,7 +67,7 @@ class Reporting:
 
     def become(self, state: str, why: BaseException | None = None) -> None:
         """The job gets into another state; `why` it failed."""
-        self._state, self._why = state, "" if why is None else f"{why}"
+        self._state, self._why = state, "" if why is None else reason_of(why)
         self._state_since_s = self._wall()
         self.note("state", f"{self.state}: {self._why}" if self._why else self.state)
 
@@ -150,3 +151,9 @@ class Reporting:
             session_timeout_s=self._session_timeout_s,
             workers_ready=sum(worker.begun for worker in self._roster.of_kind("worker").values()),
         )
+
+
+def reason_of(failure: BaseException) -> str:
+    """What a job failed of, without saying once more that it has."""
+    cause = failure.cause if isinstance(failure, JobFailed) and failure.cause is not None else failure
+    return str(cause) if isinstance(cause, KafkaActorsError) else f"{type(cause).__name__}: {cause}"

@@ -118,7 +118,8 @@ def test_what_happens_is_told_from_an_entry_on_and_moves_together():
         member.answer.set()
         coordinator.happened(Rebalanced("g", 4, 1.25))
         await coordinator.on_partitions_assigned(member.assignment)
-        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        for _ in range(2):
+            await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         await coordinator.set_plan(WorkerPlan(2, {}, [], paused=False, complete=True))
         told = coordinator.status().timeline
         assert [(e.number, e.at_s, e.kind, e.text) for e in told] == [

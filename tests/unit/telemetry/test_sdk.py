@@ -58,6 +58,7 @@ def test_a_status_page_without_the_sdk_is_told_how_to_get_it(monkeypatch):
 
     monkeypatch.setattr(sdk.importlib, "import_module", without)
     monkeypatch.setattr(sdk, "_registries", [])
+    monkeypatch.setattr(sdk, "has_meter_provider", lambda: False)
     monkeypatch.setattr(sdk, "_metrics", lambda *_: pytest.fail("an SDK was set up"))
     configure(Settings(page=True))
     assert "opentelemetry.exporter.prometheus is not installed: pip install" in sdk.exposition("")
@@ -66,6 +67,7 @@ def test_a_status_page_without_the_sdk_is_told_how_to_get_it(monkeypatch):
 def test_a_status_page_has_a_registry_of_its_own_where_nobody_asks_for_an_exporter(monkeypatch):
     asked = []
     monkeypatch.setattr(sdk, "_registries", [])
+    monkeypatch.setattr(sdk, "has_meter_provider", lambda: False)
     monkeypatch.setattr(sdk, "_metrics", lambda settings, exporters, resource: asked.append(exporters))
     configure(Settings(page=True), signals=("traces", "logs"))
     assert asked == []

@@ -16,9 +16,11 @@ __all__ = ["MOST_CLIENTS", "StatusServer", "is_loopback", "listen"]
 logger = logging.getLogger(__name__)
 
 MOST_CLIENTS = 64
-"""At once. Who comes beyond is sent away, so that a client that hangs takes nothing from the job."""
+"""At once. As many more are told to come again, and those beyond aren't spoken to: clients that hang take nothing from the job."""
 READ_S = 5.0
 """A request has to be here by then."""
+BUSY_READ_S = 1.0
+"""The same of one that is only to be sent away."""
 WRITE_S = 10.0
 """A client has to have taken its answer by then."""
 
@@ -68,17 +70,20 @@ class StatusServer:
 
     def _come(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A plain function: asyncio would log the end of a coroutine that is cancelled at the close."""
+        if len(self._clients) >= 2 * MOST_CLIENTS:
+            writer.transport.abort()
+            return
         client = asyncio.ensure_future(self._serve(reader, writer, busy=len(self._clients) >= MOST_CLIENTS))
         self._clients.add(client)
         client.add_done_callback(self._clients.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, busy: bool) -> None:
         try:
+            head = await _head(reader, BUSY_READ_S if busy else READ_S)
             if busy:
-                answer = to_bytes(plain(503, "too many clients at once: come again"), "GET")
+                writer.write(to_bytes(plain(503, "too many clients at once: come again"), "GET"))
             else:
-                answer = await self._answer_to(await _head(reader))
-            writer.write(answer)
+                writer.write(await self._answer_to(head))
             async with asyncio.timeout(WRITE_S):
                 await writer.drain()
                 writer.close()
@@ -105,9 +110,9 @@ class StatusServer:
         return to_bytes(response, method)
 
 
-async def _head(reader: asyncio.StreamReader) -> bytes:
+async def _head(reader: asyncio.StreamReader, within_s: float) -> bytes:
     """The lines of a request; of one that is too long its beginning, which `parse` refuses."""
-    async with asyncio.timeout(READ_S):
+    async with asyncio.timeout(within_s):
         try:
             return await reader.readuntil(END_OF_HEAD)
         except asyncio.LimitOverrunError:

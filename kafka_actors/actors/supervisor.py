@@ -17,7 +17,7 @@ from typing import Any
 from kafka_actors.errors import DisconnectedError, JobError, JobFailed, KafkaActorsError, StartTimeoutError
 
 from .autoscale import Autoscale
-from .autoscaling import Autoscaling
+from .autoscaling import ENDS_S, Autoscaling
 from .loops import Loops
 from .machines.supervision import Action, ActorKey, Dismiss, Fail, Kill, Ping, Probe, Start, Supervision
 from .messages import (
@@ -457,7 +457,7 @@ class Supervisor:
             paused=self.report.paused,
             complete=self._started.done(),
             expected=self._scaling.workers,
-            ends_every_s=self._scaling.ends_every_s,
+            ends_every_s=self._scaling.ends_every_s or (ENDS_S if self.plan.status_address else None),
         )
 
     async def _plan_changed(self) -> None:

@@ -208,7 +208,8 @@ class JobCoordinator:
         await self._step()
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
-        """The group, its workers, and (unless told otherwise) each partition; what happened since the entry `known`."""
+        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the entry
+        `known`."""
         workers = {
             w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
             for w, r in self._reports.items()
@@ -223,7 +224,7 @@ class JobCoordinator:
             self._gone_bytes + sum(r.value_bytes for r in self._reports.values()),
             self._fatal,
             [w for w in self.placement.workers if self.placement.retired(w)],
-            added((self._gone_latency, *(r.latency for r in self._reports.values()))),
+            added((self._gone_latency, *(r.latency for r in self._reports.values()))) if partitions else {},
             self._timeline.after(known),
         )
 

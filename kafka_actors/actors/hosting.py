@@ -122,9 +122,9 @@ class HostedJob:
 
     async def start(self) -> None:
         """Opens the page first, so that its address is refused before anything starts. Raises as `Supervisor.start`."""
-        if self._page is not None:
-            await self._page.open()
         try:
+            if self._page is not None:
+                await self._page.open()
             await self.supervisor.start()
         except BaseException:
             await self.close()

@@ -51,7 +51,9 @@ LOOK_S = 1.0
 
 
 class Supervisor:
-    """One job. `start` returns when it works, `wait` when it has ended."""
+    """One job. `start` returns when it works, `wait` when it has ended. `report`: what it tells of itself."""
+
+    report: Reporting
 
     def __init__(self, plan: JobPlan, runtime: Runtime, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan

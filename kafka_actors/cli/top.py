@@ -67,7 +67,8 @@ def follow(
 
     Raises what `look` raises: at once if the job was not there to begin with, else when it has not been for `PATIENCE_S`.
     """
-    told, answered_at = -1, None
+    told = -1
+    answered_at: float | None = None
     while True:
         try:
             reading, timeline = look()

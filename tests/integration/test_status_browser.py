@@ -18,7 +18,7 @@ from fakes.status_sample import sample_document, sample_history
 
 from kafka_actors.status_page.assets import page as the_page
 from kafka_actors.status_page.document import Document, Health, History
-from kafka_actors.status_page.http import Request, Response, plain
+from kafka_actors.status_page.machines.http import Request, Response, plain
 from kafka_actors.status_page.server import StatusServer, listen
 
 pytestmark = pytest.mark.skipif(

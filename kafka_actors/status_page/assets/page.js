@@ -517,7 +517,7 @@ const DIAMOND = "M0-5.5L5.5 0L0 5.5L-5.5 0Z";
 const TRIANGLE = "M0-5.5L5.5 4.5L-5.5 4.5Z";
 const SQUARE = "M-4.5-4.5h9v9h-9Z";
 const HAPPENED = {
-  state: { lane: 0, tone: "grey", word: "job", form: SQUARE },
+  state: { lane: 0, tone: "grey", form: SQUARE },
   rebalance: { lane: 1, tone: "blue", form: ROUND, marks: true },
   restart: { lane: 2, tone: "orange", form: DIAMOND, marks: true },
   workers: { lane: 3, tone: "blue", form: SQUARE, marks: true },
@@ -525,11 +525,16 @@ const HAPPENED = {
   drain: { lane: 4, tone: "purple", form: DIAMOND },
   forced: { lane: 4, tone: "orange", form: TRIANGLE, marks: true },
   stall: { lane: 5, tone: "orange", form: TRIANGLE, marks: true },
-  failure: { lane: 5, tone: "red", form: SQUARE, marks: true },
 };
+const FAILED = { lane: 5, tone: "red", form: SQUARE, marks: true };
 const LANES = ["Job", "Group", "Restarts", "Workers", "Moves", "Trouble"];
 
-const happened = (entry) => HAPPENED[entry.kind] ?? HAPPENED.state;
+/** What an entry looks like. That a job failed is told as a state, and is trouble. */
+function happened({ kind, text }) {
+  const failed = kind === "state" && text.startsWith("failed");
+  return failed ? FAILED : (HAPPENED[kind] ?? HAPPENED.state);
+}
+
 const wordOf = (entry) => (entry.kind === "state" ? "job" : entry.kind);
 
 /** Lanes over the time that the plots show, and all entries as a list, the newest first. */

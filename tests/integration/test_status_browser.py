@@ -17,7 +17,7 @@ from fakes.chromium import Chromium, Page, program
 from fakes.status_sample import sample_document, sample_history
 
 from kafka_actors.status_page.assets import page as the_page
-from kafka_actors.status_page.document import Document, Health, History
+from kafka_actors.status_page.document import Document, Health, History, Point
 from kafka_actors.status_page.machines.http import Request, Response, plain
 from kafka_actors.status_page.server import StatusServer, listen
 
@@ -28,14 +28,21 @@ pytestmark = pytest.mark.skipif(
 HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
 SIZES = {"phone": (375, 812), "laptop": (1280, 800), "wall": (2560, 1440)}
 POINTS = 900
+NOT_KNOWN = "\N{EN DASH}"
 
 
 class Served:
-    """The sample, given out by the real server on a thread of its own. `document` says what it is at a moment."""
+    """The sample, given out by the real server on a thread of its own.
+
+    `document` says what it is at a moment, `points` changes those of the plots; `asked` are the paths, `after` the points
+    from which on more were wanted.
+    """
 
     def __init__(self) -> None:
         self.document: Callable[[float], Document] = lambda at_s: sample_document(at_s=at_s)
+        self.points: Callable[[list[Point]], list[Point]] = lambda points: points
         self.asked: list[str] = []
+        self.after: list[int] = []
         self._begun = time.time()
         self._run = "one"
         self.start("127.0.0.1", 0)
@@ -82,8 +89,9 @@ class Served:
         """A point a second; those that were there at the beginning end then."""
         passed = int(time.time() - self._begun)
         history = sample_history(POINTS + passed, last_s=self._begun + passed)
+        self.after.append(after)
         points = [point for point in history.points if after > history.last or point.number > after]
-        return msgspec.structs.replace(history, run=self._run, points=points[-POINTS:])
+        return msgspec.structs.replace(history, run=self._run, points=self.points(points[-POINTS:]))
 
 
 def _json(thing: object) -> Response:
@@ -185,9 +193,9 @@ def test_each_partition_has_its_offsets_lag_state_and_reason(page, served):
     assert len(table) == len(sample)
     for p in sample:
         row = table[f"{p.topic}-{p.partition}"]
-        numbers = ["–" if n is None else f"{n:,}" for n in (p.lag, p.position, p.committed, p.end)]
+        numbers = [NOT_KNOWN if n is None else f"{n:,}" for n in (p.lag, p.position, p.committed, p.end)]
         assert [row[2], *row[4:7]] == numbers
-        assert row[7] == (p.worker or "–")
+        assert row[7] == (p.worker or NOT_KNOWN)
     assert table["orders-5"][1] == "blocked"
     assert table["orders-5"][9].startswith("broker 2: connection refused")
     assert table["orders-9"][9] == "buffer full (records come faster than the worker's function takes them)"
@@ -243,10 +251,23 @@ def test_a_partition_is_told_in_full_when_it_is_chosen_and_closed_with_escape(pa
     page.wait("!document.querySelector('#chosen').checkVisibility()")
 
 
-def test_plots_have_gaps_where_nothing_was_measured_and_tell_the_values_of_a_moment(page, served):
+def test_plots_have_gaps_where_nothing_was_measured(page, served):
+    def with_gaps(points: list[Point]) -> list[Point]:
+        """One where a single value isn't known, and one where points are missing, beside the one that the sample has."""
+        known = [
+            msgspec.structs.replace(point, records_per_s=None) if point.number == 500 else point
+            for point in points
+        ]
+        return [point for point in known if not 700 <= point.number < 705]
+
+    served.points = with_gaps
     opened(page, served)
-    line = page.run("document.querySelector('.plot .line').getAttribute('d')")
-    assert line.count("M") == 2, "the sample has one gap"
+    lines = page.run("[...document.querySelectorAll('.plot .line')].map((line) => line.getAttribute('d'))")
+    assert [line.count("M") for line in lines] == [4, 3, 3, 3, 3, 3]
+
+
+def test_plots_tell_the_values_of_the_moment_that_is_pointed_at(page, served):
+    opened(page, served)
     page.hover(".plot svg", at=0.5)
     page.wait("document.querySelectorAll('.plot .cursor').length === 5")
     said = page.run("[...document.querySelectorAll('.plot .readout')].map((node) => node.textContent)")
@@ -275,7 +296,7 @@ def test_a_job_that_is_not_ready_says_why(page, served):
 
 def test_what_nobody_knows_is_a_dash(page, served):
     def ignorant(sample: Document) -> Document:
-        nothing = {name: None for name in ("records_per_s", "value_bytes_per_s", "lag", "lag_s")}
+        nothing = dict.fromkeys(("records_per_s", "value_bytes_per_s", "lag", "lag_s"))
         late = {"latency_p50_ms": None, "latency_p99_ms": None}
         return msgspec.structs.replace(
             sample,
@@ -292,7 +313,9 @@ def test_what_nobody_knows_is_a_dash(page, served):
     served.document = changed(ignorant)
     page.open(served.url)
     page.wait("document.querySelector('#job-state').textContent === 'running'")
-    assert [page.text(f"#{name}") for name in ("records-rate", "bytes-rate", "lag", "latency")] == ["–"] * 4
+    assert [page.text(f"#{name}") for name in ("records-rate", "bytes-rate", "lag", "latency")] == [
+        NOT_KNOWN
+    ] * 4
     assert page.text("#found") == "0 partitions"
     assert page.complaints() == []
 
@@ -303,16 +326,16 @@ def test_what_nobody_knows_is_a_dash(page, served):
 def test_partitions_are_sorted_by_a_column_and_back(page, served):
     opened(page, served)
     sort_by(page, "lag")
-    lags = [int(text.replace(",", "")) for text in column(page, 2) if text != "–"]
+    lags = [int(text.replace(",", "")) for text in column(page, 2) if text != NOT_KNOWN]
     assert lags == sorted(lags, reverse=True)
-    assert column(page, 2)[-1] == "–", "what isn't known stands last"
+    assert column(page, 2)[-1] == NOT_KNOWN, "what isn't known stands last"
     sort_by(page, "lag")
-    lags = [int(text.replace(",", "")) for text in column(page, 2) if text != "–"]
+    lags = [int(text.replace(",", "")) for text in column(page, 2) if text != NOT_KNOWN]
     assert lags == sorted(lags)
-    assert column(page, 2)[-1] == "–"
+    assert column(page, 2)[-1] == NOT_KNOWN
     assert page.run("document.querySelector('th.c-lag').getAttribute('aria-sort')") == "ascending"
     sort_by(page, "worker")
-    workers = [text for text in column(page, 7) if text != "–"]
+    workers = [text for text in column(page, 7) if text != NOT_KNOWN]
     assert workers == sorted(workers)
 
 
@@ -408,7 +431,9 @@ def test_hostile_names_are_text(page, served):
 
 def test_nothing_is_complained_of_and_nobody_else_is_asked(page, served):
     opened(page, served)
-    page.wait("performance.getEntriesByType('resource').filter((each) => each.name.includes('history')).length > 2")
+    page.wait(
+        "performance.getEntriesByType('resource').filter((each) => each.name.includes('history')).length > 2"
+    )
     page.hover(".plot svg")
     page.hover("#lanes .happened")
     page.click("#brokers .box")
@@ -441,9 +466,19 @@ def test_numbers_are_called_stale_while_the_server_is_away(page, served):
     assert "the server can't be reached" in page.text("#stale-text")
     assert page.run("document.title") == "stale: orders-scorer"
     assert page.text("#records-rate") == "212k/s", "what was known last stays"
-    served.restart_job()
     served.start("127.0.0.1", served.port)
     page.wait("!document.querySelector('#stale').checkVisibility()")
+
+
+def test_points_of_another_process_take_the_place_of_those_before(page, served):
+    opened(page, served)
+    assert served.after[0] == 0
+    served.restart_job()
+    begun = len(served.after)
+    end = time.monotonic() + 20
+    while 0 not in served.after[begun:]:
+        assert time.monotonic() < end, served.after
+        time.sleep(0.05)
     page.wait("document.querySelector('.plot .line').getAttribute('d').length > 1000")
 
 

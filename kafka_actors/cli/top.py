@@ -125,5 +125,9 @@ def attached(name: str | None) -> RunningJob:
     names = detached_jobs()
     if len(names) == 1:
         return attach_job(names[0])
-    found = f"several detached jobs run in this Ray cluster: {', '.join(names)}" if names else "no detached job runs in this Ray cluster"
+    found = (
+        f"several detached jobs run in this Ray cluster: {', '.join(names)}"
+        if names
+        else "no detached job runs in this Ray cluster"
+    )
     raise UsageError(f"{found}; name one, or give the URL of a job's status page")

@@ -105,7 +105,9 @@ class StatusServer:
         except BadRequest as error:
             response = plain(error.status, str(error))
         except Exception as error:
-            logger.warning("the status page has no answer: %s: %s", type(error).__name__, error, exc_info=True)
+            logger.warning(
+                "the status page has no answer: %s: %s", type(error).__name__, error, exc_info=True
+            )
             response = plain(500, "there is no answer: the job's log says why")
         return to_bytes(response, method)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Collection
@@ -42,7 +43,7 @@ def listen(option: str, host: str, port: int) -> socket.socket:
 
 def is_loopback(listening: socket.socket) -> bool:
     """Whether only this machine reaches it."""
-    return listening.getsockname()[0] == "::1" or listening.getsockname()[0].startswith("127.")
+    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
 class StatusServer:

@@ -168,7 +168,9 @@ class Page:
             mobile=False,
         )
         scheme = "dark" if dark else "light"
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+        )
 
     def open(self, url: str) -> None:
         """Goes there; returns when the page is loaded."""
@@ -232,15 +234,7 @@ class Page:
     def press(self, key: str) -> None:
         """One key by its name, such as `ArrowLeft`."""
         text = {"text": "\r"} if key == "Enter" else {}
-        codes = {
-            "Enter": 13,
-            "Escape": 27,
-            "Tab": 9,
-            "ArrowLeft": 37,
-            "ArrowRight": 39,
-            "Home": 36,
-            "End": 35,
-        }
+        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35}
         about = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
         self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **about, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **about)
@@ -259,9 +253,7 @@ class Page:
         found = [each.get("exception", {}).get("description", each["text"]) for each in thrown]
         for said in self.heard("Runtime.consoleAPICalled"):
             if said["type"] in SEVERE:
-                found.append(
-                    " ".join(str(part.get("value", part.get("description"))) for part in said["args"])
-                )
+                found.append(" ".join(str(part.get("value", part.get("description"))) for part in said["args"]))
         entries = (logged["entry"] for logged in self.heard("Log.entryAdded"))
         return found + [f"{each['source']}: {each['text']}" for each in entries if each["level"] in SEVERE]
 

@@ -408,9 +408,7 @@ def test_hostile_names_are_text(page, served):
 
 def test_nothing_is_complained_of_and_nobody_else_is_asked(page, served):
     opened(page, served)
-    page.wait(
-        "performance.getEntriesByType('resource').filter((each) => each.name.includes('history')).length > 2"
-    )
+    page.wait("performance.getEntriesByType('resource').filter((each) => each.name.includes('history')).length > 2")
     page.hover(".plot svg")
     page.hover("#lanes .happened")
     page.click("#brokers .box")

@@ -33,7 +33,7 @@ def get(page, path="", method="GET"):
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
-    except urllib.error.URLError:
+    except OSError:
         return 0, ""
 
 

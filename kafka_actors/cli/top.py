@@ -110,7 +110,8 @@ def of_job(running: RunningJob) -> Look:
     def look() -> tuple[Reading, list[Entry]]:
         status = running.status()
         reading = progress.observe(status, time.monotonic())
-        age_s = max(0.0, time.time() - status.started_s)
+        now_s = time.time()  # wall clock: the job says by it when it began
+        age_s = max(0.0, now_s - status.started_s)
         return msgspec.structs.replace(reading, elapsed_s=age_s), status.timeline
 
     return look

@@ -49,6 +49,7 @@ class Chromium:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._number = 0
+        self._opened = contextlib.ExitStack()
         self.events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Chromium:
@@ -67,9 +68,10 @@ class Chromium:
             )
         self._watchdog.watch(self._process.pid)
         # It sends what it likes between answers: nothing may be left lying there until the connection counts as dead.
-        self._socket = connect(
+        wire = connect(
             self._address(), proxy=None, compression=None, max_size=None, max_queue=None, ping_interval=None
         )
+        self._socket = self._opened.enter_context(wire)
         return self
 
     def __exit__(
@@ -77,7 +79,7 @@ class Chromium:
     ) -> None:
         with contextlib.suppress(Exception):
             self.call("Browser.close")
-        self._socket.close()
+        self._opened.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

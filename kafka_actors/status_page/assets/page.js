@@ -251,14 +251,14 @@ const PLOTS = [
     ticks: (highest, most) => ticksUpTo(Math.max(highest, most), most),
   },
   {
-    title: "Lag in time, of the partition furthest behind",
+    title: "Lag in time, at most",
     series: [["lag_s", ""]],
     value: duration,
     tick: secondsTick,
     ticks: (highest, most) => ticksUpTo(Math.max(highest, 1), most, TIME_STEPS),
   },
   {
-    title: "Latency, from a record's timestamp to its being processed",
+    title: "Latency",
     series: [["latency_p50_ms", "p50"], ["latency_p99_ms", "p99"]],
     value: milliseconds,
     tick: millisecondsTick,
@@ -750,7 +750,8 @@ class JobMap {
     if (broker) return { title: `broker ${broker.broker}`, note: `leads ${count(broker.leads, "partition")}` };
     if (connection) {
       const state = connection.ready ? `pid ${connection.pid ?? NOT_KNOWN}` : "not ready";
-      return { title: connection.name, note: `broker ${connection.broker}, ${state}${again(connection.restarts)}`, off: !connection.ready };
+      // Its node stands above it.
+      return { title: connection.name.split("@")[0], note: `broker ${connection.broker}, ${state}${again(connection.restarts)}`, off: !connection.ready };
     }
     if (worker) {
       const state = worker.state === "ready" ? rate(worker.records_per_s) : worker.state;
@@ -851,7 +852,7 @@ class JobMap {
       node.setAttribute("aria-pressed", String(id === this.chosen));
     }
     for (const [id, cell] of this.cells) {
-      dress(cell, `cell ${this.byKey.get(id).view.cell}${lit?.has(id) ? " lit" : ""}${id === this.chosen ? " chosen" : ""}`);
+      dress(cell, `cell ${this.byKey.get(id).view.cell}${lit?.has(id) ? " lit" : ""}${id === this.chosen ? " picked" : ""}`);
     }
     for (const [id, path] of this.paths) {
       const { from, to, broken } = this.links.get(id);
@@ -1036,7 +1037,7 @@ class PartitionTable {
     say(topic, view.topic);
     say(number, `-${view.partition}`);
     if (row.name.title !== view.name) row.name.title = view.name;
-    say(row.below, view.reason);
+    say(row.below, `lag ${scaled(view.lag)}${view.reason ? `, ${view.reason}` : ""}`);
     badge(row.cells[1].firstChild, view.condition, view.tone);
     const last = row.cells.at(-1);
     const told = view.meaning && view.reason !== "at end" ? `${view.reason} (${view.meaning})` : view.reason;

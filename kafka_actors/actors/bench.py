@@ -166,7 +166,7 @@ class Bench:
         group: str | None = None,
         spans: ProcessSpans | None = None,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] = time.time,  # wall clock: record timestamps are times of day
     ) -> None:
         self._processor = processor
         self._spec = processor.spec

@@ -28,9 +28,7 @@ CLOSE_S = 10.0
 class LocalControl:
     """A supervisor on a thread of this process."""
 
-    def __init__(
-        self, hosted: HostedJob, thread: LoopThread, holder: ActorHandle | None, ours: bool
-    ) -> None:
+    def __init__(self, hosted: HostedJob, thread: LoopThread, holder: ActorHandle | None, ours: bool) -> None:
         self._hosted = hosted
         self._supervisor = hosted.supervisor
         self._thread = thread

@@ -80,7 +80,7 @@ class JobCoordinator:
         leader: Callable[[TopicPartition], int | None] = lambda partition: None,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] = time.time,  # wall clock: what happened is told by the time of day
     ) -> None:
         self._config = config
         self._recorder = recorder or Recorder()

@@ -48,7 +48,11 @@ class StatusPage:
         self._address = address
         self._report = report
         self._site = Site(
-            about, secrets.token_hex(8), metrics=exposition, clock=time.monotonic, wall=time.time
+            about,
+            secrets.token_hex(8),
+            metrics=exposition,
+            clock=time.monotonic,
+            wall=time.time,  # wall clock: a page is read by the time of day
         )
         self._server = StatusServer(self._site.answer, SLOW)
         self._thread: LoopThread | None = None

@@ -378,7 +378,9 @@ def _dead_letters(on_error: str, topic: Any) -> str | None:
 
 def _listening(address: Any) -> tuple[str, int] | None:
     if address is not None and not isinstance(address, str):
-        raise ConfigError("status_address", f"is {address!r}, {kind_of(address)}: accepts a text such as ':8000'")
+        raise ConfigError(
+            "status_address", f"is {address!r}, {kind_of(address)}: accepts a text such as ':8000'"
+        )
     return None if address is None else parse_listening("status_address", address)
 
 

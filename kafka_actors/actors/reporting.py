@@ -37,7 +37,7 @@ class Reporting:
         restarts: Mapping[ActorKey, int],
         scaling: Callable[[], ScalingStatus],
         clock: Callable[[], float],
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] = time.time,  # wall clock: what happened is told by the time of day
     ) -> None:
         self.paused = False
         self.member_id = ""

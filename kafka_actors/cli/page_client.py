@@ -30,7 +30,11 @@ class PageClient:
     """A status page by its address. Raises `UsageError` for one that can't be."""
 
     def __init__(self, address: str) -> None:
-        whole = address if "://" in address else f"http://{'localhost' if address.startswith(':') else ''}{address}"
+        whole = (
+            address
+            if "://" in address
+            else f"http://{'localhost' if address.startswith(':') else ''}{address}"
+        )
         if not whole.startswith(("http://", "https://")):
             raise UsageError(f"{address!r} is no status page's address: give http://host:port")
         self._url = urljoin(whole if whole.endswith("/") else whole + "/", "status.json")
@@ -45,7 +49,9 @@ class PageClient:
                 body = answer.read(MOST_BYTES)
         except urllib.error.HTTPError as error:
             if error.code == 503:  # it begins just now, or has more clients than it wants
-                raise KafkaTimeoutError(f"{self._url}: {error.read(200).decode(errors='replace').strip()}") from None
+                raise KafkaTimeoutError(
+                    f"{self._url}: {error.read(200).decode(errors='replace').strip()}"
+                ) from None
             raise UsageError(f"{self._url} is no status page of a job: {error}") from None
         except TimeoutError:
             raise KafkaTimeoutError(f"{self._url}: no answer within {TIMEOUT_S:g} s") from None

@@ -9,9 +9,9 @@ from msgspec import Struct
 from kafka_actors.status_page.machines.rates import WINDOW_S, Latency, Rates
 
 if TYPE_CHECKING:
-    from kafka_actors.status_page.document import Document
     from kafka_actors.actors.messages import PartitionStatus
     from kafka_actors.actors.status import JobStatus, ScalingStatus, WorkerStatus
+    from kafka_actors.status_page.document import Document
 
 __all__ = ["Progress", "Reading", "WorkerReading", "reading_of"]
 
@@ -119,7 +119,17 @@ def reading_of(document: Document) -> Reading:
         ],
         partitions=[
             PartitionStatus(
-                p.topic, p.partition, p.worker, p.position, p.committed, p.end, p.lag, p.state, p.reason, p.lag_s, p.leader
+                p.topic,
+                p.partition,
+                p.worker,
+                p.position,
+                p.committed,
+                p.end,
+                p.lag,
+                p.state,
+                p.reason,
+                p.lag_s,
+                p.leader,
             )
             for p in document.partitions
         ],

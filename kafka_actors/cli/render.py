@@ -63,7 +63,7 @@ def screen(reading: Reading, height: int, title: str = "") -> RenderableType:
     room = max(3, height - FIXED_LINES - len(reading.workers))
     parts: list[RenderableType] = [_headline(reading, title), Text(), _workers(reading)]
     if reading.partitions:
-        parts += [Text(), _partitions(reading.partitions, room)]
+        parts += [Text(), *_partitions(reading.partitions, room)]
     return Group(*parts)
 
 
@@ -139,7 +139,7 @@ def _name(worker: WorkerStatus) -> str:
     return f"{worker.name} (retiring)" if worker.retiring else worker.name
 
 
-def _partitions(partitions: list[PartitionStatus], room: int) -> Table:
+def _partitions(partitions: list[PartitionStatus], room: int) -> list[RenderableType]:
     """All of them by name, or, where they don't fit, those that are furthest behind."""
     shown = sorted(partitions, key=lambda p: (p.topic, p.partition))
     hidden = 0
@@ -156,9 +156,8 @@ def _partitions(partitions: list[PartitionStatus], room: int) -> Table:
         numbers.append(NOT_KNOWN if p.lag_seconds is None else _time(p.lag_seconds))
         state = f"{p.state}: {p.reason}" if p.reason else p.state
         table.add_row(p.topic, str(p.partition), *numbers, p.worker or NOT_KNOWN, state)
-    if hidden:
-        table.add_row(f"and {hidden} more that are less behind", style="dim")
-    return table
+    # Below the table: in it, it would make the first column wide.
+    return [table, Text(f"and {hidden} more that are less behind", "dim")] if hidden else [table]
 
 
 def _table(*columns: tuple[str, str]) -> Table:

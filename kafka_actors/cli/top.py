@@ -110,7 +110,8 @@ def of_job(running: RunningJob) -> Look:
     def look() -> tuple[Reading, list[Entry]]:
         status = running.status()
         reading = progress.observe(status, time.monotonic())
-        age_s = max(0.0, time.time() - status.started_s)
+        now_s = time.time()  # wall clock: the job says by it when it began
+        age_s = max(0.0, now_s - status.started_s)
         return msgspec.structs.replace(reading, elapsed_s=age_s), status.timeline
 
     return look
@@ -125,5 +126,9 @@ def attached(name: str | None) -> RunningJob:
     names = detached_jobs()
     if len(names) == 1:
         return attach_job(names[0])
-    found = f"several detached jobs run in this Ray cluster: {', '.join(names)}" if names else "no detached job runs in this Ray cluster"
+    found = (
+        f"several detached jobs run in this Ray cluster: {', '.join(names)}"
+        if names
+        else "no detached job runs in this Ray cluster"
+    )
     raise UsageError(f"{found}; name one, or give the URL of a job's status page")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Collection
@@ -42,7 +43,7 @@ def listen(option: str, host: str, port: int) -> socket.socket:
 
 def is_loopback(listening: socket.socket) -> bool:
     """Whether only this machine reaches it."""
-    return listening.getsockname()[0] == "::1" or listening.getsockname()[0].startswith("127.")
+    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
 class StatusServer:
@@ -105,7 +106,9 @@ class StatusServer:
         except BadRequest as error:
             response = plain(error.status, str(error))
         except Exception as error:
-            logger.warning("the status page has no answer: %s: %s", type(error).__name__, error, exc_info=True)
+            logger.warning(
+                "the status page has no answer: %s: %s", type(error).__name__, error, exc_info=True
+            )
             response = plain(500, "there is no answer: the job's log says why")
         return to_bytes(response, method)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .assets import page
-from .machines.building import About, document_of, totals_of
 from .document import Document, Health
+from .machines.building import About, document_of, totals_of
 from .machines.health import Seen, health
 from .machines.history import Moments
 from .machines.http import BadRequest, Request, Response, plain

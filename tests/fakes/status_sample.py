@@ -22,7 +22,10 @@ from kafka_actors.status_page.document import (
 )
 
 AT_S = 1_795_328_400.0
-NODES = ("3f1c0a5b7d2e4c698a1b0c2d3e4f5061728394a5b6c7d8e9f0a1b2c3", "b07e44d1905f4c6e8b3a2d1c0f9e8d7c6b5a49382716054433221100")
+NODES = (
+    "3f1c0a5b7d2e4c698a1b0c2d3e4f5061728394a5b6c7d8e9f0a1b2c3",
+    "b07e44d1905f4c6e8b3a2d1c0f9e8d7c6b5a49382716054433221100",
+)
 REASONS = {
     3: "retrying: offset 120031, ValueError",
     5: "broker 2: connection refused",
@@ -74,9 +77,7 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
             restarts=2,
         ),
         brokers=[
-            Broker(
-                broker=n, host=f"kafka-{n}.kafka.svc", port=9092, leads=sum(p.leader == n for p in held)
-            )
+            Broker(broker=n, host=f"kafka-{n}.kafka.svc", port=9092, leads=sum(p.leader == n for p in held))
             for n in (1, 2, 3)
         ],
         connections=[

@@ -9,7 +9,14 @@ from kafka_actors.actors.status import ActorStatus, JobStatus, ScalingStatus, Wo
 
 
 def worker(name: str, records: int = 0, **more: Any) -> WorkerStatus:
-    given = {"pid": 7, "node": "n1", "ready": True, "partitions": [], "value_bytes": 10 * records, "restarts": 0}
+    given = {
+        "pid": 7,
+        "node": "n1",
+        "ready": True,
+        "partitions": [],
+        "value_bytes": 10 * records,
+        "restarts": 0,
+    }
     return WorkerStatus(**{"name": name, "records": records, **given, **more})
 
 
@@ -21,7 +28,14 @@ def partition(number: int = 0, **more: Any) -> PartitionStatus:
 def connection(broker: int, node: str = "n1", **more: Any) -> ActorStatus:
     given = {"pid": 9, "ready": True, "restarts": 0, "host": f"b{broker}", "port": 9092}
     return ActorStatus(
-        **{"name": f"connection-{broker}.1", "role": "connection", "node": node, "broker": broker, **given, **more}
+        **{
+            "name": f"connection-{broker}.1",
+            "role": "connection",
+            "node": node,
+            "broker": broker,
+            **given,
+            **more,
+        }
     )
 
 

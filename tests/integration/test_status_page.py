@@ -33,7 +33,7 @@ def get(page, path="", method="GET"):
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
-    except urllib.error.URLError:
+    except OSError:
         return 0, ""
 
 
@@ -86,7 +86,9 @@ def test_a_running_jobs_page_has_what_the_job_has(scene):
     assert max(p["records_per_s"] or 0 for p in newer["points"]) > 0
 
     metrics = get(page, "metrics")[1]
-    consumed = [float(n) for n in re.findall(r"^messaging_client_consumed_messages_total\{.*\} (\S+)$", metrics, re.M)]
+    consumed = [
+        float(n) for n in re.findall(r"^messaging_client_consumed_messages_total\{.*\} (\S+)$", metrics, re.M)
+    ]
     assert sum(consumed) > 0
     assert f'kafka_consumer_group_lag{{group="{scene.group}"' in metrics
     assert get(page)[0] == 200
@@ -95,10 +97,16 @@ def test_a_running_jobs_page_has_what_the_job_has(scene):
     assert get(page, "other")[0] == 404
 
     top = subprocess.Popen(
-        [COMMAND, "top", page], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [COMMAND, "top", page],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     first = top.stdout.readline()
-    assert re.search(r" running  2 workers  12 partitions  [\d,]+ records  [\d,]+/s  lag [\d,]+ \(.*\)  latency ", first)
+    assert re.search(
+        r" running  2 workers  12 partitions  [\d,]+ records  [\d,]+/s  lag [\d,]+ \(.*\)  latency ", first
+    )
     top.send_signal(signal.SIGINT)
     out, err = top.communicate(timeout=30)
     assert (top.returncode, err) == (0, ""), out
@@ -154,7 +162,9 @@ def test_a_detached_jobs_page_is_there_without_its_driver_and_tells_of_its_end(s
     scene.under_load()
     until(lambda: get(page, "readyz")[0] == 503, 60, "the job to fail")
     until(lambda: document(page)["job"]["state"] == "failed", 30, "its end")
-    assert re.fullmatch(r"the job failed: process failed on .* ValueError: no such country\n", get(page, "readyz")[1])
+    assert re.fullmatch(
+        r"the job failed: process failed on .* ValueError: no such country\n", get(page, "readyz")[1]
+    )
     entry = [e for e in document(page)["timeline"] if e["kind"] == "state"][-1]
     assert entry["text"].startswith("failed: process failed on ")
     scene.running.stop()
@@ -166,7 +176,9 @@ def test_an_address_that_is_taken_keeps_the_job_from_starting(scene):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         began = time.monotonic()
         for more in ({}, {"name": scene.group, "detached": True}):
-            with pytest.raises(ConfigError, match=rf"status_address: {address} can't be listened on: .*in use"):
+            with pytest.raises(
+                ConfigError, match=rf"status_address: {address} can't be listened on: .*in use"
+            ):
                 scene.start(status_address=address, **more)
         print(f"refused after {time.monotonic() - began:.1f} s")
         scene.running = None

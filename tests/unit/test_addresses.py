@@ -117,7 +117,21 @@ def test_where_to_listen_is_this_machine_unless_a_host_is_given(text, where):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", ":", "host", "host:x", ":70000", "::1:8000", "[::1]", "[x]:8000", "http://h:80", "a b:80", ":٨"]
+    "text",
+    [
+        "",
+        "x",
+        ":",
+        "host",
+        "host:x",
+        ":70000",
+        "::1:8000",
+        "[::1]",
+        "[x]:8000",
+        "http://h:80",
+        "a b:80",
+        ":٨",
+    ],
 )
 def test_where_nobody_can_listen_is_an_error_that_names_the_option(text):
     with pytest.raises(ConfigError, match=r"--status: is .*: give PORT, :PORT or HOST:PORT"):

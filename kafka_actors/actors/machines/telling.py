@@ -57,7 +57,9 @@ def told_of_facts(facts: Iterable[Left | Drained]) -> list[Told]:
         else:
             key = "forced" if fact.outcome == "forced" else "drain", fact.worker, ""
         together.setdefault(key, []).append(fact.partition)
-    return [(kind, _of_worker(kind, worker, cause, _named(of))) for (kind, worker, cause), of in together.items()]
+    return [
+        (kind, _of_worker(kind, worker, cause, _named(of))) for (kind, worker, cause), of in together.items()
+    ]
 
 
 def _of_worker(kind: str, worker: str, cause: str, partitions: str) -> str:

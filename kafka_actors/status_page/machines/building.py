@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from kafka_actors.telemetry.blocked import kind_of_reason
-
 from kafka_actors.status_page.document import (
     Broker,
     Connection,
@@ -21,6 +19,8 @@ from kafka_actors.status_page.document import (
     Totals,
     Worker,
 )
+from kafka_actors.telemetry.blocked import kind_of_reason
+
 from .rates import Pace, WorkerPace
 
 if TYPE_CHECKING:
@@ -44,7 +44,14 @@ class About(Struct, frozen=True, kw_only=True):
 
 
 def document_of(
-    status: JobStatus, totals: Totals, pace: Pace | None, about: About, health: Health, *, at_s: float, silent_s: float | None
+    status: JobStatus,
+    totals: Totals,
+    pace: Pace | None,
+    about: About,
+    health: Health,
+    *,
+    at_s: float,
+    silent_s: float | None,
 ) -> Document:
     """The document of this moment. `silent_s`: for how long the coordinator has not answered, None if it never has."""
     workers = pace.workers if pace else {}
@@ -116,9 +123,7 @@ def _brokers(status: JobStatus) -> list[Broker]:
     for partition in status.partitions:
         if partition.leader is not None:
             leads[partition.leader] = leads.get(partition.leader, 0) + 1
-    known = {
-        actor.broker: (actor.host, actor.port) for actor in status.others if actor.broker is not None
-    }
+    known = {actor.broker: (actor.host, actor.port) for actor in status.others if actor.broker is not None}
     return [
         Broker(broker=broker, host=known[broker][0], port=known[broker][1], leads=leads.get(broker, 0))
         for broker in sorted(known)

@@ -89,9 +89,7 @@ def _counted(worker: WorkerStatus) -> tuple[int, int, float]:
     return worker.records, worker.value_bytes, worker.work_s
 
 
-def _of_worker(
-    now: tuple[int, int, float], before: tuple[int, int, float], span_s: float
-) -> WorkerPace:
+def _of_worker(now: tuple[int, int, float], before: tuple[int, int, float], span_s: float) -> WorkerPace:
     records, value_bytes, busy = (_rate(n, b, span_s) for n, b in zip(now, before, strict=True))
     return WorkerPace(records, value_bytes, min(1.0, busy))
 

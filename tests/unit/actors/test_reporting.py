@@ -29,7 +29,9 @@ class Coordinator:
 
     def __init__(self, *texts):
         self.asked = []
-        self.entries = [Entry(number=n + 1, at_s=50.0 + n, kind="rebalance", text=t) for n, t in enumerate(texts)]
+        self.entries = [
+            Entry(number=n + 1, at_s=50.0 + n, kind="rebalance", text=t) for n, t in enumerate(texts)
+        ]
         self.member, self.fatal, self.dead = "m", None, False
 
     async def call(self, method, partitions, known):

@@ -32,9 +32,9 @@ class Job:
         self.entries.append(Entry(number=number, at_s=0.0, kind="state", text=f"entry {number}"))
         document = sample_document()
         reading = reading_of(document)
-        return Reading(**{**{n: getattr(reading, n) for n in reading.__struct_fields__}, "state": answer}), list(
-            self.entries
-        )
+        return Reading(
+            **{**{n: getattr(reading, n) for n in reading.__struct_fields__}, "state": answer}
+        ), list(self.entries)
 
     def show(self, reading: Reading) -> None:
         self.shown.append(reading)
@@ -88,7 +88,12 @@ def test_the_page_shows_the_same_numbers() -> None:
         "latency 84ms, p99 1.3s",
         "restarts 2",
     ]
-    assert [w.status.name for w in reading.workers] == ["worker-0.1", "worker-1.2", "worker-2.1", "worker-3.1"]
+    assert [w.status.name for w in reading.workers] == [
+        "worker-0.1",
+        "worker-1.2",
+        "worker-2.1",
+        "worker-3.1",
+    ]
     assert sum(len(w.status.partitions) for w in reading.workers) == 23, "one is free"
     assert {p.reason for p in reading.partitions} >= {"paused", "buffer full"}
 
@@ -118,4 +123,7 @@ def test_only_http_is_asked() -> None:
 def test_a_wrong_address_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["top", "ftp://x"]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "kafka-actors: error: 'ftp://x' is no status page's address: give http://host:port\n")
+    assert (out, err) == (
+        "",
+        "kafka-actors: error: 'ftp://x' is no status page's address: give http://host:port\n",
+    )

@@ -13,7 +13,10 @@ HTML = f"<html><head>{STYLE}</head><body>{SCRIPT}</body></html>"
 
 def test_style_and_script_are_in_the_page_and_in_its_policy():
     made = composed(HTML, "b{}", "let x = 'ä'")
-    assert made.html.decode() == "<html><head><style>b{}</style></head><body><script>let x = 'ä'</script></body></html>"
+    assert (
+        made.html.decode()
+        == "<html><head><style>b{}</style></head><body><script>let x = 'ä'</script></body></html>"
+    )
     digest = base64.b64encode(hashlib.sha256("let x = 'ä'".encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}';" in made.policy
     assert "unsafe" not in made.policy
@@ -41,4 +44,6 @@ def test_the_page_of_the_package_asks_nobody_else_for_anything():
     assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", text)
     assert "@import" not in text
     assert not re.findall(r"url\(\s*(?!['\"]?(?:data:|#))", text)
-    assert not re.findall(r"<[a-z]+[^>]* (?:style|on[a-z]+)=", text.split("<script>")[0]), "the policy forbids them"
+    assert not re.findall(r"<[a-z]+[^>]* (?:style|on[a-z]+)=", text.split("<script>")[0]), (
+        "the policy forbids them"
+    )

@@ -25,7 +25,11 @@ def test_the_job_its_group_and_what_happened():
     document = built(job(worker("worker-0.1", 5), timeline=happened, state="paused"))
     assert (document.at_s, document.health, document.timeline) == (2_000.0, HEALTH, happened)
     assert (document.job.name, document.job.group, document.job.topics) == ("scorer", "g", ["t"])
-    assert (document.job.state, document.job.state_since_s, document.job.started_s) == ("paused", 1_002.0, 1_000.0)
+    assert (document.job.state, document.job.state_since_s, document.job.started_s) == (
+        "paused",
+        1_002.0,
+        1_000.0,
+    )
     group = document.group
     assert (group.state, group.generation, group.member_id, group.instance_id) == ("stable", 3, "m", "g-a")
     assert (group.heartbeat_age_s, group.answered_s, group.session_timeout_s) == (0.75, 1_999.75, 45.0)
@@ -59,9 +63,16 @@ def test_totals_are_sums_over_partitions_and_the_largest_age():
 
 
 def test_brokers_with_what_they_lead_and_who_connects_to_them():
-    partitions = [partition(0, leader=1), partition(1, leader=2), partition(2, leader=2), partition(3, leader=None)]
+    partitions = [
+        partition(0, leader=1),
+        partition(1, leader=2),
+        partition(2, leader=2),
+        partition(3, leader=None),
+    ]
     coordinator = ActorStatus("coordinator.2", "coordinator", 3, "n1", True, 1)
-    document = built(job(partitions=partitions, others=[coordinator, connection(1), connection(2, ready=False)]))
+    document = built(
+        job(partitions=partitions, others=[coordinator, connection(1), connection(2, ready=False)])
+    )
     assert [(b.broker, b.host, b.port, b.leads) for b in document.brokers] == [
         (1, "b1", 9092, 1),
         (2, "b2", 9092, 2),
@@ -101,7 +112,9 @@ def test_workers_with_their_pace_and_partitions_with_their_reason():
 
 
 def test_the_policy_and_what_it_sees():
-    scaling = ScalingStatus(workers=3, autoscale=Autoscale(max=8, target_lag_seconds=20), holding="why", lag_seconds=4.5, busy=0.5)
+    scaling = ScalingStatus(
+        workers=3, autoscale=Autoscale(max=8, target_lag_seconds=20), holding="why", lag_seconds=4.5, busy=0.5
+    )
     found = built(job(scaling=scaling)).scaling
     assert (found.workers, found.policy, found.target_lag_s) == (3, "1..8", 20)
     assert (found.holding, found.backlog_s, found.busy) == ("why", 4.5, 0.5)

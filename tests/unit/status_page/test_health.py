@@ -37,7 +37,10 @@ def test_a_job_that_works_is_live_and_ready():
             "the job failed: FencedInstanceId: another member has this id",
         ),
         ({"state": "failed"}, "the job failed: no reason is known"),
-        ({"fatal": "FencedInstanceIdError: fenced"}, "the group's member has ended: FencedInstanceIdError: fenced"),
+        (
+            {"fatal": "FencedInstanceIdError: fenced"},
+            "the group's member has ended: FencedInstanceIdError: fenced",
+        ),
         ({"coordinator": False}, "the coordinator is being replaced"),
         ({"answered_at": None}, "the coordinator has not answered yet"),
         ({"answered_at": NOW - 4.4}, "the coordinator has not answered for 4 s (limit 3 s)"),

@@ -6,7 +6,9 @@ from kafka_actors.status_page.machines.http import MOST_HEAD, BadRequest, Respon
 
 
 def head(first="GET / HTTP/1.1", *lines, host="localhost:8000"):
-    return "\r\n".join([first, *([f"Host: {host}"] if host is not None else []), *lines, "", ""]).encode("latin-1")
+    return "\r\n".join([first, *([f"Host: {host}"] if host is not None else []), *lines, "", ""]).encode(
+        "latin-1"
+    )
 
 
 def refused(data, *, only_here=True):
@@ -17,7 +19,9 @@ def refused(data, *, only_here=True):
 
 
 def test_a_request_has_a_path_a_query_and_headers():
-    request = parse(head("GET /history.json?after=17&x=&after=3 HTTP/1.1", "Accept:  text/plain; q=1 "), only_here=True)
+    request = parse(
+        head("GET /history.json?after=17&x=&after=3 HTTP/1.1", "Accept:  text/plain; q=1 "), only_here=True
+    )
     assert (request.method, request.path, request.query) == ("GET", "/history.json", {"after": "17"})
     assert (request.host, request.headers["accept"]) == ("localhost:8000", "text/plain; q=1")
     assert parse(head("HEAD /a%20b HTTP/1.1"), only_here=True).path == "/a b"
@@ -60,7 +64,8 @@ def test_this_machine_may_be_called_by_any_of_its_names_and_ports(host):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example:8000", "localhost.evil.example", "10.0.0.7", "[fe80::1]:8000", "[::1", "", "0.0.0.0"]
+    "host",
+    ["evil.example:8000", "localhost.evil.example", "10.0.0.7", "[fe80::1]:8000", "[::1", "", "0.0.0.0"],
 )
 def test_trap_dns_rebinding_a_foreign_name_is_refused_where_only_this_machine_is_meant(host):
     assert refused(head(host=host)) == 421

@@ -19,7 +19,9 @@ class Stage:
 
     def __init__(self, metrics=lambda accept: (b"up 1\n", "text/plain")):
         self.now = 100.0
-        self.site = Site(ABOUT, "run-1", metrics=metrics, clock=lambda: self.now, wall=lambda: self.now + 1_000)
+        self.site = Site(
+            ABOUT, "run-1", metrics=metrics, clock=lambda: self.now, wall=lambda: self.now + 1_000
+        )
         self.records = 0
 
     def look(self, *, fresh=True, answered_at=None, **changed):
@@ -66,7 +68,11 @@ def test_the_document_is_that_of_the_last_look():
     stage.look()
     document = stage.document()
     assert set(document) == set(Document.__struct_fields__)
-    assert (document["at_s"], document["totals"]["records"], document["totals"]["records_per_s"]) == (1_101.0, 200, 100.0)
+    assert (document["at_s"], document["totals"]["records"], document["totals"]["records_per_s"]) == (
+        1_101.0,
+        200,
+        100.0,
+    )
     assert document["group"]["answered_s"] == 1_101.0
     assert stage.get("/status.json").content_type == "application/json"
 

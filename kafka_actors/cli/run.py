@@ -43,7 +43,8 @@ def run(
     needs("ray", "ray", "a job runs on Ray, which is not installed")
     settings = job_settings(config_file, pairs, os.environ, **flags)
     job = changed(required(target_of(target, settings)), settings)
-    running = start(job)
+    with settings.named():
+        running = start(job)
     if running is None:
         output.print("stopped before it had started")
         return EXIT_DONE

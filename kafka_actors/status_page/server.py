@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 from collections.abc import Callable, Collection
 
@@ -38,7 +39,9 @@ def listen(option: str, host: str, port: int) -> socket.socket:
         )
     except OSError as error:
         where = f"[{host}]:{port}" if six else f"{host}:{port}"
-        raise ConfigError(option, f"{where} can't be listened on: {error}") from None
+        # By its number: the text of the error says the address once more.
+        why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+        raise ConfigError(option, f"{where} can't be listened on: {why or error}") from None
 
 
 def is_loopback(listening: socket.socket) -> bool:

@@ -1,4 +1,5 @@
-"""Broker addresses as users write them: `host`, `host:port`, `[ipv6]:port`, in a list or a comma-separated text."""
+"""Addresses as users write them: of brokers `host`, `host:port`, `[ipv6]:port`, in a list or a comma-separated text; and
+where to listen."""
 
 from __future__ import annotations
 
@@ -64,3 +65,14 @@ def _is_ipv6(text: str) -> bool:
 def format_address(host: str, port: int) -> str:
     """The address as one text, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_listening(option: str, text: str) -> tuple[str, int]:
+    """Where to listen, as `PORT`, `:PORT` or `HOST:PORT`: host and port, and for this machine only (localhost) unless a host is
+    given. Port 0 is a free one. Raises `ConfigError` with the option."""
+    host, _, port = text.strip().rpartition(":")
+    inside = host.startswith("[") and host.endswith("]") and _is_ipv6(host[1:-1])
+    fits = inside or (":" not in host and host.isprintable() and _NOT_IN_A_NAME.search(host) is None)
+    if _PORT.fullmatch(port) is None or int(port) > 65535 or not fits:
+        raise ConfigError(option, f"is {text!r}: give PORT, :PORT or HOST:PORT")
+    return (host[1:-1] if inside else host) or "localhost", int(port)

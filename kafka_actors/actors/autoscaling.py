@@ -16,11 +16,12 @@ from .messages import CoordinatorStatus
 from .runtime import Runtime
 from .status import ScalingStatus, WorkersChange
 
-__all__ = ["Autoscaling"]
+__all__ = ["ENDS_S", "Autoscaling"]
 
 logger = logging.getLogger(__name__)
 
 ENDS_S = 2.0
+"""How often the ends of the logs are asked for where somebody looks at the lag: a policy, or who has the status page open."""
 NO_ROOM_S = 10.0
 """A worker that is not placed by then waits for room in the Ray cluster."""
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from opentelemetry.trace import Span
 
+from kafka_actors.batches import numbers
 from kafka_actors.errors import KafkaActorsError, ProcessError
 from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
 from kafka_actors.fetch import FetchedBytes
@@ -34,6 +35,7 @@ from kafka_actors.telemetry.instruments import (
     PROCESSED_BYTES,
     RETRIES,
 )
+from kafka_actors.telemetry.machines.latency import SAMPLES, LatencyTally
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, failed
 
@@ -87,6 +89,7 @@ class Progress:
     def __init__(self) -> None:
         self.records = 0
         self.value_bytes = 0
+        self.latency = LatencyTally()
         self.calls: dict[TopicPartition, float] = {}
         self._waits: dict[TopicPartition, str] = {}
         self._fails: dict[TopicPartition, str] = {}
@@ -163,6 +166,7 @@ class Bench:
         group: str | None = None,
         spans: ProcessSpans | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,  # wall clock: record timestamps are times of day
     ) -> None:
         self._processor = processor
         self._spec = processor.spec
@@ -178,6 +182,7 @@ class Bench:
         self._group = group
         self._spans = spans or ProcessSpans(group, "")
         self._clock = clock
+        self._wall = wall
         self._regroupers: dict[tuple[TopicPartition, Epoch], Regrouper] = {}
         self.progress = Progress()
         self.paused = False
@@ -409,6 +414,7 @@ class Bench:
         size = batch["value"].total_values_length
         self.progress.records += batch.num_rows
         self.progress.value_bytes += size
+        self.progress.latency.take(_ages_ms(batch, self._wall()), batch.num_rows)
         self._recorder.add(
             CONSUMED_MESSAGES, batch.num_rows, of_partition(self._group, *partition, "process")
         )
@@ -434,6 +440,14 @@ class Bench:
             self._spec.retries,
             extra={"fields": {"topic": partition.topic, "partition": partition.partition}},
         )
+
+
+def _ages_ms(batch: pa.RecordBatch, now_s: float) -> list[float]:
+    """How old some of the records are that lie evenly in the batch; those that have no timestamp are not among them."""
+    rows = batch.num_rows
+    step = max(1, rows // SAMPLES)
+    sample = numbers(batch["timestamp"])[step // 2 :: step][:SAMPLES].tolist()
+    return [now_s * 1e3 - stamp / 1e3 for stamp in sample if stamp >= 0]
 
 
 def _failed(failure: CallFailed, span: Span | None) -> CallFailed:

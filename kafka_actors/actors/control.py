@@ -13,24 +13,24 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from kafka_actors.errors import DisconnectedError, JobFailed, KafkaActorsError, KafkaTimeoutError, UsageError
 
 from .autoscale import Autoscale
-from .job import LoopThread
+from .hosting import HostedJob
+from .loops import LoopThread
 from .status import JobStatus
-from .supervisor import Supervisor
 
 __all__ = ["ActorControl", "LocalControl"]
 
 logger = logging.getLogger(__name__)
 
 CONTROL_S = 10.0
+CLOSE_S = 10.0
 
 
 class LocalControl:
     """A supervisor on a thread of this process."""
 
-    def __init__(
-        self, supervisor: Supervisor, thread: LoopThread, holder: ActorHandle | None, ours: bool
-    ) -> None:
-        self._supervisor = supervisor
+    def __init__(self, hosted: HostedJob, thread: LoopThread, holder: ActorHandle | None, ours: bool) -> None:
+        self._hosted = hosted
+        self._supervisor = hosted.supervisor
         self._thread = thread
         self._holder = holder
         self._ours = ours
@@ -69,6 +69,7 @@ class LocalControl:
             logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
         self._last = self._thread.run(self._supervisor.status(), 5)
         self._stopped = True
+        self._thread.run(self._hosted.close(), CLOSE_S)
         self._thread.close()
         if self._holder is not None:
             ray.kill(self._holder)

@@ -16,11 +16,13 @@ import assignors
 from kafka_actors.config import JobConfig
 from kafka_actors.coordinator import ConsumerCoordinator
 from kafka_actors.errors import KafkaActorsError
-from kafka_actors.events import DrainForced, EventSink, PartitionMoved, PartitionStalled
+from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved, PartitionStalled
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.status_page.machines.timeline import Timeline
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
 from kafka_actors.telemetry.machines.lag_time import LagTimes
+from kafka_actors.telemetry.machines.latency import added
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import committing
 
@@ -30,6 +32,7 @@ from .machines import lease
 from .machines.commit_gate import CommitGate
 from .machines.placement import Left, Placement, Slot, SlotState
 from .machines.stalls import StallWatch
+from .machines.telling import told_of, told_of_facts
 from .messages import (
     CommitEntry,
     CommitReply,
@@ -59,7 +62,7 @@ LETS_GO = frozenset({SlotState.DRAINING, SlotState.LEAVING})
 
 class JobCoordinator:
     """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `ask_for_ends`
-    asks the brokers where the logs end now.
+    asks the brokers where the logs end now; `leader` knows of which broker a partition is read. `wall`: seconds since 1970.
 
     A partition that was not there when the job started is read from its beginning whatever the reset policy.
     """
@@ -74,15 +77,20 @@ class JobCoordinator:
         present_at_start: frozenset[TopicPartition],
         ask_for_ends: AskForEnds,
         events: EventSink,
+        leader: Callable[[TopicPartition], int | None] = lambda partition: None,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,  # wall clock: what happened is told by the time of day
     ) -> None:
         self._config = config
         self._recorder = recorder or Recorder()
         self._ends = ends
         self._present_at_start = present_at_start
-        self._events = events
+        self._sink = events
+        self._leader = leader
         self._clock = clock
+        self._wall = wall
+        self._timeline = Timeline()
         self.placement = Placement(
             incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000
         )
@@ -101,6 +109,7 @@ class JobCoordinator:
         self._lag_times = LagTimes()
         self._rebalances = 0
         self._gone_records = self._gone_bytes = 0
+        self._gone_latency: dict[int, int] = {}
         self._fatal: bytes | None = None
         self._had: list[TopicPartition] = []  # what a stop has given up, for the last status
         self._notified = 0
@@ -195,10 +204,12 @@ class JobCoordinator:
             if (last := self._reports.pop(worker, None)) is not None:
                 self._gone_records += last.records
                 self._gone_bytes += last.value_bytes
+                self._gone_latency = added((self._gone_latency, last.latency))
         await self._step()
 
-    def status(self, partitions: bool = True) -> CoordinatorStatus:
-        """The group, its workers, and (unless told otherwise) each partition."""
+    def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
+        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the entry
+        `known`."""
         workers = {
             w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
             for w, r in self._reports.items()
@@ -213,10 +224,13 @@ class JobCoordinator:
             self._gone_bytes + sum(r.value_bytes for r in self._reports.values()),
             self._fatal,
             [w for w in self.placement.workers if self.placement.retired(w)],
+            added((self._gone_latency, *(r.latency for r in self._reports.values()))) if partitions else {},
+            self._timeline.after(known),
         )
 
     def _group_state(self) -> GroupState:
         member = self.member
+        acknowledged = member.last_heartbeat_sent_and_acked
         return GroupState(
             member.state.name.lower(),
             member.generation,
@@ -224,6 +238,7 @@ class JobCoordinator:
             member.group_instance_id,
             len(self.placement.slots),
             self._rebalances,
+            None if acknowledged is None else self._clock() - acknowledged,
         )
 
     def _partition_status(self, partition: TopicPartition) -> PartitionStatus:
@@ -244,6 +259,7 @@ class JobCoordinator:
             slot.state.value if slot is not None else "released",
             holding.blocked if holding else "",
             self._lag_times.behind(partition, done, self._clock()) if done is not None else None,
+            self._leader(partition),
         )
 
     def _finished(self) -> bool:
@@ -303,7 +319,7 @@ class JobCoordinator:
         stalled = self._stalls.observe(partition, worker, holding.processed, holding.end, now)
         if stalled is not None:
             reason = holding.blocked or "no progress"
-            self._events(PartitionStalled(partition.topic, partition.partition, stalled, reason))
+            self.happened(PartitionStalled(partition.topic, partition.partition, stalled, reason))
             self.placement.move_on(partition, now)
 
     def _holds(self, worker: str, holding: Holding) -> bool:
@@ -415,19 +431,27 @@ class JobCoordinator:
                 self._changed.notify_all()
         return wake
 
+    def happened(self, event: Event) -> None:
+        """To the job as a member of its group: for the log, and for the timeline."""
+        self._sink(event)
+        if (told := told_of(event)) is not None:
+            self._timeline.note(*told, self._wall())
+
     def _tell(self) -> None:
-        """What happened to partitions inside the job: counted, and for the log."""
+        """What happened to partitions inside the job: counted, for the log, and for the timeline."""
         group = self._config.group_id
         facts, self.placement.facts = self.placement.facts, []
+        for told in told_of_facts(facts):
+            self._timeline.note(*told, self._wall())
         for fact in facts:
             where = (*fact.partition, fact.worker)
             if isinstance(fact, Left):
                 self._recorder.add(MOVES, 1, of_group(group, cause=fact.cause))
-                self._events(PartitionMoved(*where, fact.cause))
+                self._sink(PartitionMoved(*where, fact.cause))
             else:
                 self._recorder.add(DRAINS, 1, of_group(group, outcome=fact.outcome))
                 if fact.outcome == "forced":
-                    self._events(DrainForced(*where))
+                    self._sink(DrainForced(*where))
 
     async def _wait_for_change(self, timeout_s: float) -> None:
         async with self._changed:

@@ -11,6 +11,7 @@ from kafka_actors.coordinator import ConsumerCoordinator
 from kafka_actors.events import log_event
 from kafka_actors.metrics import Metrics
 from kafka_actors.net import KafkaClient
+from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry.events import counting
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.tally import Tally
@@ -74,8 +75,12 @@ class CoordinatorActor(ActorShell):
                 rebalance_timeout_ms=self._config.rebalance_timeout_ms,
                 max_poll_interval_ms=None,
                 on_fatal=job.failed,
-                events=events,
+                events=job.happened,
             )
+
+        def leader(partition: TopicPartition) -> int | None:
+            known = client.cluster.leader_for_partition(partition)
+            return known if known is not None and known >= 0 else None
 
         ends = dict(self._start.ends) if self._start.ends is not None else None
         self._job = JobCoordinator(
@@ -86,6 +91,7 @@ class CoordinatorActor(ActorShell):
             present_at_start=frozenset(self._start.partitions),
             ask_for_ends=asking(client, self._config),
             events=events,
+            leader=leader,
             recorder=self._recorder,
         )
         await self._job.start(unpack(plan, WorkerPlan), recovering)
@@ -105,8 +111,8 @@ class CoordinatorActor(ActorShell):
     async def set_plan(self, plan: bytes) -> None:
         await self.job.set_plan(unpack(plan, WorkerPlan))
 
-    async def status(self, partitions: bool) -> bytes:
-        return pack(self.job.status(partitions))
+    async def status(self, partitions: bool, known: int) -> bytes:
+        return pack(self.job.status(partitions, known))
 
     async def ping(self) -> bytes | None:
         """What was counted since the start, where somebody asks."""

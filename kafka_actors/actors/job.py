@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import difflib
 import inspect
@@ -11,11 +10,12 @@ import os
 import signal
 import threading
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import FrameType, ModuleType, TracebackType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import assignors
+from kafka_actors.addresses import parse_listening
 from kafka_actors.cluster.subscription import check_pattern, check_topic, check_topics
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
@@ -31,8 +31,6 @@ from .status import JobStatus
 __all__ = ["Job", "RunningJob"]
 
 logger = logging.getLogger(__name__)
-
-R = TypeVar("R")
 
 WORKER_RESOURCES = frozenset(
     {"num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env"}
@@ -64,6 +62,8 @@ class Job:
         batch_rows: regroup records into batches of so many rows; `batch_linger_ms`: wait so long to fill them.
         name: keeps the member's identity over restarts, and is what `attach` looks for.
         detached: go on after the driver has ended.
+        status_address: serves a status page there, as `":8000"`, with JSON, metrics and health beside it: to this machine
+            alone unless a host is given (`"0.0.0.0:8000"` for all); port 0 is a free one, and `status().page` says which.
         resources_per_worker: Ray's names: num_cpus, num_gpus, memory, resources.
         config: any other option of `JobConfig`, with underscores or dots.
 
@@ -92,6 +92,7 @@ class Job:
         batch_linger_ms: int = 0,
         name: str | None = None,
         detached: bool = False,
+        status_address: str | None = None,
         resources_per_worker: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
         **unknown: Any,
@@ -116,6 +117,7 @@ class Job:
         self.until = until
         self.name = _name(name)
         self.detached = detached
+        self.status_address = status_address
         self.resources = _resources(resources_per_worker)
         self._process = process
         self._process_message = process_message
@@ -126,6 +128,7 @@ class Job:
     def _check(self) -> None:
         """What the options say together, and what workers are told of them. Raises `ConfigError`."""
         config = self.config
+        self._page_at = _listening(self.status_address)
         outputs = OutputsSpec(self._sink, _dead_letters(config.on_error, self._dead_letter_topic))
         self._spec = checked(self._process, self._process_message, config.retries, config.on_error, outputs)
         if self.until not in (None, "latest"):
@@ -142,6 +145,7 @@ class Job:
         *,
         workers: int | Autoscale | None = None,
         until: Literal["latest"] | None = None,
+        status_address: str | None = None,
     ) -> Job:
         """A copy with other values for what is given; `options` are those of `JobConfig`, underscored.
 
@@ -155,6 +159,8 @@ class Job:
             job.workers = checked_workers(workers)
         if until is not None:
             job.until = until
+        if status_address is not None:
+            job.status_address = status_address
         job._check()
         return job
 
@@ -191,7 +197,8 @@ class Job:
             name=self.name,
             resources=self.resources,
             log_level=logging.getLogger("kafka_actors").getEffectiveLevel(),
-            telemetry=Settings.of_process(os.environ),
+            telemetry=Settings.of_process(os.environ, page=self._page_at is not None),
+            status_address=self._page_at,
         )
 
     def __repr__(self) -> str:
@@ -316,25 +323,6 @@ class _StopOnSigterm:
             signal.signal(signal.SIGTERM, self._before)
 
 
-class LoopThread:
-    """An event loop on a thread of its own: where the supervisor of a job in the driver runs."""
-
-    def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, R], timeout: float | None = None) -> R:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
-
-    def close(self) -> None:
-        if self.loop.is_running():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(5)
-        if not self.loop.is_running():
-            self.loop.close()
-
-
 def _starting() -> ModuleType:
     """What needs Ray; a job can be defined, and a `Consumer` used, without it."""
     try:
@@ -386,6 +374,14 @@ def _dead_letters(on_error: str, topic: Any) -> str | None:
             else "is given without on_error='dead_letter'",
         )
     return None if topic is None else check_topic(topic, "dead_letter_topic")
+
+
+def _listening(address: Any) -> tuple[str, int] | None:
+    if address is not None and not isinstance(address, str):
+        raise ConfigError(
+            "status_address", f"is {address!r}, {kind_of(address)}: accepts a text such as ':8000'"
+        )
+    return None if address is None else parse_listening("status_address", address)
 
 
 def _name(name: Any) -> str | None:

@@ -12,16 +12,17 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from kafka_actors.errors import JobNameInUseError, UsageError
 
 from .autoscale import Autoscale
+from .hosting import HostedJob
 from .observing import measure
 from .plan import JobPlan
-from .ray_runtime import RayRuntime
 from .shell import ActorShell, set_up_process
 from .status import JobStatus
 from .supervisor import Supervisor
 
-__all__ = ["JobActor", "claim_name", "find_detached"]
+__all__ = ["JobActor", "claim_name", "find_detached", "names_of_detached"]
 
 NAMESPACE = "kafka_actors"
+PREFIX = "kafka-actors/"
 NAME_PATIENCE_S = 8.0
 ANSWER_S = 10.0
 
@@ -42,8 +43,9 @@ class JobActor(ActorShell):
     async def begin(self, plan: JobPlan) -> None:
         measure(plan)
         set_up_process(plan.setup("job"))
-        self._supervisor = Supervisor(plan, RayRuntime(plan.resources))
-        await self._supervisor.start()
+        hosted = HostedJob(plan)
+        self._supervisor = hosted.supervisor
+        await hosted.start()
 
     @property
     def _job(self) -> Supervisor:
@@ -118,5 +120,19 @@ def find_detached(name: str) -> ActorHandle:
     return holder
 
 
+def names_of_detached() -> list[str]:
+    """Of the detached jobs that this Ray cluster has, those included that have ended and keep their name."""
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    named = [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
+    found = []
+    for name in sorted(n.removeprefix(PREFIX) for n in named if n.startswith(PREFIX)):
+        try:
+            find_detached(name)
+        except UsageError:
+            continue  # of a driver: it only holds the name
+        found.append(name)
+    return found
+
+
 def _actor_name(name: str) -> str:
-    return f"kafka-actors/{name}"
+    return PREFIX + name

@@ -1,12 +1,36 @@
-"""The tasks of one owner: a task that fails tells its owner, and all of them end together."""
+"""Event loops: one on a thread of its own; and the tasks of one owner, of which one that fails tells its owner, and which all
+end together."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["Loops"]
+__all__ = ["LoopThread", "Loops"]
+
+R = TypeVar("R")
+
+
+class LoopThread:
+    """An event loop on a thread of its own: where the supervisor of a job in the driver runs, and a status page's server."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, R], timeout: float | None = None) -> R:
+        """From another thread: waits for the result, so many seconds at most."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
+
+    def close(self) -> None:
+        if self.loop.is_running():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(5)
+        if not self.loop.is_running():
+            self.loop.close()
 
 
 class Loops:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.status_page.document import Entry
 
 Epoch = tuple[int, int]
 Version = tuple[int, int]
@@ -104,7 +105,8 @@ class Holding(Struct, frozen=True, tag=True):
 class Report(Struct, frozen=True, tag=True):
     """A worker to the coordinator: everything it holds. It answers with `Orders`, at once or by `wait_s`.
 
-    `work_s`: how many seconds there was something to work on since its start.
+    `work_s`: how many seconds there was something to work on since its start. `latency`: records by the bucket of their
+    latency (`kafka_actors.telemetry.machines.latency`).
     """
 
     worker: str
@@ -116,6 +118,7 @@ class Report(Struct, frozen=True, tag=True):
     failed: bytes | None = None
     wait_s: float = 0.5
     work_s: float = 0.0
+    latency: dict[int, int] = {}
 
 
 class Orders(Struct, frozen=True, tag=True):
@@ -184,7 +187,7 @@ class WorkerPlan(Struct, frozen=True, tag=True):
 
 
 class GroupState(Struct, frozen=True, tag=True):
-    """The member as the coordinator actor sees it."""
+    """The member as the coordinator actor sees it. `heartbeat_age_s`: since the last one was sent that was acknowledged."""
 
     state: str
     generation: int
@@ -192,11 +195,12 @@ class GroupState(Struct, frozen=True, tag=True):
     group_instance_id: str | None
     partitions: int
     rebalances: int
+    heartbeat_age_s: float | None = None
 
 
 class PartitionStatus(Struct, frozen=True, tag=True):
     """One partition of the job: who has it, and how far it is. `lag_seconds`: how long ago its end was where the job
-    is now."""
+    is now. `leader`: the broker that it is read from, None while nobody knows one."""
 
     topic: str
     partition: int
@@ -208,13 +212,15 @@ class PartitionStatus(Struct, frozen=True, tag=True):
     state: str
     reason: str = ""
     lag_seconds: float | None = None
+    leader: int | None = None
 
 
 class CoordinatorStatus(Struct, frozen=True, tag=True):
     """Everything that `RunningJob.status()` shows of the group and its partitions.
 
-    `finished`: a bounded run has processed and committed all of its partitions to their ends. `records` and
-    `value_bytes` count the work of workers that are gone, too.
+    `finished`: a bounded run has processed and committed all of its partitions to their ends. `records`,
+    `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry that was
+    asked for.
     """
 
     group: GroupState
@@ -225,6 +231,8 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     value_bytes: int
     fatal: bytes | None = None
     retired: list[str] = []
+    latency: dict[int, int] = {}
+    timeline: list[Entry] = []
 
 
 class WorkerProgress(Struct, frozen=True, tag=True):

@@ -28,7 +28,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A checked job definition. `bounded`: stop at the end offsets that the topics have at the start. `telemetry`: how
-    the job is measured, None if it isn't."""
+    the job is measured, None if it isn't. `status_address`: host and port of its status page, if it is to have one."""
 
     topics: list[str] | None
     pattern: str | None
@@ -41,6 +41,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     resources: dict[str, Any]
     log_level: int = logging.WARNING
     telemetry: Settings | None = None
+    status_address: tuple[str, int] | None = None
 
     def setup(self, actor: str, incarnation: int = 0) -> Setup:
         """Of the process of one actor."""

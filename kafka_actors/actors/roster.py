@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from .machines.supervision import ActorKey
 from .messages import ActorInfo, CoordinatorStatus, WorkerPlan
 from .plan import JobPlan
 from .ray_links import Wiring
-from .status import JobStatus, ScalingStatus, WorkerStatus
+from .status import ActorStatus, JobStatus, ScalingStatus, WorkerStatus
 
 __all__ = ["COORDINATOR", "METADATA", "Roster", "Running", "actor_name"]
 
@@ -34,10 +34,13 @@ def actor_name(key: ActorKey, incarnation: int) -> str:
 
 
 class Roster(dict[ActorKey, Running]):
-    """Role → the actor that fills it now."""
+    """Role → the actor that fills it now. `brokers`: where each connection actor is to connect to; `retiring`: the numbers of
+    workers that give up what they have, because there are to be fewer."""
 
     def __init__(self, plan: JobPlan) -> None:
         super().__init__()
+        self.brokers: dict[ActorKey, tuple[str, int]] = {}
+        self.retiring: set[int] = set()
         self._plan = plan
         self._plan_version = 0
         self.wiring_version = 0
@@ -59,7 +62,6 @@ class Roster(dict[ActorKey, Running]):
 
     def worker_plan(
         self,
-        retiring: Collection[int],
         *,
         paused: bool,
         complete: bool,
@@ -72,7 +74,7 @@ class Roster(dict[ActorKey, Running]):
         return WorkerPlan(
             self._plan_version,
             {actor_name(k, r.incarnation): self._plan.capacity_of(k.number) for k, r in placed.items()},
-            [actor_name(k, r.incarnation) for k, r in placed.items() if k.number in retiring],
+            [actor_name(k, r.incarnation) for k, r in placed.items() if k.number in self.retiring],
             paused,
             complete,
             expected,
@@ -120,11 +122,31 @@ class Roster(dict[ActorKey, Running]):
             restarts={str(key): count for key, count in sorted(restarts.items())},
             actors={actor_name(k, self[k].incarnation): self._pid(k) for k in sorted(self)},
             scaling=scaling,
+            others=[
+                self._actor_status(key, restarts.get(key, 0)) for key in sorted(self) if key.kind != "worker"
+            ],
+            latency=group.latency if group else {},
         )
 
     def _pid(self, key: ActorKey) -> int | None:
         info = self[key].info
         return info.pid if info is not None else None
+
+    def _actor_status(self, key: ActorKey, restarts: int) -> ActorStatus:
+        running = self[key]
+        info = running.info
+        host, port = self.brokers.get(key, ("", 0))
+        return ActorStatus(
+            name=actor_name(key, running.incarnation),
+            role=key.kind,
+            pid=info.pid if info else None,
+            node=info.node if info else key.node or None,
+            ready=running.begun,
+            restarts=restarts,
+            broker=key.number if key.kind == "connection" else None,
+            host=host,
+            port=port,
+        )
 
     def _connections_by_node(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -148,4 +170,6 @@ class Roster(dict[ActorKey, Running]):
             records=progress.records if progress else 0,
             value_bytes=progress.value_bytes if progress else 0,
             restarts=restarts,
+            work_s=progress.work_s if progress else 0.0,
+            retiring=key.number in self.retiring,
         )

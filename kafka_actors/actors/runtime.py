@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, NamedTuple, Protocol
 
+from kafka_actors.errors import DisconnectedError
+
 from .machines.supervision import ActorKey
 from .messages import ActorInfo
 
-__all__ = ["ActorRef", "Death", "Runtime"]
+__all__ = ["ActorRef", "Death", "Runtime", "quietly"]
+
+
+async def quietly(call: Awaitable[Any]) -> Any:
+    """A call whose failure has a notice of death of its own: None then."""
+    try:
+        return await call
+    except DisconnectedError:
+        return None
 
 
 class Death(NamedTuple):

@@ -10,16 +10,16 @@ from ray.actor import ActorHandle
 from kafka_actors.errors import ConfigError
 
 from .control import ActorControl, LocalControl
-from .job import Job, LoopThread, RunningJob
-from .job_actor import claim_name, find_detached
+from .hosting import HostedJob
+from .job import Job, RunningJob
+from .job_actor import claim_name, find_detached, names_of_detached
+from .loops import LoopThread
 from .observing import measure
 from .plan import JobPlan
 from .ray_cluster import connect_to_ray
-from .ray_runtime import RayRuntime
 from .sigterm import sigterm_exits
-from .supervisor import Supervisor
 
-__all__ = ["attach_job", "start_job"]
+__all__ = ["attach_job", "detached_jobs", "start_job"]
 
 GIVE_UP_S = 5.0
 STORE_SHARE = 0.5
@@ -47,13 +47,13 @@ def _start_here(plan: JobPlan, holder: ActorHandle | None, ours: bool) -> Runnin
     measure(plan)
     thread = LoopThread("kafka-actors-supervisor")
 
-    async def made() -> Supervisor:
-        return Supervisor(plan, RayRuntime(plan.resources))
+    async def made() -> HostedJob:
+        return HostedJob(plan)
 
     async def launched() -> asyncio.Task[None]:
-        return asyncio.ensure_future(supervisor.start())
+        return asyncio.ensure_future(hosted.start())
 
-    supervisor = thread.run(made())
+    hosted = thread.run(made())
     starting = thread.run(launched())
     try:
         thread.run(_result_of(starting))
@@ -64,7 +64,7 @@ def _start_here(plan: JobPlan, holder: ActorHandle | None, ours: bool) -> Runnin
         if holder is not None:
             ray.kill(holder)
         raise
-    return RunningJob(LocalControl(supervisor, thread, holder, ours))
+    return RunningJob(LocalControl(hosted, thread, holder, ours))
 
 
 async def _result_of(starting: asyncio.Task[None]) -> None:
@@ -90,6 +90,12 @@ def attach_job(name: str) -> RunningJob:
     """See `Job.attach`."""
     connect_to_ray(only_existing=True)
     return RunningJob(ActorControl(find_detached(name)), stop_at_exit=False)
+
+
+def detached_jobs() -> list[str]:
+    """The names of the detached jobs in the Ray cluster there is. Raises `UsageError` where there is none."""
+    connect_to_ray(only_existing=True)
+    return names_of_detached()
 
 
 def _check_process(plan: JobPlan) -> None:

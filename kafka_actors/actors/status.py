@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kafka_actors.status_page.document import Entry
+
 from .autoscale import Autoscale
 from .messages import GroupState, PartitionStatus
 
-__all__ = ["JobStatus", "ScalingStatus", "WorkerStatus", "WorkersChange"]
+__all__ = ["ActorStatus", "JobStatus", "ScalingStatus", "WorkerStatus", "WorkersChange"]
 
 
 class WorkerStatus(Struct, frozen=True):
-    """One worker. `records` and `value_bytes` count what this incarnation has processed."""
+    """One worker. `records` and `value_bytes` count what this incarnation has processed. `work_s`: for how many seconds it
+    was at work; `retiring`: it gives up what it has, because there are to be fewer."""
 
     name: str
     pid: int | None
@@ -21,6 +24,23 @@ class WorkerStatus(Struct, frozen=True):
     records: int
     value_bytes: int
     restarts: int
+    work_s: float = 0.0
+    retiring: bool = False
+
+
+class ActorStatus(Struct, frozen=True):
+    """An actor of the job that is no worker. `role`: metadata, coordinator, connection or spare. A connection actor has the
+    `broker` that it is connected to, with host and port; it shares its name with those of other nodes."""
+
+    name: str
+    role: str
+    pid: int | None
+    node: str | None
+    ready: bool
+    restarts: int
+    broker: int | None = None
+    host: str = ""
+    port: int = 0
 
 
 class WorkersChange(Struct, frozen=True):
@@ -59,6 +79,10 @@ class JobStatus(Struct, frozen=True):
     `records` and `value_bytes`: processed by all workers, those included that are gone by now.
     `connections`: node of the Ray cluster → brokers that a connection actor on it is connected to. `actors`: name
     with incarnation → pid. `restarts`: role → how often it was replaced. `scaling`: how many workers there should be.
+    `others`: the actors that are no workers. `latency`: records by the bucket of their latency, from timestamp to processed, since
+    the start (`kafka_actors.telemetry.machines.latency`). `timeline`: what happened, the last two hundred things. `started_s`,
+    `state_since_s`: when the job began, and got into its state, in seconds since 1970. `page`: the URL of its status
+    page, empty where it has none; `page_node`: the IP address of the machine that serves it.
     """
 
     state: str
@@ -72,6 +96,13 @@ class JobStatus(Struct, frozen=True):
     restarts: dict[str, int]
     actors: dict[str, int | None]
     scaling: ScalingStatus
+    others: list[ActorStatus] = []
+    latency: dict[int, int] = {}
+    timeline: list[Entry] = []
+    started_s: float = 0.0
+    state_since_s: float = 0.0
+    page: str = ""
+    page_node: str = ""
 
     @property
     def lag(self) -> int:

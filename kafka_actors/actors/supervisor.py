@@ -14,17 +14,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from kafka_actors.errors import DisconnectedError, JobError, JobFailed, KafkaActorsError, StartTimeoutError
 
 from .autoscale import Autoscale
-from .autoscaling import Autoscaling
+from .autoscaling import ENDS_S, Autoscaling
 from .loops import Loops
 from .machines.supervision import Action, ActorKey, Dismiss, Fail, Kill, Ping, Probe, Start, Supervision
 from .messages import (
     ActorInfo,
-    CoordinatorStatus,
     Identity,
     JobFailure,
     JobStart,
@@ -36,8 +33,9 @@ from .messages import (
 )
 from .observing import JobObserver
 from .plan import JobPlan
+from .reporting import Reporting
 from .roster import COORDINATOR, METADATA, Roster, Running, actor_name
-from .runtime import ActorRef, Runtime
+from .runtime import ActorRef, Runtime, quietly
 from .status import JobStatus
 
 __all__ = ["Supervisor"]
@@ -53,7 +51,9 @@ LOOK_S = 1.0
 
 
 class Supervisor:
-    """One job. `start` returns when it works, `wait` when it has ended."""
+    """One job. `start` returns when it works, `wait` when it has ended. `report`: what it tells of itself."""
+
+    report: Reporting
 
     def __init__(self, plan: JobPlan, runtime: Runtime, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
@@ -62,22 +62,16 @@ class Supervisor:
         self._created = clock()
         self._machine = Supervision(plan.timings)
         self._running = Roster(plan)
-        self._scaling = Autoscaling(plan.workers, runtime, clock)
-        self._retiring: set[int] = set()
-        self._paused = False
-        self._connections: dict[ActorKey, tuple[str, int]] = {}
+        self._scaling = Autoscaling(plan.workers, runtime, clock, lambda event: self.report.happened(event))
+        self.report = Reporting(plan, self._running, self._machine.restarts, self._scaling.status, clock)
         self._job_start: JobStart | None = None
         self._coordinator_began = False
-        self._member_id = ""
         self._wake = asyncio.Event()
         self._nodes_told = asyncio.Event()
         self._loops = Loops(self._fail)
         self._started: asyncio.Future[None] = asyncio.get_event_loop().create_future()
         self._ended: asyncio.Future[None] = asyncio.get_event_loop().create_future()
         self._stopping: asyncio.Task[None] | None = None
-        self._state = "starting"
-        self._last_status: CoordinatorStatus | None = None
-        self._final: JobStatus | None = None
         self._observer = JobObserver(plan.config.group_id, plan.telemetry is not None)
 
     # ------------------------------------------------------------ life
@@ -92,7 +86,7 @@ class Supervisor:
             await self._leave()
             await self._see_all_off()
             raise
-        self._state = "running"
+        self.report.become("running")
         self._observer.begin(self.status)
         self._loops.go(self._watch_verdict())
         self._loops.go(self._follow_load())
@@ -135,7 +129,7 @@ class Supervisor:
 
     async def _stop(self, timeout_s: float, leave: bool, failure: BaseException | None) -> None:
         """Each part gets what is left of the time; whatever did not stop by then is ended all the same."""
-        self._state = "stopping"
+        self.report.become("stopping")
         deadline = self._clock() + timeout_s
 
         def left(at_most: float) -> float:
@@ -144,7 +138,7 @@ class Supervisor:
         try:
             if (coordinator := self._running.begun(COORDINATOR)) is not None:
                 await self._bounded(coordinator.ref.call("stop", leave), left(timeout_s - CLOSE_S))
-                self._final = await self._bounded(self.status(), left(ANSWER_S))
+                self.report.final = await self._bounded(self.status(), left(ANSWER_S))
             workers = [r for r in self._running.of_kind("worker").values() if r.begun]
             await asyncio.gather(*(self._bounded(w.ref.call("close"), left(CLOSE_S)) for w in workers))
             await self._bounded(self._last_counts(), left(ANSWER_S))
@@ -152,7 +146,7 @@ class Supervisor:
             self._observer.end()
             await self._see_all_off()
             await self._bounded(self._scaling.give_back(), left(CLOSE_S))
-            self._state = "failed" if failure else "stopped"
+            self.report.become("failed" if failure else "stopped", failure)
         if not self._ended.done():
             if failure is None:
                 self._ended.set_result(None)
@@ -164,7 +158,7 @@ class Supervisor:
         """What was counted since the last pings; of a short run that may be all."""
         if self._observer.on:
             counting = [(k, r) for k, r in self._running.items() if k.kind in ("worker", "coordinator")]
-            answers = [self._quietly(running.ref.call("ping")) for _, running in counting]
+            answers = [quietly(running.ref.call("ping")) for _, running in counting]
             for (key, running), answer in zip(counting, await asyncio.gather(*answers), strict=True):
                 self._observer.counted(actor_name(key, running.incarnation), tally_of(key, answer))
 
@@ -177,7 +171,7 @@ class Supervisor:
     async def _see_off(self, running: Running) -> None:
         """Has an actor end by itself, because of one that is killed Ray prints a page."""
         try:
-            await asyncio.wait_for(self._quietly(running.ref.call("quit")), QUIT_S)
+            await asyncio.wait_for(quietly(running.ref.call("quit")), QUIT_S)
         except Exception:
             self._runtime.kill(running.ref, running.info)
 
@@ -250,10 +244,10 @@ class Supervisor:
             if self._started.done() and self._scaling.autoscale is not None:
                 waiting = workers
             wanted |= workers
-            wanted |= {ActorKey("worker", n) for n in self._retiring}
-            wanted |= self._connections.keys()
+            wanted |= {ActorKey("worker", n) for n in self._running.retiring}
+            wanted |= self._running.brokers.keys()
         if self._started.done():
-            wanted |= {ActorKey("spare", 0, node) for node in {k.node for k in self._connections}}
+            wanted |= {ActorKey("spare", 0, node) for node in {k.node for k in self._running.brokers}}
         self._machine.want(wanted, waiting)
         self._wake.set()
 
@@ -286,7 +280,7 @@ class Supervisor:
         if key.kind == "metadata":
             return plan.config, plan.topics, plan.pattern, setup
         if key.kind == "coordinator":
-            identity = pack(Identity(plan.group_instance_id, self._member_id))
+            identity = pack(Identity(plan.group_instance_id, self.report.member_id))
             assert self._job_start is not None
             return (
                 plan.config,
@@ -333,7 +327,7 @@ class Supervisor:
             self._running.wiring_version += 1
             await call("begin", self._running.wiring(running.info))
         elif key.kind == "connection":
-            await call("begin", key.number, *self._connections[key])
+            await call("begin", key.number, *self._running.brokers[key])
 
     def _time_to_start(self) -> float:
         """What is left of `start_timeout_s` for finding the cluster and its topics, so that what is missing is
@@ -350,9 +344,8 @@ class Supervisor:
         if key.kind == "worker" or not self._started.done():
             self._fail(error)
             return
-        logger.warning("%s could not begin and is replaced: %s", key, error, extra=self._of(key, running))
         self._machine.died(key, running.incarnation, self._clock())
-        self._gone(key, running)
+        self._lost(key, running, f"{key} could not begin and is replaced: {error}")
 
     async def _begun(self, key: ActorKey, running: Running) -> None:
         if key == METADATA:
@@ -383,20 +376,20 @@ class Supervisor:
         if death.unmade and not self._started.done():
             self._fail(JobError(f"{name} could not be made: {death.reason}"))
             return
-        running = self._running[key]
-        logger.warning("%s died (%s); a replacement starts", name, death.reason, extra=self._of(key, running))
-        self._gone(key, running)
+        self._lost(key, self._running[key], f"{name} died ({death.reason}); a replacement starts")
 
     def _kill(self, kill: Kill) -> None:
         running = self._running.get(kill.key)
         if running is not None and running.incarnation == kill.incarnation:
             name = actor_name(kill.key, kill.incarnation)
-            logger.warning("%s is ended: %s", name, kill.reason, extra=self._of(kill.key, running))
-            self._gone(kill.key, running)
+            self._lost(kill.key, running, f"{name} is ended: {kill.reason}")
 
-    def _of(self, key: ActorKey, running: Running) -> dict[str, Any]:
-        """For a log line about an actor: whom it is about, as its own lines say it."""
-        return {"fields": self.plan.setup(str(key), running.incarnation).origin.fields()}
+    def _lost(self, key: ActorKey, running: Running, what: str) -> None:
+        """An actor has failed: the line says whom it is about as its own lines do."""
+        origin = self.plan.setup(str(key), running.incarnation).origin
+        logger.warning("%s", what, extra={"fields": origin.fields()})
+        self.report.note("restart", what)
+        self._gone(key, running)
 
     def _dismiss(self, dismissed: Dismiss) -> None:
         running = self._running.get(dismissed.key)
@@ -429,19 +422,12 @@ class Supervisor:
 
     async def _forget_worker(self, name: str) -> None:
         for running in self._running.of_kind("connection").values():
-            await self._quietly(running.ref.call("forget", [name]))
-
-    async def _quietly(self, call: Any) -> Any:
-        """A call whose failure has a notice of death of its own."""
-        try:
-            return await call
-        except DisconnectedError:
-            return None
+            await quietly(running.ref.call("forget", [name]))
 
     # ------------------------------------------------------------ pings and probes
 
     async def _ping(self, ping: Ping, running: Running) -> None:
-        answer = await self._quietly(running.ref.call("ping"))
+        answer = await quietly(running.ref.call("ping"))
         if self._running.get(ping.key) is running:
             self._observer.counted(actor_name(ping.key, running.incarnation), tally_of(ping.key, answer))
         if ping.key.kind == "worker":
@@ -456,7 +442,7 @@ class Supervisor:
                 busy_s=pong.busy_s,
             )
             if running.begun and pong.wiring < self._running.wiring_version:
-                await self._quietly(running.ref.call("wire", self._running.wiring(running.info)))
+                await quietly(running.ref.call("wire", self._running.wiring(running.info)))
         elif self._running.get(ping.key) is running:
             self._machine.ponged(ping.key, ping.incarnation, self._clock(), ready=running.begun)
         self._wake.set()
@@ -470,39 +456,38 @@ class Supervisor:
 
     def _worker_plan(self) -> WorkerPlan:
         return self._running.worker_plan(
-            self._retiring,
-            paused=self._paused,
+            paused=self.report.paused,
             complete=self._started.done(),
             expected=self._scaling.workers,
-            ends_every_s=self._scaling.ends_every_s,
+            ends_every_s=self._scaling.ends_every_s or (ENDS_S if self.plan.status_address else None),
         )
 
     async def _plan_changed(self) -> None:
         if (coordinator := self._running.begun(COORDINATOR)) is not None:
-            await self._quietly(coordinator.ref.call("set_plan", pack(self._worker_plan())))
+            await quietly(coordinator.ref.call("set_plan", pack(self._worker_plan())))
 
     def _rewire(self) -> None:
         self._running.wiring_version += 1
         for running in self._running.of_kind("worker").values():
             if running.info is not None:
-                self._loops.go(self._quietly(running.ref.call("wire", self._running.wiring(running.info))))
+                self._loops.go(quietly(running.ref.call("wire", self._running.wiring(running.info))))
 
     async def _tell_nodes(self) -> None:
         nodes = self._running.worker_nodes()
         if (metadata := self._running.begun(METADATA)) is not None:
-            await self._quietly(metadata.ref.call("set_nodes", nodes))
+            await quietly(metadata.ref.call("set_nodes", nodes))
             self._nodes_told.set()
 
     async def _watch_topology(self, metadata: Running) -> None:
         """Follows the metadata actor: one connection actor for each broker on each node that has workers."""
         await self._tell_nodes()
         while self._running.get(METADATA) is metadata:
-            answer = await self._quietly(metadata.ref.call("topology"))
+            answer = await quietly(metadata.ref.call("topology"))
             if answer is None:
                 return
             wanted = unpack(answer, Topology).wanted
             connections = {ActorKey("connection", w.broker, w.node): (w.host, w.port) for w in wanted}
-            if connections and connections != self._connections:
+            if connections and connections != self._running.brokers:
                 self._move_brokers(connections)
             self._nodes_told.clear()
             try:
@@ -514,10 +499,10 @@ class Supervisor:
         """A broker with another address gets another connection actor."""
         for key, address in connections.items():
             running = self._running.get(key)
-            if running is not None and self._connections.get(key) != address:
+            if running is not None and self._running.brokers.get(key) != address:
                 self._machine.died(key, running.incarnation, self._clock())
                 self._gone(key, running)
-        self._connections = dict(connections)
+        self._running.brokers = dict(connections)
         self._want()
 
     # ------------------------------------------------------------ what becomes of the job
@@ -525,7 +510,7 @@ class Supervisor:
     async def _watch_verdict(self) -> None:
         """Follows the coordinator: a bounded run may be finished, a function or the member may have failed."""
         while self._stopping is None:
-            status = await self._coordinator_status(partitions=False)
+            status = await self.report.ask(partitions=False)
             if status is not None:
                 failed = [w.failed for w in status.workers.values() if w.failed is not None]
                 for failure in [f for f in [status.fatal, *failed] if f is not None]:
@@ -537,22 +522,11 @@ class Supervisor:
                     self._stopping = asyncio.ensure_future(self._stop(drain + 3 * CLOSE_S, True, None))
             await asyncio.sleep(VERDICT_S)
 
-    async def _coordinator_status(self, partitions: bool) -> CoordinatorStatus | None:
-        coordinator = self._running.begun(COORDINATOR)
-        if coordinator is None:
-            return None
-        answer = await self._quietly(coordinator.ref.call("status", partitions))
-        if answer is None:
-            return None
-        status = unpack(answer, CoordinatorStatus)
-        self._member_id = status.group.member_id or self._member_id
-        return status
-
     def _drop_retired(self, names: list[str]) -> None:
         """Those that hold nothing any more go in this same moment: a later one might want the number again."""
         for key, running in self._running.of_kind("worker").items():
-            if key.number in self._retiring and actor_name(key, running.incarnation) in names:
-                self._retiring.discard(key.number)
+            if key.number in self._running.retiring and actor_name(key, running.incarnation) in names:
+                self._running.retiring.discard(key.number)
                 self._want()
                 self._step()
 
@@ -561,13 +535,13 @@ class Supervisor:
     async def _follow_load(self) -> None:
         """Looks at the load every second, for as long as a policy decides about the number of workers."""
         while self._stopping is None:
-            if self._scaling.autoscale is not None and not self._paused:
+            if self._scaling.autoscale is not None and not self.report.paused:
                 await self._look_at_load()
             await self._scaling.see_to_room(self._why_unplaced())
             await asyncio.sleep(LOOK_S)
 
     async def _look_at_load(self) -> None:
-        status = await self._coordinator_status(partitions=True)
+        status = await self.report.ask(partitions=True)
         if status is None or status.group.state != "stable":
             return
         bounds = dict(self._job_start.ends or ()) if self._job_start is not None else {}
@@ -588,7 +562,7 @@ class Supervisor:
         workers = self._scaling.workers
         placed = {k.number for k, r in self._running.of_kind("worker").items() if r.info is not None}
         gone = set(range(workers, before)) & placed
-        self._retiring = {n for n in self._retiring | gone if n >= workers}
+        self._running.retiring = {n for n in self._running.retiring | gone if n >= workers}
         self._want()
         await self._plan_changed()
 
@@ -602,21 +576,15 @@ class Supervisor:
 
     async def pause(self, paused: bool) -> None:
         """No new call of the user's function while paused; the group and its partitions stay."""
-        self._paused = paused
+        self.report.pause(paused)
         await self._plan_changed()
 
     async def status(self) -> JobStatus:
         """The job now; once it has ended, as it was at its end."""
-        if self._final is not None:
-            return msgspec.structs.replace(self._final, state=self._state)
-        group = await self._coordinator_status(partitions=True)
-        self._last_status = group or self._last_status
-        state = "paused" if self._paused and self._state == "running" else self._state
-        scaling = self._scaling.status()
-        return self._running.status(state, self._last_status, self._machine.restarts, scaling)
+        return await self.report.status()
 
     def __repr__(self) -> str:
-        return f"<Supervisor of {self.plan.config.group_id} {self._state} {self._machine!r}>"
+        return f"<Supervisor of {self.plan.config.group_id} {self.report.state} {self._machine!r}>"
 
 
 def tally_of(key: ActorKey, pong: bytes | None) -> bytes:

@@ -188,6 +188,7 @@ class Worker:
             self._failed,
             wait_s,
             progress.work_s(self._clock()),
+            dict(progress.latency.counts),  # at one go: the bench counts on
         )
 
     def _blocked(self, held: Held) -> str:

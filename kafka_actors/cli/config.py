@@ -81,7 +81,12 @@ def _values(settings: Settings, target: str | None) -> dict[str, Any]:
     else:
         job = changed(target, settings)
         built = job.config
-        of_run = {"job": target, "workers": written_workers(job.workers), "until": job.until}
+        of_run = {
+            "job": target,
+            "workers": written_workers(job.workers),
+            "until": job.until,
+            "status": job.status_address,
+        }
     return {**of_run, **{name: getattr(built, name) for name in JobConfig.__struct_fields__}}
 
 

@@ -39,6 +39,7 @@ NOT_IN_JAVA = frozenset(
         "worker_capacity",
         # a run
         "job",
+        "status",
         "until",
         "workers",
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from kafka_actors.addresses import parse_listening
 from kafka_actors.errors import UsageError
 from kafka_actors.options import JobConfig, Positive
 
@@ -42,6 +43,8 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How many workers; or a range such as `1..16`: as many as the records need."""
     until: Literal["latest"] | None = None
     """`latest`: stop at the end offsets that the topics have at the start."""
+    status: str | None = None
+    """`[HOST]:PORT` of the job's status page; to this machine only, unless a host is given."""
 
 
 OF_RUN = tuple(name for name in RunConfig.__struct_fields__ if name not in JobConfig.__struct_fields__)
@@ -80,6 +83,12 @@ def job_options(function: F) -> F:
                 help="Stop at the end offsets that the topics have at the start.",
             ),
             click.option(
+                "--status",
+                metavar="[HOST]:PORT",
+                help="Serve the job's status page, with JSON, metrics and health beside it; to this machine only, unless a host "
+                "is given. Port 0 is a free one.",
+            ),
+            click.option(
                 "-X",
                 "--config",
                 "pairs",
@@ -104,6 +113,9 @@ def job_settings(
     if (workers := settings.options.get("workers")) is not None:
         with settings.named():
             settings.options["workers"] = written_workers(read_workers(workers))
+    if (status := settings.options.get("status")) is not None:
+        with settings.named():
+            parse_listening("status", status)
     return settings
 
 
@@ -142,6 +154,7 @@ def changed(target: str, settings: Settings) -> Job:
             options,
             workers=None if workers is None else read_workers(workers),
             until=settings.options.get("until"),
+            status_address=settings.options.get("status"),
         )
 
 

@@ -15,6 +15,7 @@ from .errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
 from .groups import groups
 from .offsets import lag, offsets
 from .run import run
+from .top import top
 from .topics import topics
 
 __all__ = ["commands", "run_command_line"]
@@ -32,7 +33,7 @@ def commands() -> None:
     """
 
 
-for each in (run, config, demo, groups, topics, offsets, lag):
+for each in (run, top, config, demo, groups, topics, offsets, lag):
     commands.add_command(each)
 
 

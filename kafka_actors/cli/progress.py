@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from kafka_actors.status_page.machines.rates import WINDOW_S, Latency, Rates
+
 if TYPE_CHECKING:
     from kafka_actors.actors.messages import PartitionStatus
     from kafka_actors.actors.status import JobStatus, ScalingStatus, WorkerStatus
+    from kafka_actors.status_page.document import Document
 
-__all__ = ["Progress", "Reading", "WorkerReading"]
-
-WINDOW_S = 5.0
+__all__ = ["Progress", "Reading", "WorkerReading", "reading_of"]
 
 
 class WorkerReading(Struct, frozen=True):
-    """A worker, and how many records a second it processed lately."""
+    """A worker, how many records a second it processed lately, and for which share of its time it was at work."""
 
     status: WorkerStatus
     records_per_s: float
+    busy: float | None = None
 
 
 class Reading(Struct, frozen=True):
     """A job at one moment. `records`: processed by all workers so far, those that died included; `lag`: records
-    of the job's partitions still to process, None while no end is known; `elapsed_s`: since the first status."""
+    of the job's partitions still to process, None while no end is known; `lag_s`: how long ago the log of the one that is
+    furthest behind ended where the job is now; `latency`: from timestamp to processed, lately; `elapsed_s`: since the first
+    status."""
 
     elapsed_s: float
     state: str
@@ -38,45 +41,108 @@ class Reading(Struct, frozen=True):
     workers: list[WorkerReading]
     partitions: list[PartitionStatus]
     scaling: ScalingStatus
+    lag_s: float | None = None
+    latency: Latency | None = None
 
 
 class Progress:
     """Takes statuses with the monotonic time they were taken at, in seconds."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
-        self._window_s = window_s
+        self._rates = Rates(window_s)
         self._started: float | None = None
-        self._samples: deque[tuple[float, int, dict[str, int]]] = deque()
 
     def observe(self, status: JobStatus, now: float) -> Reading:
         """The reading at `now`; rates are over the last `window_s` seconds."""
         if self._started is None:
             self._started = now
-        # By name with incarnation: a replacement counts from 0.
-        counts = {worker.name: worker.records for worker in status.workers}
-        self._samples.append((now, status.records, counts))
-        while len(self._samples) > 2 and now - self._samples[1][0] >= self._window_s:
-            self._samples.popleft()
-        then, total, before = self._samples[0]
-        span = now - then
+        pace = self._rates.observe(status, now)
         ends = [p.lag for p in status.partitions if p.lag is not None]
+        ages = [p.lag_seconds for p in status.partitions if p.lag_seconds is not None]
         return Reading(
             elapsed_s=now - self._started,
             state=status.state,
             group_id=status.group_id,
             generation=status.group.generation if status.group else None,
             records=status.records,
-            records_per_s=_rate(status.records - total, span),
+            records_per_s=pace.records_per_s if pace else 0.0,
             lag=sum(ends) if ends else None,
             restarts=sum(status.restarts.values()),
             workers=[
-                WorkerReading(w, _rate(w.records - before.get(w.name, 0), span)) for w in status.workers
+                WorkerReading(w, pace.workers[w.name].records_per_s, pace.workers[w.name].busy)
+                if pace
+                else WorkerReading(w, 0.0)
+                for w in status.workers
             ],
             partitions=status.partitions,
             scaling=status.scaling,
+            lag_s=max(ages, default=None),
+            latency=pace.latency if pace else None,
         )
 
 
-def _rate(records: int, span_s: float) -> float:
-    """Records a second. A coordinator that was replaced knows for a moment less than the one before it."""
-    return max(0, records) / span_s if span_s > 0 else 0.0
+def reading_of(document: Document) -> Reading:
+    """The same, of the status page's document; `elapsed_s` since the job's start."""
+    from kafka_actors.actors.autoscale import parsed_workers
+    from kafka_actors.actors.messages import PartitionStatus
+    from kafka_actors.actors.status import ScalingStatus, WorkerStatus
+
+    totals, scaling = document.totals, document.scaling
+    policy = None if scaling.policy is None else parsed_workers(scaling.policy)
+    p50, p99 = totals.latency_p50_ms, totals.latency_p99_ms
+    return Reading(
+        elapsed_s=max(0.0, document.at_s - document.job.started_s),
+        state=document.job.state,
+        group_id=document.job.group,
+        generation=document.group.generation,
+        records=totals.records,
+        records_per_s=totals.records_per_s or 0.0,
+        lag=totals.lag,
+        restarts=totals.restarts,
+        workers=[
+            WorkerReading(
+                WorkerStatus(
+                    name=w.name,
+                    pid=w.pid,
+                    node=w.node,
+                    ready=w.ready,
+                    partitions=[(p.topic, p.partition) for p in document.partitions if p.worker == w.name],
+                    records=w.records,
+                    value_bytes=w.value_bytes,
+                    restarts=w.restarts,
+                    retiring=w.state == "retiring",
+                ),
+                w.records_per_s or 0.0,
+                w.busy,
+            )
+            for w in document.workers
+        ],
+        partitions=[
+            PartitionStatus(
+                p.topic,
+                p.partition,
+                p.worker,
+                p.position,
+                p.committed,
+                p.end,
+                p.lag,
+                p.state,
+                p.reason,
+                p.lag_s,
+                p.leader,
+            )
+            for p in document.partitions
+        ],
+        scaling=ScalingStatus(
+            workers=scaling.workers,
+            autoscale=None if isinstance(policy, int) else policy,
+            holding=scaling.holding,
+            lag_seconds=scaling.backlog_s,
+            arriving_per_s=scaling.arriving_per_s,
+            processed_per_s=scaling.processed_per_s,
+            pace_per_s=scaling.pace_per_s,
+            busy=scaling.busy,
+        ),
+        lag_s=totals.lag_s,
+        latency=None if p50 is None or p99 is None else Latency(p50, p99),
+    )

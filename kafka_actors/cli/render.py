@@ -12,6 +12,7 @@ from .progress import Reading
 
 if TYPE_CHECKING:
     from kafka_actors.actors.messages import PartitionStatus
+    from kafka_actors.actors.status import WorkerStatus
 
 __all__ = ["count", "fields", "line", "screen"]
 
@@ -30,7 +31,7 @@ def line(reading: Reading) -> str:
             f"{count(len(reading.partitions), 'partition')}",
             f"{reading.records:,} records",
             f"{reading.records_per_s:,.0f}/s",
-            f"lag {_number(reading.lag)}",
+            *_behind(reading),
             f"restarts {reading.restarts}",
         )
     )
@@ -50,6 +51,9 @@ def fields(reading: Reading) -> dict[str, Any]:
         "records": reading.records,
         "records_per_s": round(reading.records_per_s, 1),
         "lag": reading.lag,
+        "behind_s": None if reading.lag_s is None else round(reading.lag_s, 1),
+        "latency_p50_ms": None if reading.latency is None else round(reading.latency.p50_ms, 1),
+        "latency_p99_ms": None if reading.latency is None else round(reading.latency.p99_ms, 1),
         "restarts": reading.restarts,
     }
 
@@ -59,7 +63,7 @@ def screen(reading: Reading, height: int, title: str = "") -> RenderableType:
     room = max(3, height - FIXED_LINES - len(reading.workers))
     parts: list[RenderableType] = [_headline(reading, title), Text(), _workers(reading)]
     if reading.partitions:
-        parts += [Text(), _partitions(reading.partitions, room)]
+        parts += [Text(), *_partitions(reading.partitions, room)]
     return Group(*parts)
 
 
@@ -77,9 +81,19 @@ def _headline(reading: Reading, title: str) -> Text:
         (f"{reading.records:,}", "bold"),
         " records  ",
         (f"{reading.records_per_s:,.0f}", "bold"),
-        f"/s  lag {_number(reading.lag)}  restarts {reading.restarts}",
+        "/s  " + "  ".join((*_behind(reading), f"restarts {reading.restarts}")),
         *_scaling(reading),
     )
+
+
+def _behind(reading: Reading) -> list[str]:
+    """How far the job is behind: in records, in time, and from a record's timestamp to its having been processed."""
+    age = "" if reading.lag_s is None else f" ({_time(reading.lag_s)})"
+    latency = reading.latency
+    parts = [f"lag {_number(reading.lag)}{age}"]
+    if latency is not None:
+        parts.append(f"latency {_time(latency.p50_ms / 1e3)}, p99 {_time(latency.p99_ms / 1e3)}")
+    return parts
 
 
 def _scaling(reading: Reading) -> list[str]:
@@ -102,23 +116,30 @@ def _workers_of(reading: Reading) -> str:
 
 def _workers(reading: Reading) -> Table:
     table = _table(("WORKER", "left"), ("PID", "right"), ("PARTITIONS", "right"), ("RECORDS", "right"))
-    table.add_column("RECORDS/S", justify="right")
-    table.add_column("RESTARTS", justify="right")
+    for title in ("RECORDS/S", "BUSY", "RESTARTS"):
+        table.add_column(title, justify="right")
     for worker in reading.workers:
         status = worker.status
         table.add_row(
-            status.name if status.ready else f"{status.name} (starting)",
+            _name(status),
             _plain(status.pid),
             str(len(status.partitions)),
             f"{status.records:,}",
             f"{worker.records_per_s:,.0f}",
+            NOT_KNOWN if worker.busy is None else f"{worker.busy:.0%}",
             str(status.restarts),
             style=None if status.ready else "yellow",
         )
     return table
 
 
-def _partitions(partitions: list[PartitionStatus], room: int) -> Table:
+def _name(worker: WorkerStatus) -> str:
+    if not worker.ready:
+        return f"{worker.name} (starting)"
+    return f"{worker.name} (retiring)" if worker.retiring else worker.name
+
+
+def _partitions(partitions: list[PartitionStatus], room: int) -> list[RenderableType]:
     """All of them by name, or, where they don't fit, those that are furthest behind."""
     shown = sorted(partitions, key=lambda p: (p.topic, p.partition))
     hidden = 0
@@ -126,17 +147,17 @@ def _partitions(partitions: list[PartitionStatus], room: int) -> Table:
         hidden = len(shown) - (room - 1)
         shown = sorted(shown, key=lambda p: (-(p.lag or 0), p.topic, p.partition))[: room - 1]
     table = _table(("TOPIC", "left"), ("PARTITION", "right"), ("CURRENT-OFFSET", "right"))
-    for title in ("COMMITTED", "LOG-END-OFFSET", "LAG"):
+    for title in ("COMMITTED", "LOG-END-OFFSET", "LAG", "BEHIND"):
         table.add_column(title, justify="right")
     table.add_column("WORKER")
     table.add_column("STATE")
     for p in shown:
-        numbers = (_number(n) for n in (p.position, p.committed, p.end, p.lag))
+        numbers = [_number(n) for n in (p.position, p.committed, p.end, p.lag)]
+        numbers.append(NOT_KNOWN if p.lag_seconds is None else _time(p.lag_seconds))
         state = f"{p.state}: {p.reason}" if p.reason else p.state
         table.add_row(p.topic, str(p.partition), *numbers, p.worker or NOT_KNOWN, state)
-    if hidden:
-        table.add_row(f"and {hidden} more that are less behind", style="dim")
-    return table
+    # Below the table: in it, it would make the first column wide.
+    return [table, Text(f"and {hidden} more that are less behind", "dim")] if hidden else [table]
 
 
 def _table(*columns: tuple[str, str]) -> Table:
@@ -148,6 +169,15 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 def _number(value: int | None) -> str:
     return NOT_KNOWN if value is None else f"{value:,}"
+
+
+def _time(seconds: float) -> str:
+    """In few characters: `84ms`, `3.1s`, `12m`, `3.5h`."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f}ms" if seconds else "0s"
+    if seconds < 99.5:
+        return f"{seconds:.1f}s"
+    return f"{seconds / 60:.0f}m" if seconds < 5970 else f"{seconds / 3600:.1f}h"
 
 
 def _rounded(seconds: float | None) -> int | None:

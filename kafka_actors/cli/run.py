@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafka_actors.errors import ConfigError
+
 from .errors import EXIT_DONE
 from .job_options import changed, job_options, job_settings, required, target_of
 from .options import command, needs
@@ -18,7 +20,7 @@ from .views import view_for
 from .watch import End, watch
 
 if TYPE_CHECKING:
-    from kafka_actors.actors import Job, RunningJob
+    from kafka_actors.actors import Job, JobStatus, RunningJob
 
 __all__ = ["run"]
 
@@ -41,10 +43,13 @@ def run(
     needs("ray", "ray", "a job runs on Ray, which is not installed")
     settings = job_settings(config_file, pairs, os.environ, **flags)
     job = changed(required(target_of(target, settings)), settings)
-    running = start(job)
+    with settings.named():
+        running = start(job)
     if running is None:
         output.print("stopped before it had started")
         return EXIT_DONE
+    if job.status_address is not None:
+        output.print(page_line(running.status(), elsewhere=job.detached))
     if job.detached:
         output.print(f"job {job.name!r} runs detached: Job.attach({job.name!r}) finds it")
         return EXIT_DONE
@@ -66,6 +71,15 @@ def start(job: Job) -> RunningJob | None:
         return job.start()
     except (SystemExit, KeyboardInterrupt):
         return None
+    except ConfigError as error:
+        if error.option != "status_address":
+            raise
+        raise ConfigError("status", error.message) from None  # as it is called here
+
+
+def page_line(status: JobStatus, *, elsewhere: bool) -> str:
+    """Where the status page is. A detached job's may be on another machine, and bound to that."""
+    return f"status page: {status.page}" + (f" on {status.page_node}" if elsewhere else "")
 
 
 def closing_line(end: End, reading: Reading) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kafka_actors.errors import ConfigError
+from kafka_actors.addresses import parse_listening
 
 __all__ = ["telemetry_options"]
 
@@ -35,9 +35,9 @@ def telemetry_options(function: Callable[..., int]) -> Callable[..., int]:
         if otlp is not None:
             os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = otlp
         if prometheus is not None:
-            host, port = _address(prometheus)
+            host, port = parse_listening("--prometheus", prometheus)
             os.environ["OTEL_EXPORTER_PROMETHEUS_HOST"] = host
-            os.environ["OTEL_EXPORTER_PROMETHEUS_PORT"] = port
+            os.environ["OTEL_EXPORTER_PROMETHEUS_PORT"] = str(port)
             _also_prometheus()
         return function(*args, **options)
 
@@ -51,10 +51,3 @@ def _also_prometheus() -> None:
     named = [part.strip() for part in os.environ.get("OTEL_METRICS_EXPORTER", default).split(",")]
     wanted = [*(part for part in named if part not in ("", "none", "prometheus")), "prometheus"]
     os.environ["OTEL_METRICS_EXPORTER"] = ",".join(wanted)
-
-
-def _address(text: str) -> tuple[str, str]:
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise ConfigError("--prometheus", f"is {text!r}: give PORT, :PORT or HOST:PORT")
-    return host.strip("[]") or "localhost", port

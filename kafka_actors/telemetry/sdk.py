@@ -19,11 +19,12 @@ from kafka_actors.errors import ConfigError, UsageError
 
 from .settings import SIGNALS, Settings, has_meter_provider, has_tracer_provider
 
-__all__ = ["configure", "flush"]
+__all__ = ["configure", "exposition", "flush"]
 
 logger = logging.getLogger(__name__)
 
 MISSING = "telemetry is asked for, and {} is not installed: pip install 'kafka-actors[telemetry]'"
+NOT_OURS = "no metrics: OTEL_SDK_DISABLED is true, or this process had an OpenTelemetry SDK before, which exports them"
 SERIES = 200_000
 """Attribute sets of one instrument: the SDK's own limit of 2,000 would cut off a job of more partitions."""
 
@@ -31,6 +32,8 @@ OURS = "kafka_actors"
 
 _running: list[Callable[[int], object]] = []
 _log_providers: list[Any] = []
+_registries: list[Any] = []
+"""What is scraped: one where there is anything."""
 
 
 def configure(
@@ -52,6 +55,8 @@ def configure(
     wanted = {s: settings.exporters(s) for s in signals if settings.exporters(s)}
     if "metrics" in wanted and not has_meter_provider():
         _metrics(settings, wanted["metrics"], _resource(attributes))
+    elif settings.page and "metrics" in signals and not has_meter_provider() and not _why_not_scraped():
+        _metrics(settings, (), _resource(attributes))
     if "traces" in wanted and not has_tracer_provider():
         _traces(settings, wanted["traces"], _resource(attributes))
     if "logs" in wanted and not _log_providers:
@@ -65,6 +70,15 @@ def flush(timeout_s: float = 2.0) -> None:
             each(int(timeout_s * 1000))
         except Exception as error:
             logger.debug("telemetry could not be flushed: %s", error)
+
+
+def exposition(accept: str) -> tuple[bytes, str] | str:
+    """The metrics of this process as Prometheus reads them, in the form that its Accept header asks for, and their content type;
+    or why there are none. May take a moment."""
+    if not _registries:
+        return _why_not_scraped() or NOT_OURS
+    encode, content_type = _module("prometheus_client.exposition").choose_encoder(accept)
+    return encode(_registries[0]), content_type
 
 
 def _resource(attributes: Mapping[str, str | int] | None) -> Any:
@@ -85,6 +99,10 @@ def _resource(attributes: Mapping[str, str | int] | None) -> Any:
 def _metrics(settings: Settings, exporters: tuple[str, ...], resource: Any) -> None:
     sdk, view = _module("opentelemetry.sdk.metrics"), _module("opentelemetry.sdk.metrics.view").View
     readers = [_reader(settings, exporter) for exporter in exporters]
+    if settings.page and not _registries:
+        reader, registry = _scraped()
+        readers.append(reader)
+        _registries.append(registry)
     provider = sdk.MeterProvider(
         readers, resource, views=[view(instrument_name="*", aggregation_cardinality_limit=SERIES)]
     )
@@ -101,16 +119,31 @@ def _reader(settings: Settings, exporter: str) -> Any:
 
 
 def _prometheus(host: str, port: int) -> Any:
-    client = _module("prometheus_client")
-    registry = client.CollectorRegistry()
-    reader = _module("opentelemetry.exporter.prometheus").PrometheusMetricReader(registry=registry)
+    reader, registry = _scraped()
     try:
-        client.start_http_server(port=port, addr=host, registry=registry)
+        _module("prometheus_client").start_http_server(port=port, addr=host, registry=registry)
     except OSError as error:
         raise ConfigError(
             "OTEL_EXPORTER_PROMETHEUS_PORT", f"is {port}: {host}:{port} can't be listened on: {error}"
         ) from None
+    _registries.append(registry)
     return reader
+
+
+def _scraped() -> tuple[Any, Any]:
+    """A reader of metrics for Prometheus, and the registry that it fills when that is looked through."""
+    registry = _module("prometheus_client").CollectorRegistry()
+    reader = _module("opentelemetry.exporter.prometheus").PrometheusMetricReader(registry=registry)
+    return reader, registry
+
+
+def _why_not_scraped() -> str:
+    """A status page is there without metrics, too."""
+    try:
+        _module("opentelemetry.exporter.prometheus")
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def _traces(settings: Settings, exporters: tuple[str, ...], resource: Any) -> None:

@@ -27,18 +27,19 @@ PROTOCOLS = ("http/protobuf", "grpc")
 
 class Settings(msgspec.Struct, frozen=True):
     """`variables`: the `OTEL_*` variables, as they are. They may hold the credentials of a collector, so they are not
-    shown."""
+    shown. `page`: metrics are for a status page, too (`sdk.exposition`)."""
 
     variables: dict[str, str] = {}
+    page: bool = False
 
     @classmethod
-    def of_process(cls, environment: Mapping[str, str]) -> Settings | None:
+    def of_process(cls, environment: Mapping[str, str], *, page: bool = False) -> Settings | None:
         """What is asked for, or that the process has an SDK already; None where nothing is to be measured."""
         variables = {name: value for name, value in environment.items() if name.startswith("OTEL_") and value}
         if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
             return None
-        settings = cls(variables)
-        asked = any(settings.exporters(signal) for signal in SIGNALS)
+        settings = cls(variables, page)
+        asked = page or any(settings.exporters(signal) for signal in SIGNALS)
         return settings if asked or has_meter_provider() or has_tracer_provider() else None
 
     def exporters(self, signal: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,21 @@ def test_an_address_where_nobody_answers_is_one_line(shell):
     assert address in err
     assert "connection refused" in err.lower()
     assert err.count("\n") == 1
+
+
+def test_a_run_says_where_its_status_page_is_and_a_port_that_is_taken_is_one_line(shell, group_id):
+    process = shell.start("--status", ":0", work_s=0.5)
+    said = re.fullmatch(r"status page: (http://127\.0\.0\.1:(\d+)/)\n", process.stdout.readline())
+    assert said is not None
+    with urllib.request.urlopen(said[1] + "status.json", timeout=10) as answer:
+        assert json.load(answer)["job"]["group"] == group_id
+    shell.environment["KAFKA_ACTORS_STATUS"] = f":{said[2]}"
+    taken = f"status: localhost:{said[2]} can't be listened on: Address already in use"
+    assert shell.run() == (2, "", f"kafka-actors: error: {taken} (in KAFKA_ACTORS_STATUS)\n")
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert out.splitlines()[-1].startswith("stopped: ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_actors.addresses import format_address, parse_address, parse_bootstrap_servers
+from kafka_actors.addresses import format_address, parse_address, parse_bootstrap_servers, parse_listening
 from kafka_actors.durations import parse_iso8601
 from kafka_actors.errors import ConfigError
 
@@ -98,3 +98,41 @@ def test_a_duration(text, seconds):
 def test_what_is_no_duration(text):
     with pytest.raises(ValueError, match="not a duration"):
         parse_iso8601(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("8000", ("localhost", 8000)),
+        (":8000", ("localhost", 8000)),
+        (" :0 ", ("localhost", 0)),
+        ("0.0.0.0:8000", ("0.0.0.0", 8000)),
+        ("kafka-1.svc:65535", ("kafka-1.svc", 65535)),
+        ("[::]:8000", ("::", 8000)),
+        ("[::1]:8000", ("::1", 8000)),
+    ],
+)
+def test_where_to_listen_is_this_machine_unless_a_host_is_given(text, where):
+    assert parse_listening("--status", text) == where
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        ":",
+        "host",
+        "host:x",
+        ":70000",
+        "::1:8000",
+        "[::1]",
+        "[x]:8000",
+        "http://h:80",
+        "a b:80",
+        ":٨",
+    ],
+)
+def test_where_nobody_can_listen_is_an_error_that_names_the_option(text):
+    with pytest.raises(ConfigError, match=r"--status: is .*: give PORT, :PORT or HOST:PORT"):
+        parse_listening("--status", text)

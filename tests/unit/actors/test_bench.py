@@ -17,10 +17,12 @@ from kafka_actors.fetch.machines.buffer import Slice
 from kafka_actors.fetch.messages import Fetched
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk
+from kafka_actors.telemetry.machines.latency import quantile
 from kafka_actors.telemetry.tally import Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = (1, 1)
+MADE_US = 1_700_000_000_000_000
 
 
 def batch(partition, first, last):
@@ -31,6 +33,7 @@ def batch(partition, first, last):
             "topic": ["t"] * size,
             "partition": pa.array([partition] * size, pa.int32()),
             "offset": pa.array(range(first, last), pa.int64()),
+            "timestamp": pa.array([MADE_US] * size, pa.timestamp("us", tz="UTC")),
         }
     )
 
@@ -82,6 +85,7 @@ class Stage:
             recorder=self.tally,
             group="g",
             clock=lambda: self.now,
+            wall=lambda: MADE_US / 1e6 + self.now - 100.0,
         )
         self.orders([Grant(p, EPOCH) for p in (P0, P1)])
 
@@ -120,6 +124,31 @@ def test_the_time_at_work_is_that_with_something_at_hand():
     assert bench.progress.work_s(stage.now) == 4.0
     bench.work(fetched(P0, 9, 12))
     assert bench.progress.work_s(stage.now) == 6.0
+
+
+def test_latency_is_from_the_timestamp_to_the_end_of_the_call_that_processed_it():
+    stage = Stage()
+
+    def take_a_while(rows):
+        stage.now += 2.0
+
+    stage.bench._processor._made = take_a_while
+    stage.bench.work(fetched(P0, 0, 1_000))
+    stage.bench.work(fetched(P0, 1_000, 1_001))
+    latency = stage.bench.progress.latency
+    assert sum(latency.counts.values()) == 1_001
+    assert quantile(latency.counts, 0.5) == pytest.approx(2_000, rel=0.2)
+    assert quantile(latency.counts, 1.0) == pytest.approx(4_000, rel=0.2)
+
+
+def test_a_failed_call_has_processed_nothing_so_it_has_no_latency():
+    stage = Stage(refuse, on_error="skip")
+    stage.bench.work(fetched(P0, 0, 10))
+    assert stage.bench.progress.latency.counts == {}
+
+
+def refuse(rows):
+    raise ValueError("no")
 
 
 def test_overlapping_calls_of_an_async_function_are_one_time_at_work():

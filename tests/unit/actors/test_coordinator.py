@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from kafka_actors.actors.coordinator import JobCoordinator
 from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
+from kafka_actors.events import Rebalanced
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.tally import Tally
 
@@ -40,7 +41,7 @@ async def ends_of_nothing(partitions):
     return {}
 
 
-async def made(ends, recorder=None):
+async def made(ends, recorder=None, leader=lambda partition: None):
     member = Member()
     config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
     coordinator = JobCoordinator(
@@ -51,8 +52,10 @@ async def made(ends, recorder=None):
         present_at_start=frozenset(ends or ()),
         ask_for_ends=ends_of_nothing,
         events=lambda event: None,
+        leader=leader,
         recorder=recorder,
         clock=lambda: 1.0,
+        wall=lambda: 1_000.0,
     )
     plan = WorkerPlan(1, {"w": 1.0}, [], paused=False, complete=True)
     await coordinator.start(plan, recovering=False)
@@ -104,6 +107,40 @@ def test_a_partition_that_appears_later_is_read_from_its_start():
         await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         assert [(g.partition, g.from_start) for g in orders.grants] == [(P1, True)]
+
+    asyncio.run(scenario())
+
+
+def test_what_happens_is_told_from_an_entry_on_and_moves_together():
+    async def scenario():
+        coordinator, member = await made(None, leader=lambda partition: 10 + partition.partition)
+        member.assignment = frozenset({P0, P1})
+        member.answer.set()
+        coordinator.happened(Rebalanced("g", 4, 1.25))
+        await coordinator.on_partitions_assigned(member.assignment)
+        for _ in range(2):
+            await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        await coordinator.set_plan(WorkerPlan(2, {}, [], paused=False, complete=True))
+        told = coordinator.status().timeline
+        assert [(e.number, e.at_s, e.kind, e.text) for e in told] == [
+            (1, 1_000.0, "rebalance", "generation 4 is there after 1.2 s"),
+            (2, 1_000.0, "move", "w gives up t-0, t-1: worker died"),
+        ]
+        assert [e.number for e in coordinator.status(partitions=False, known=1).timeline] == [2]
+        assert [p.leader for p in coordinator.status().partitions] == [10, 11]
+
+    asyncio.run(scenario())
+
+
+def test_latency_and_heartbeats_are_told_and_what_the_dead_have_counted_stays():
+    async def scenario():
+        coordinator, _ = await made(None)
+        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0, latency={3: 7, 5: 1}))
+        assert coordinator.status().latency == {3: 7, 5: 1}
+        await coordinator.set_plan(WorkerPlan(2, {"x": 1.0}, [], paused=False, complete=True))
+        await coordinator.poll(Report("x", (0, 0), ready=True, holdings=[], wait_s=0, latency={3: 2}))
+        assert coordinator.status().latency == {3: 9, 5: 1}
+        assert coordinator.status().group.heartbeat_age_s == 1.0
 
     asyncio.run(scenario())
 

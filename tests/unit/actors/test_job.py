@@ -30,6 +30,8 @@ def job(**changed: Any) -> Job:
         ({"topics": None, "pattern": "("}, "pattern", "is '(', not a regular expression"),
         ({"name": ""}, "name", "is '': accepts a name that is not empty"),
         ({"name": 5}, "name", "is 5: accepts a name"),
+        ({"status_address": 8000}, "status_address", "is 8000, an int: accepts a text such as ':8000'"),
+        ({"status_address": "here"}, "status_address", "is 'here': give PORT, :PORT or HOST:PORT"),
         ({"resources_per_worker": 5}, "resources_per_worker", "is 5, an int: accepts a dict with"),
         (
             {"resources_per_worker": {"cpus": 5}},
@@ -106,6 +108,15 @@ def test_workers_are_a_number_or_a_policy_also_as_text():
     for text in ("", "0", "-1", "1..", "..4", "1...4", "4..1", "x", "1.5"):
         with pytest.raises(ConfigError):
             parsed_workers(text)
+
+
+def test_a_status_page_is_for_this_machine_unless_a_host_is_given_and_has_the_job_measured():
+    assert job().plan().status_address is None
+    plan = job(status_address=":8000").plan()
+    assert plan.status_address == ("localhost", 8000)
+    assert plan.telemetry.page
+    assert job().changed(status_address="0.0.0.0:0").plan().status_address == ("0.0.0.0", 0)
+    assert job(status_address="[::1]:9").changed().plan().status_address == ("::1", 9)
 
 
 def test_one_topic_may_be_given_without_a_list():

@@ -62,7 +62,13 @@ def test_a_secret_of_the_definition_is_masked_in_every_form(capsys: pytest.Captu
 
 def test_the_document_has_all_options_once(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(_show(capsys, "-o", "json", "-X", "ssl.ciphers=x", "-X", "security_protocol=SSL"))
-    assert [row["option"] for row in found] == ["job", "workers", "until", *JobConfig.__struct_fields__]
+    assert [row["option"] for row in found] == [
+        "job",
+        "workers",
+        "until",
+        "status",
+        *JobConfig.__struct_fields__,
+    ]
     by_name = {row.pop("option"): row for row in found}
     assert by_name["ssl_ciphers"] == {
         "value": "x",

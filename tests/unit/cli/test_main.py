@@ -28,6 +28,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             ["run", "x:y", "--workers", "0"],
             "workers: is '0': give a number such as 8, or a range such as 1..16",
         ),
+        (["run", "x:y", "--status", "here"], "status: is 'here': give PORT, :PORT or HOST:PORT"),
         (["run", "x:y", "--until", "never"], "Invalid value for '--until': 'never' is not 'latest'."),
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
         (["demo", "--orders", "many"], "Invalid value for '--orders': 'many' is not a valid integer range."),

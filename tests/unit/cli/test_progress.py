@@ -66,4 +66,4 @@ def test_memory_does_not_grow_with_time() -> None:
     progress = Progress(window_s=5)
     for tick in range(10_000):
         progress.observe(_status({"worker-0.1": tick}), tick / 4)
-    assert len(progress._samples) <= 5 * 4 + 2
+    assert len(progress._rates) <= 5 * 4 + 2

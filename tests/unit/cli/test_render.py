@@ -1,5 +1,6 @@
 import io
 
+import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
@@ -8,6 +9,7 @@ from kafka_actors.actors.messages import PartitionStatus
 from kafka_actors.actors.status import ScalingStatus, WorkerStatus
 from kafka_actors.cli.progress import Reading, WorkerReading
 from kafka_actors.cli.render import count, fields, line, screen
+from kafka_actors.status_page.machines.rates import Latency
 
 
 def _partition(number: int, lag: int | None, reason: str = "") -> PartitionStatus:
@@ -62,8 +64,34 @@ def test_the_fields_of_json_are_numbers() -> None:
         "records": 1_234_567,
         "records_per_s": 9_876.5,
         "lag": 42,
+        "behind_s": None,
+        "latency_p50_ms": None,
+        "latency_p99_ms": None,
         "restarts": 1,
     }
+
+
+def test_lag_in_time_and_latency_are_shown_where_they_are_known() -> None:
+    known = msgspec.structs.replace(_reading([_partition(0, 42)]), lag_s=3.14, latency=Latency(84.2, 1_310.0))
+    assert "/s  lag 42 (3.1s)  latency 84ms, p99 1.3s  restarts 1" in line(known)
+    assert "/s  lag 42 (3.1s)  latency 84ms, p99 1.3s  restarts 1" in _drawn(screen(known, 40))
+    assert {k: v for k, v in fields(known).items() if k.startswith(("behind", "latency"))} == {
+        "behind_s": 3.1,
+        "latency_p50_ms": 84.2,
+        "latency_p99_ms": 1_310.0,
+    }
+
+
+def test_a_partition_and_a_worker_are_shown_with_their_time() -> None:
+    behind = msgspec.structs.replace(_partition(0, 5), lag_seconds=4000.0)
+    reading = _reading([behind, msgspec.structs.replace(_partition(1, 0), lag_seconds=0.0)])
+    worker = msgspec.structs.replace(reading.workers[1], busy=0.874)
+    rows = _drawn(screen(msgspec.structs.replace(reading, workers=[reading.workers[0], worker]), 40))
+    assert [row.split()[6] for row in rows.splitlines() if row.startswith("orders")] == ["67m", "0s"]
+    assert [row.split()[-2:] for row in rows.splitlines() if row.startswith("worker-")] == [
+        ["-", "0"],
+        ["87%", "1"],
+    ]
 
 
 def test_a_policy_is_shown_with_what_it_sees_and_why_it_waits() -> None:
@@ -98,7 +126,7 @@ def test_the_screen_fits_and_leaves_out_those_that_are_least_behind(height: int,
 def test_an_offset_that_is_not_known_is_not_shown_as_a_number() -> None:
     unknown = PartitionStatus("orders", 0, None, None, None, None, None, "waiting")
     row = next(r for r in _drawn(screen(_reading([unknown]), 40)).splitlines() if r.startswith("orders"))
-    assert row.split() == ["orders", "0", "-", "-", "-", "-", "-", "waiting"]
+    assert row.split() == ["orders", "0", "-", "-", "-", "-", "-", "-", "waiting"]
 
 
 def test_counting() -> None:

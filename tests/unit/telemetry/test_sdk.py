@@ -46,3 +46,43 @@ def test_nothing_is_set_up_where_nothing_is_asked_for(monkeypatch):
     configure()
     configure(Settings({"OTEL_METRICS_EXPORTER": "none"}))
     configure(Settings({"OTEL_METRICS_EXPORTER": "otlp"}), signals=("traces", "logs"))
+
+
+def test_a_status_page_without_the_sdk_is_told_how_to_get_it(monkeypatch):
+    real = importlib.import_module
+
+    def without(name):
+        if name == "opentelemetry.exporter.prometheus":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name)
+
+    monkeypatch.setattr(sdk.importlib, "import_module", without)
+    monkeypatch.setattr(sdk, "_registries", [])
+    monkeypatch.setattr(sdk, "has_meter_provider", lambda: False)
+    monkeypatch.setattr(sdk, "_metrics", lambda *_: pytest.fail("an SDK was set up"))
+    configure(Settings(page=True))
+    assert "opentelemetry.exporter.prometheus is not installed: pip install" in sdk.exposition("")
+
+
+def test_a_status_page_has_a_registry_of_its_own_where_nobody_asks_for_an_exporter(monkeypatch):
+    asked = []
+    monkeypatch.setattr(sdk, "_registries", [])
+    monkeypatch.setattr(sdk, "has_meter_provider", lambda: False)
+    monkeypatch.setattr(sdk, "_metrics", lambda settings, exporters, resource: asked.append(exporters))
+    configure(Settings(page=True), signals=("traces", "logs"))
+    assert asked == []
+    configure(Settings(page=True))
+    assert asked == [()]
+    assert sdk.exposition("") == sdk.NOT_OURS
+
+
+def test_metrics_are_given_in_the_form_that_is_asked_for(monkeypatch):
+    registry = prometheus_client.CollectorRegistry()
+    prometheus_client.Counter("seen", "How many.", registry=registry).inc()
+    monkeypatch.setattr(sdk, "_registries", [registry])
+    body, content_type = sdk.exposition("")
+    assert b"seen_total 1.0" in body
+    assert content_type.startswith("text/plain")
+    body, content_type = sdk.exposition("application/openmetrics-text; version=1.0.0")
+    assert body.endswith(b"# EOF\n")
+    assert content_type.startswith("application/openmetrics-text")

@@ -121,3 +121,10 @@ def test_a_wrong_address_for_prometheus_is_an_error(text):
         CliRunner().invoke(
             click.command()(telemetry_options(lambda: 0)), ["--prometheus", text], catch_exceptions=False
         )
+
+
+def test_a_status_page_asks_for_metrics_unless_telemetry_is_off():
+    assert Settings.of_process({}, page=True).page
+    assert Settings.of_process({}, page=True).exporters("metrics") == ()
+    assert not Settings.of_process({ENDPOINT: "http://c:4318"}).page
+    assert Settings.of_process({"OTEL_SDK_DISABLED": "true"}, page=True) is None

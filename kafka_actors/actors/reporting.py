@@ -1,0 +1,159 @@
+"""What a supervisor tells of its job: its state, what happened to it, and what its coordinator said last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from kafka_actors.errors import JobFailed, KafkaActorsError
+from kafka_actors.events import Event, log_event
+from kafka_actors.status_page.machines.health import Seen
+from kafka_actors.status_page.machines.timeline import Timeline
+
+from .machines.supervision import ActorKey
+from .machines.telling import told_of
+from .messages import CoordinatorStatus, JobFailure, unpack
+from .plan import JobPlan
+from .roster import COORDINATOR, Roster
+from .runtime import quietly
+from .status import JobStatus, ScalingStatus
+
+__all__ = ["Reporting"]
+
+
+class Reporting:
+    """`restarts` and `scaling` are looked at whenever something is told. `clock` gives steady seconds, `wall` those since 1970.
+
+    `paused`: a user wants no new calls. `member_id`: what the group calls the job, kept over coordinators. `page`: where the status
+    page is, if there is one, and `page_node` its machine. `final`: the status at the end, which stays.
+    """
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        roster: Roster,
+        restarts: Mapping[ActorKey, int],
+        scaling: Callable[[], ScalingStatus],
+        clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,  # wall clock: what happened is told by the time of day
+    ) -> None:
+        self.paused = False
+        self.member_id = ""
+        self.page = self.page_node = ""
+        self.final: JobStatus | None = None
+        self.answered_at: float | None = None
+        self._session_timeout_s = plan.config.session_timeout_ms / 1000
+        self._roster = roster
+        self._restarts = restarts
+        self._scaling = scaling
+        self._clock = clock
+        self._wall = wall
+        self._timeline = Timeline()
+        self._heard = (0, 0)  # the coordinator's incarnation, and the last entry of its own timeline
+        self._last: CoordinatorStatus | None = None
+        self._newest: CoordinatorStatus | None = None
+        self._state, self._why = "", ""
+        self._started_s = self._state_since_s = wall()
+        self.become("starting")
+
+    # ------------------------------------------------------------ what happens
+
+    @property
+    def state(self) -> str:
+        """As `JobStatus` has it."""
+        return "paused" if self.paused and self._state == "running" else self._state
+
+    def become(self, state: str, why: BaseException | None = None) -> None:
+        """The job gets into another state; `why` it failed."""
+        self._state, self._why = state, "" if why is None else reason_of(why)
+        self._state_since_s = self._wall()
+        self.note("state", f"{self.state}: {self._why}" if self._why else self.state)
+
+    def pause(self, paused: bool) -> None:
+        """A user wants it, or no longer."""
+        if paused != self.paused:
+            self.paused = paused
+            self.become(self._state)
+
+    def happened(self, event: Event) -> None:
+        """For the log and the timeline."""
+        log_event(event)
+        if (told := told_of(event)) is not None:
+            self.note(*told)
+
+    def note(self, kind: str, text: str) -> None:
+        """For the timeline alone."""
+        self._timeline.note(kind, text, self._wall())
+
+    # ------------------------------------------------------------ what the coordinator says
+
+    async def ask(self, partitions: bool) -> CoordinatorStatus | None:
+        """The coordinator's own status, without its partitions if they aren't wanted; None while there is none to be asked."""
+        coordinator = self._roster.begun(COORDINATOR)
+        if coordinator is None:
+            return None
+        incarnation = coordinator.incarnation
+        known = self._heard[1] if self._heard[0] == incarnation else 0
+        answer = await quietly(coordinator.ref.call("status", partitions, known))
+        if answer is None:
+            return None
+        status = unpack(answer, CoordinatorStatus)
+        self._take(status, incarnation)
+        if partitions:
+            self._last = status
+        return status
+
+    def _take(self, status: CoordinatorStatus, incarnation: int) -> None:
+        self.answered_at = self._clock()
+        self.member_id = status.group.member_id or self.member_id
+        self._newest = status
+        for entry in status.timeline:
+            if (incarnation, entry.number) > self._heard:
+                self._heard = incarnation, entry.number
+                self._timeline.note(entry.kind, entry.text, entry.at_s)
+
+    # ------------------------------------------------------------ what is told
+
+    async def status(self) -> JobStatus:
+        """The job now; once it has ended, as it was at its end."""
+        if self.final is None:
+            await self.ask(partitions=True)
+        return self.shown()
+
+    def shown(self) -> JobStatus:
+        """The job as far as it is known without asking anybody."""
+        known = self.final or self._roster.status(self.state, self._last, self._restarts, self._scaling())
+        return msgspec.structs.replace(
+            known,
+            state=self.state,
+            timeline=self._timeline.after(),
+            started_s=self._started_s,
+            state_since_s=self._state_since_s,
+            page=self.page,
+            page_node=self.page_node,
+        )
+
+    def seen(self) -> Seen:
+        """What the health of the job is judged by."""
+        newest = self._newest
+        fatal = unpack(newest.fatal, JobFailure).text if newest is not None and newest.fatal else ""
+        return Seen(
+            looked_at=self._clock(),
+            state=self.state,
+            why=self._why,
+            coordinator=self._roster.begun(COORDINATOR) is not None,
+            answered_at=self.answered_at,
+            member=newest.group.state if newest else "",
+            heartbeat_age_s=newest.group.heartbeat_age_s if newest else None,
+            fatal=fatal,
+            session_timeout_s=self._session_timeout_s,
+            workers_ready=sum(worker.begun for worker in self._roster.of_kind("worker").values()),
+        )
+
+
+def reason_of(failure: BaseException) -> str:
+    """What a job failed of, without saying once more that it has."""
+    cause = failure.cause if isinstance(failure, JobFailed) and failure.cause is not None else failure
+    return str(cause) if isinstance(cause, KafkaActorsError) else f"{type(cause).__name__}: {cause}"

@@ -1,0 +1,134 @@
+"""`kafka-actors top`: the live view of a job that somebody else has started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UsageError
+
+from .errors import EXIT_DONE
+from .options import command, needs
+from .output import Output
+from .page_client import PageClient, is_url
+from .progress import Progress, Reading, reading_of
+from .views import View, view_for
+
+if TYPE_CHECKING:
+    from kafka_actors.actors import RunningJob
+    from kafka_actors.status_page.document import Entry
+
+__all__ = ["top"]
+
+EVERY_S = 1.0
+PATIENCE_S = 15.0
+"""A job that was there is waited for so long: its coordinator may be about to be replaced."""
+ENDED = frozenset({"stopped", "failed"})
+
+Look = Callable[[], tuple[Reading, "list[Entry]"]]
+"""The job now, and what happened to it lately."""
+
+
+@click.command()
+@click.argument("target", metavar="[JOB|URL]", required=False)
+@command
+def top(output: Output, target: str | None) -> int:
+    """Show a job that runs, live, until Ctrl-C or its end. Nothing of it is changed.
+
+    JOB is the name of a detached job in the Ray cluster that RAY_ADDRESS names, or that was started on this machine; without it,
+    the only one there. URL is that of any job's status page, such as http://localhost:8000, and needs no Ray.
+    """
+    if target is not None and is_url(target):
+        look = of_page(PageClient(target))
+    else:
+        needs("ray", "ray", "jobs run on Ray, which is not installed (a status page's URL needs it not)")
+        look = of_job(attached(target))
+    try:
+        with view_for(output) as view:
+            state = follow(look, view)
+    except (KeyboardInterrupt, SystemExit):  # Ray makes a SystemExit of SIGTERM
+        return EXIT_DONE
+    output.print(f"the job has {'stopped' if state == 'stopped' else 'failed'}")
+    return EXIT_DONE
+
+
+def follow(
+    look: Look,
+    view: View,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> str:
+    """Shows the job until its end, and returns the state that it ended in.
+
+    Raises what `look` raises: at once if the job was not there to begin with, else when it has not been for `PATIENCE_S`.
+    """
+    told = -1
+    answered_at: float | None = None
+    while True:
+        try:
+            reading, timeline = look()
+        except (DisconnectedError, KafkaTimeoutError):
+            if answered_at is None or clock() - answered_at > PATIENCE_S:
+                raise
+        else:
+            answered_at = clock()
+            view.show(reading)
+            told = _tell(view, timeline, told)
+            if reading.state in ENDED:
+                return reading.state
+        sleep(EVERY_S)
+
+
+def _tell(view: View, timeline: list[Entry], told: int) -> int:
+    """What is new; what happened before the first look is none."""
+    last = max((entry.number for entry in timeline), default=0)
+    for entry in timeline if told >= 0 else ():
+        if entry.number > told:
+            view.note(f"{entry.kind}: {entry.text}")
+    return last
+
+
+def of_page(client: PageClient) -> Look:
+    """By the status page."""
+
+    def look() -> tuple[Reading, list[Entry]]:
+        document = client.document()
+        return reading_of(document), document.timeline
+
+    return look
+
+
+def of_job(running: RunningJob) -> Look:
+    """By the job's actor."""
+    progress = Progress()
+
+    def look() -> tuple[Reading, list[Entry]]:
+        status = running.status()
+        reading = progress.observe(status, time.monotonic())
+        now_s = time.time()  # wall clock: the job says by it when it began
+        age_s = max(0.0, now_s - status.started_s)
+        return msgspec.structs.replace(reading, elapsed_s=age_s), status.timeline
+
+    return look
+
+
+def attached(name: str | None) -> RunningJob:
+    """The detached job of this name, or the only one. Raises `UsageError` where that isn't one."""
+    from kafka_actors.actors.start import attach_job, detached_jobs
+
+    if name is not None:
+        return attach_job(name)
+    names = detached_jobs()
+    if len(names) == 1:
+        return attach_job(names[0])
+    found = (
+        f"several detached jobs run in this Ray cluster: {', '.join(names)}"
+        if names
+        else "no detached job runs in this Ray cluster"
+    )
+    raise UsageError(f"{found}; name one, or give the URL of a job's status page")

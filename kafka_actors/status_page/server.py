@@ -1,0 +1,125 @@
+"""The server of a status page: reads a request, has it answered, closes. Slow and many clients cost a bounded amount."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Callable, Collection
+
+from kafka_actors.errors import ConfigError
+
+from .machines.http import END_OF_HEAD, MOST_HEAD, BadRequest, Request, Response, parse, plain, to_bytes
+
+__all__ = ["MOST_CLIENTS", "StatusServer", "is_loopback", "listen"]
+
+logger = logging.getLogger(__name__)
+
+MOST_CLIENTS = 64
+"""At once. As many more are told to come again, and those beyond aren't spoken to: clients that hang take nothing from the job."""
+READ_S = 5.0
+"""A request has to be here by then."""
+BUSY_READ_S = 1.0
+"""The same of one that is only to be sent away."""
+WRITE_S = 10.0
+"""A client has to have taken its answer by then."""
+
+
+def listen(option: str, host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 is a free one. Raises `ConfigError` with the option and the address."""
+    six = ":" in host
+    try:
+        return socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if six else socket.AF_INET,
+            backlog=MOST_CLIENTS,
+            dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
+        )
+    except OSError as error:
+        where = f"[{host}]:{port}" if six else f"{host}:{port}"
+        # By its number: the text of the error says the address once more.
+        why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+        raise ConfigError(option, f"{where} can't be listened on: {why or error}") from None
+
+
+def is_loopback(listening: socket.socket) -> bool:
+    """Whether only this machine reaches it."""
+    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+
+
+class StatusServer:
+    """`answer(request)` gives the responses; it must not block, but for the paths in `slow`, which are asked for on threads."""
+
+    def __init__(self, answer: Callable[[Request], Response], slow: Collection[str] = ()) -> None:
+        self._answer = answer
+        self._slow = slow
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+        self._only_here = True
+
+    async def start(self, listening: socket.socket) -> None:
+        """Serves on this socket from now on."""
+        self._only_here = is_loopback(listening)
+        self._server = await asyncio.start_server(self._come, sock=listening, limit=MOST_HEAD)
+
+    async def close(self) -> None:
+        """Listens no more, and gives up on who is there."""
+        if self._server is not None:
+            self._server.close()
+        for client in list(self._clients):
+            client.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+
+    def _come(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A plain function: asyncio would log the end of a coroutine that is cancelled at the close."""
+        if len(self._clients) >= 2 * MOST_CLIENTS:
+            writer.transport.abort()
+            return
+        client = asyncio.ensure_future(self._serve(reader, writer, busy=len(self._clients) >= MOST_CLIENTS))
+        self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, busy: bool) -> None:
+        try:
+            head = await _head(reader, BUSY_READ_S if busy else READ_S)
+            if busy:
+                writer.write(to_bytes(plain(503, "too many clients at once: come again"), "GET"))
+            else:
+                writer.write(await self._answer_to(head))
+            async with asyncio.timeout(WRITE_S):
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, asyncio.IncompleteReadError, OSError):
+            pass  # too slow, or gone: neither is the job's concern
+        finally:
+            writer.transport.abort()
+
+    async def _answer_to(self, head: bytes) -> bytes:
+        method = "GET"
+        try:
+            request = parse(head, only_here=self._only_here)
+            method = request.method
+            if request.path in self._slow:
+                response = await asyncio.to_thread(self._answer, request)
+            else:
+                response = self._answer(request)
+        except BadRequest as error:
+            response = plain(error.status, str(error))
+        except Exception as error:
+            logger.warning(
+                "the status page has no answer: %s: %s", type(error).__name__, error, exc_info=True
+            )
+            response = plain(500, "there is no answer: the job's log says why")
+        return to_bytes(response, method)
+
+
+async def _head(reader: asyncio.StreamReader, within_s: float) -> bytes:
+    """The lines of a request; of one that is too long its beginning, which `parse` refuses."""
+    async with asyncio.timeout(within_s):
+        try:
+            return await reader.readuntil(END_OF_HEAD)
+        except asyncio.LimitOverrunError:
+            return await reader.read(MOST_HEAD + 1)

@@ -1,0 +1,184 @@
+"""The status page of a job that runs: what it shows, whether it is well, and for how long it is there."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import ray
+from jobs.journal import until
+
+import kafka_actors as ka
+from kafka_actors.errors import ConfigError
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+
+COMMAND = Path(sys.executable).with_name("kafka-actors")
+HERE = "127.0.0.1:0"
+
+
+def get(page, path="", method="GET"):
+    """Status and text of an answer; 0 where nobody answers."""
+    request = urllib.request.Request(page + path, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def document(page):
+    return json.loads(get(page, "status.json")[1])
+
+
+def test_a_running_jobs_page_has_what_the_job_has(scene):
+    running = scene.start(workers=2, status_address=HERE)
+    page = running.status().page
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", page)
+    scene.under_load()
+    scene.spread(2)
+    scene.flowing()
+    until(lambda: get(page, "readyz") == (200, "ready\n"), 30, "the job to be ready")
+    assert get(page, "healthz") == (200, "live\n")
+    until(lambda: document(page)["totals"]["latency_p50_ms"] is not None, 30, "a latency")
+    until(lambda: all(p["lag_s"] is not None for p in document(page)["partitions"]), 30, "every lag")
+
+    shown, status = document(page), running.status()
+    assert (shown["job"]["group"], shown["job"]["topics"], shown["job"]["state"]) == (
+        scene.group,
+        [scene.topic],
+        "running",
+    )
+    assert (shown["group"]["state"], shown["group"]["generation"]) == ("stable", status.group.generation)
+    assert 0 <= shown["group"]["heartbeat_age_s"] < 10
+    assert {p["partition"] for p in shown["partitions"]} == set(range(12))
+    assert {p["worker"] for p in shown["partitions"]} == {w["name"] for w in shown["workers"]}
+    assert {p["leader"] for p in shown["partitions"]} == {b["broker"] for b in shown["brokers"]}
+    assert sum(b["leads"] for b in shown["brokers"]) == 12
+    assert {c["broker"] for c in shown["connections"]} == {b["broker"] for b in shown["brokers"]}
+    assert {c["role"] for c in shown["control"]} >= {"coordinator", "metadata"}
+    for partition in shown["partitions"]:
+        assert 0 <= partition["committed"] <= partition["end"]
+        assert partition["state"] == "granted"
+    totals = shown["totals"]
+    assert totals["records"] > 0
+    assert totals["records_per_s"] > 0
+    assert 0 <= totals["latency_p50_ms"] <= totals["latency_p99_ms"] < 60_000
+    kinds = [entry["kind"] for entry in shown["timeline"]]
+    assert kinds[0] == "state"
+    assert "rebalance" in kinds
+
+    history = json.loads(get(page, "history.json")[1])
+    until(lambda: json.loads(get(page, "history.json")[1])["last"] > history["last"], 10, "a further point")
+    newer = json.loads(get(page, f"history.json?after={history['last']}")[1])
+    assert newer["run"] == history["run"]
+    assert newer["points"][0]["number"] == history["last"] + 1
+    assert max(p["records_per_s"] or 0 for p in newer["points"]) > 0
+
+    metrics = get(page, "metrics")[1]
+    consumed = [
+        float(n) for n in re.findall(r"^messaging_client_consumed_messages_total\{.*\} (\S+)$", metrics, re.M)
+    ]
+    assert sum(consumed) > 0
+    assert f'kafka_consumer_group_lag{{group="{scene.group}"' in metrics
+    assert get(page)[0] == 200
+    assert [get(page, path, "POST")[0] for path in ("", "status.json", "healthz")] == [405] * 3
+    assert get(page, method="HEAD") == (200, "")
+    assert get(page, "other")[0] == 404
+
+    top = subprocess.Popen(
+        [COMMAND, "top", page],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    first = top.stdout.readline()
+    assert re.search(
+        r" running  2 workers  12 partitions  [\d,]+ records  [\d,]+/s  lag [\d,]+ \(.*\)  latency ", first
+    )
+    top.send_signal(signal.SIGINT)
+    out, err = top.communicate(timeout=30)
+    assert (top.returncode, err) == (0, ""), out
+
+    scene.settle()
+    assert get(page, "healthz")[0] == 0, "the job's end is its page's"
+
+
+def test_trap_a_frozen_coordinator_is_not_ready_and_its_job_is_again_when_it_goes_on(scene):
+    # It is not to be replaced meanwhile: that takes what is here a minute.
+    running = scene.start(workers=1, status_address=HERE, config={"ping_timeout_ms": 60_000})
+    page = running.status().page
+    until(lambda: get(page, "readyz")[0] == 200, 30, "the job to be ready")
+    pid, _ = scene.freeze("coordinator.1")
+    until(lambda: get(page, "readyz")[0] == 503, 20, "the job to be not ready")
+    status, reason = get(page, "readyz")
+    assert (status, get(page, "healthz")[0]) == (503, 200)
+    assert re.fullmatch(r"the coordinator has not answered for \d+ s \(limit 3 s\)\n", reason)
+    assert document(page)["health"]["ready"] is False
+    until(
+        lambda: json.loads(get(page, "history.json")[1])["points"][-1]["records_per_s"] is None,
+        10,
+        "a point without values",
+    )
+    scene.thaw(pid)
+    until(lambda: get(page, "readyz")[0] == 200, 20, "the job to be ready again")
+    assert running.status().actors["coordinator.1"] == pid
+
+
+def test_a_detached_jobs_page_is_there_without_its_driver_and_tells_of_its_end(scene, tmp_path):
+    def broken(batch):
+        raise ValueError("no such country")
+
+    options = scene.options(workers=1, name=scene.group, detached=True, status_address=HERE)
+    scene.running = ka.Job(**options, process=broken, retries=0).start()
+    page = scene.running.status().page
+    # What its driver has isn't asked for: another process is, in the name of the job.
+    environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    top = subprocess.Popen(
+        [COMMAND, "top", scene.group],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert " 1 worker " in top.stdout.readline()
+    until(lambda: get(page, "readyz")[0] == 200, 30, "the job to be ready")
+    top.send_signal(signal.SIGINT)
+    out, err = top.communicate(timeout=30)
+    assert (top.returncode, err) == (0, ""), out
+    assert get(page, "readyz")[0] == 200, "who watches doesn't stop it"
+    scene.under_load()
+    until(lambda: get(page, "readyz")[0] == 503, 60, "the job to fail")
+    until(lambda: document(page)["job"]["state"] == "failed", 30, "its end")
+    assert re.fullmatch(
+        r"the job failed: process failed on .* ValueError: no such country\n", get(page, "readyz")[1]
+    )
+    entry = [e for e in document(page)["timeline"] if e["kind"] == "state"][-1]
+    assert entry["text"].startswith("failed: process failed on ")
+    scene.running.stop()
+    until(lambda: get(page, "healthz")[0] == 0, 20, "the page to go with the job's actor")
+
+
+def test_an_address_that_is_taken_keeps_the_job_from_starting(scene):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        began = time.monotonic()
+        for more in ({}, {"name": scene.group, "detached": True}):
+            with pytest.raises(
+                ConfigError, match=rf"status_address: {address} can't be listened on: .*in use"
+            ):
+                scene.start(status_address=address, **more)
+        print(f"refused after {time.monotonic() - began:.1f} s")
+        scene.running = None

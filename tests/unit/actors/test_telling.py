@@ -1,0 +1,57 @@
+"""Events and facts in the words of the timeline."""
+
+import pytest
+
+from kafka_actors.actors.machines.placement import Drained, Left
+from kafka_actors.actors.machines.telling import told_of, told_of_facts
+from kafka_actors.events import (
+    CoordinatorChanged,
+    NoCommittedOffset,
+    PartitionMoved,
+    PartitionsAssigned,
+    PartitionsLost,
+    PartitionsRevoked,
+    PartitionStalled,
+    Rebalanced,
+    Rejoining,
+    WorkersChanged,
+)
+from kafka_actors.protocol.types import TopicPartition
+
+TWO = (("t", 1), ("t", 0))
+MANY = tuple(("t", n) for n in range(12))
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (Rejoining("g", "topics changed"), ("rebalance", "joins the group: topics changed")),
+        (PartitionsAssigned(3, TWO), ("rebalance", "the group gave t-0, t-1 in generation 3")),
+        (PartitionsAssigned(3, ()), ("rebalance", "the group gave no partitions in generation 3")),
+        (PartitionsRevoked(3, MANY), ("rebalance", "the group took 12 partitions in generation 3")),
+        (PartitionsLost(MANY, "the session ended"), ("rebalance", "12 partitions lost: the session ended")),
+        (Rebalanced("g", 4, 1.04), ("rebalance", "generation 4 is there after 1.0 s")),
+        (CoordinatorChanged("g", 2), ("rebalance", "broker 2 coordinates the group")),
+        (PartitionStalled("t", 5, 300.4, "paused"), ("stall", "t-5 has not moved for 300 s: paused")),
+        (WorkersChanged(2, 4, "the backlog is 44 s"), ("workers", "2 → 4: the backlog is 44 s")),
+        (PartitionMoved("t", 0, "worker-0.1", "balance"), None),
+        (NoCommittedOffset("t", 0, 0, "earliest"), None),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, tuple) else "",
+)
+def test_an_event_is_a_kind_and_a_line(event, told):
+    assert told_of(event) == told
+
+
+def test_partitions_that_move_for_one_cause_are_one_line():
+    facts = [Left(TopicPartition("t", n), "worker-0.1", "worker_died") for n in range(5)]
+    facts += [Left(TopicPartition("t", 9), "worker-1.1", "balance")]
+    facts += [Drained(TopicPartition("u", n), "worker-2.1", "released") for n in range(2)]
+    facts += [Drained(TopicPartition("u", 7), "worker-2.1", "forced")]
+    assert told_of_facts(facts) == [
+        ("move", "worker-0.1 gives up 5 partitions: worker died"),
+        ("move", "worker-1.1 gives up t-9: balance"),
+        ("drain", "worker-2.1 has drained u-0, u-1"),
+        ("forced", "worker-2.1 had not drained u-7 by the deadline"),
+    ]
+    assert told_of_facts([]) == []

@@ -1,0 +1,129 @@
+"""`kafka-actors top`: what it follows, and how it ends."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.status_sample import sample_document
+
+from kafka_actors.cli.main import run_command_line
+from kafka_actors.cli.page_client import PageClient, is_url
+from kafka_actors.cli.progress import Reading, reading_of
+from kafka_actors.cli.render import line
+from kafka_actors.cli.top import PATIENCE_S, follow
+from kafka_actors.errors import DisconnectedError, KafkaActorsError, KafkaTimeoutError, UsageError
+from kafka_actors.status_page.document import Entry
+
+
+class Job:
+    """What is looked at: each item of `answers` is a state, or an error that is raised. A second passes at each look."""
+
+    def __init__(self, *answers: str | KafkaActorsError) -> None:
+        self.answers = list(answers)
+        self.now = 0.0
+        self.entries: list[Entry] = []
+        self.shown: list[Reading] = []
+        self.notes: list[str] = []
+
+    def look(self) -> tuple[Reading, list[Entry]]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, KafkaActorsError):
+            raise answer
+        number = len(self.entries) + 1
+        self.entries.append(Entry(number=number, at_s=0.0, kind="state", text=f"entry {number}"))
+        document = sample_document()
+        reading = reading_of(document)
+        return Reading(
+            **{**{n: getattr(reading, n) for n in reading.__struct_fields__}, "state": answer}
+        ), list(self.entries)
+
+    def show(self, reading: Reading) -> None:
+        self.shown.append(reading)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def follow(self) -> str:
+        return follow(self.look, self, sleep=self.sleep, clock=lambda: self.now)  # type: ignore[arg-type]
+
+
+def test_a_job_is_shown_until_its_end_and_what_happens_meanwhile_is_told() -> None:
+    job = Job("starting", "running", "running", "failed")
+    assert job.follow() == "failed"
+    assert [reading.state for reading in job.shown] == ["starting", "running", "running", "failed"]
+    assert job.notes == ["state: entry 2", "state: entry 3", "state: entry 4"]
+
+
+def test_a_job_that_was_there_is_waited_for() -> None:
+    job = Job("running", *[KafkaTimeoutError("no answer")] * 5, DisconnectedError("gone"), "stopped")
+    assert job.follow() == "stopped"
+
+
+def test_a_job_that_does_not_come_back_is_an_error() -> None:
+    job = Job("running", *[DisconnectedError("the job actor is gone")] * 30)
+    with pytest.raises(DisconnectedError, match="the job actor is gone"):
+        job.follow()
+    assert PATIENCE_S < job.now < PATIENCE_S + 3
+
+
+def test_a_job_that_is_not_there_is_an_error_at_once() -> None:
+    job = Job(DisconnectedError("connection refused"))
+    with pytest.raises(DisconnectedError):
+        job.follow()
+    assert job.now == 0.0
+
+
+def test_the_page_shows_the_same_numbers() -> None:
+    reading = reading_of(sample_document(24, 4))
+    assert line(reading).split("  ") == [
+        " 893.4 s",
+        "running",
+        "4 workers (1..16)",
+        "24 partitions",
+        "184,302,511 records",
+        "212,400/s",
+        f"lag {reading.lag:,} (38.5s)",
+        "latency 84ms, p99 1.3s",
+        "restarts 2",
+    ]
+    assert [w.status.name for w in reading.workers] == [
+        "worker-0.1",
+        "worker-1.2",
+        "worker-2.1",
+        "worker-3.1",
+    ]
+    assert sum(len(w.status.partitions) for w in reading.workers) == 23, "one is free"
+    assert {p.reason for p in reading.partitions} >= {"paused", "buffer full"}
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        (":8000", True),
+        ("host:8000", True),
+        ("[::1]:8000/", True),
+        ("http://host/", True),
+        ("https://host:1/x", True),
+        ("orders", False),
+        ("orders:live", False),
+        ("team/orders", False),
+    ],
+)
+def test_an_address_is_no_name_of_a_job(text: str, url: bool) -> None:
+    assert is_url(text) is url
+
+
+def test_only_http_is_asked() -> None:
+    with pytest.raises(UsageError, match="'file:///etc/passwd' is no status page's address"):
+        PageClient("file:///etc/passwd")
+
+
+def test_a_wrong_address_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["top", "ftp://x"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == (
+        "",
+        "kafka-actors: error: 'ftp://x' is no status page's address: give http://host:port\n",
+    )

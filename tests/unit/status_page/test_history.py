@@ -1,0 +1,65 @@
+"""The points of the plots, and what happened: bounded, and read from a number on."""
+
+from fakes.statuses import job, worker
+
+from kafka_actors.status_page.machines.building import totals_of
+from kafka_actors.status_page.machines.history import Moments
+from kafka_actors.status_page.machines.rates import Latency, Pace
+from kafka_actors.status_page.machines.timeline import Timeline
+
+
+def totals(rate):
+    return totals_of(job(worker("worker-0.1", 5)), Pace(rate, 10 * rate, Latency(1.0, 2.0), {}))
+
+
+def numbers(history):
+    return [point.number for point in history.points]
+
+
+def test_points_come_from_a_number_on():
+    moments = Moments("r")
+    for second in range(5):
+        moments.add(totals(float(second)), 100.0 + second)
+    whole = moments.after()
+    assert (whole.run, whole.last, numbers(whole)) == ("r", 5, [1, 2, 3, 4, 5])
+    assert numbers(moments.after(3)) == [4, 5]
+    assert numbers(moments.after(5)) == []
+    assert [p.records_per_s for p in whole.points] == [0, 1, 2, 3, 4]
+    assert (whole.points[-1].value_bytes_per_s, whole.points[-1].latency_p99_ms) == (40.0, 2.0)
+    assert whole.points[-1].at_s == 104.0
+
+
+def test_who_knows_more_than_there_is_has_read_from_another_run_and_gets_all():
+    moments = Moments("r")
+    moments.add(totals(1.0), 100.0)
+    assert numbers(moments.after(900)) == [1]
+
+
+def test_old_points_go():
+    moments = Moments("r", every_s=1.0, keeps_s=10.0)
+    for second in range(25):
+        moments.add(totals(1.0), float(second))
+    assert numbers(moments.after()) == list(range(16, 26))
+    assert numbers(moments.after(2)) == list(range(16, 26))
+    assert (moments.after().last, moments.after().keeps_s) == (25, 10.0)
+
+
+def test_a_moment_at_which_nobody_knows_is_a_point_without_values():
+    moments = Moments("r")
+    moments.add(None, 100.0)
+    (point,) = moments.after().points
+    assert {getattr(point, name) for name in point.__struct_fields__[2:]} == {None}
+    assert (point.number, point.at_s) == (1, 100.0)
+
+
+def test_a_timeline_counts_on_and_keeps_the_last():
+    timeline = Timeline(keeps=3)
+    for n in range(5):
+        timeline.note("state", f"{n}", 10.0 + n)
+    assert [(e.number, e.text, e.at_s) for e in timeline.after()] == [
+        (3, "2", 12.0),
+        (4, "3", 13.0),
+        (5, "4", 14.0),
+    ]
+    assert [e.number for e in timeline.after(4)] == [5]
+    assert timeline.after(5) == []

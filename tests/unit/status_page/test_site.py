@@ -1,0 +1,141 @@
+"""Paths and their answers."""
+
+import json
+
+import pytest
+from fakes.statuses import job, partition, worker
+
+from kafka_actors.status_page.document import Document, History
+from kafka_actors.status_page.machines.building import About
+from kafka_actors.status_page.machines.health import LOOKS_S, UNANSWERED_S, Seen
+from kafka_actors.status_page.machines.http import BadRequest, Request
+from kafka_actors.status_page.site import Site
+
+ABOUT = About(name=None, topics=["t"], version="9.9", session_timeout_s=45.0)
+
+
+class Stage:
+    """A site whose clocks are the test's."""
+
+    def __init__(self, metrics=lambda accept: (b"up 1\n", "text/plain")):
+        self.now = 100.0
+        self.site = Site(
+            ABOUT, "run-1", metrics=metrics, clock=lambda: self.now, wall=lambda: self.now + 1_000
+        )
+        self.records = 0
+
+    def look(self, *, fresh=True, answered_at=None, **changed):
+        self.records += 100
+        status = job(worker("worker-0.1", self.records), partitions=[partition(0)], **changed)
+        seen = Seen(
+            looked_at=self.now,
+            state=status.state,
+            coordinator=True,
+            answered_at=self.now if answered_at is None else answered_at,
+            member="stable",
+            heartbeat_age_s=1.0,
+            session_timeout_s=45.0,
+            workers_ready=1,
+        )
+        self.site.look(status, seen, fresh=fresh)
+
+    def get(self, path, **query):
+        return self.site.answer(Request("GET", path, query, "localhost", {"accept": "x/y"}))
+
+    def text(self, path):
+        answer = self.get(path)
+        return answer.status, answer.body.decode().strip()
+
+    def document(self):
+        return json.loads(self.get("/status.json").body)
+
+    def history(self, **query):
+        return json.loads(self.get("/history.json", **query).body)
+
+
+def test_before_the_first_look_there_is_no_document_and_the_job_is_not_ready():
+    stage = Stage()
+    assert stage.text("/status.json") == (503, "the job begins just now")
+    assert stage.text("/readyz") == (503, "the job is starting")
+    assert stage.text("/healthz") == (200, "live")
+    assert stage.history()["points"] == []
+
+
+def test_the_document_is_that_of_the_last_look():
+    stage = Stage()
+    stage.look()
+    stage.now += 1
+    stage.look()
+    document = stage.document()
+    assert set(document) == set(Document.__struct_fields__)
+    assert (document["at_s"], document["totals"]["records"], document["totals"]["records_per_s"]) == (
+        1_101.0,
+        200,
+        100.0,
+    )
+    assert document["group"]["answered_s"] == 1_101.0
+    assert stage.get("/status.json").content_type == "application/json"
+
+
+def test_the_verdict_in_the_document_is_that_of_the_moment():
+    stage = Stage()
+    stage.look()
+    assert stage.document()["health"] == {"live": True, "ready": True, "reason": ""}
+    stage.now += LOOKS_S + 1
+    assert stage.document()["health"]["live"] is False
+    assert stage.text("/healthz") == (503, "the supervisor has not looked at its job for 11 s")
+    assert stage.text("/readyz")[0] == 503
+
+
+def test_a_coordinator_that_freezes_makes_it_unready_and_its_answer_ready_again():
+    stage = Stage()
+    stage.look()
+    answered = stage.now
+    for _ in range(5):
+        stage.now += 1
+        stage.look(fresh=False, answered_at=answered)
+    assert stage.now - answered > UNANSWERED_S
+    assert stage.text("/readyz") == (503, "the coordinator has not answered for 5 s (limit 3 s)")
+    assert stage.text("/healthz") == (200, "live")
+    assert stage.document()["totals"]["records_per_s"] is None
+    stage.now += 1
+    stage.look()
+    assert stage.text("/readyz") == (200, "ready")
+    points = stage.history()["points"]
+    assert [p["lag"] for p in points] == [5, None, None, None, None, None, 5]
+
+
+def test_history_is_read_from_a_number_on():
+    stage = Stage()
+    for _ in range(4):
+        stage.look()
+        stage.now += 1
+    whole = stage.history()
+    assert set(whole) == set(History.__struct_fields__)
+    assert (whole["run"], whole["last"], len(whole["points"])) == ("run-1", 4, 4)
+    assert [p["number"] for p in stage.history(after="2")["points"]] == [3, 4]
+    assert [p["number"] for p in stage.history(after="99")["points"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("after", ["x", "-1", "1.5", "٣", "9" * 30])
+def test_a_number_that_is_none_is_refused(after):
+    with pytest.raises(BadRequest, match="after: give the number"):
+        Stage().get("/history.json", after=after)
+
+
+def test_metrics_are_those_of_the_process_in_the_form_that_is_asked_for():
+    asked = []
+    answer = Stage(lambda accept: asked.append(accept) or (b"up 1\n", "text/z")).get("/metrics")
+    assert (answer.status, answer.body, answer.content_type, asked) == (200, b"up 1\n", "text/z", ["x/y"])
+
+
+def test_without_metrics_it_is_said_why():
+    stage = Stage(lambda accept: "not installed: pip install 'kafka-actors[telemetry]'")
+    assert stage.text("/metrics") == (501, "not installed: pip install 'kafka-actors[telemetry]'")
+
+
+def test_another_path_is_told_what_there_is():
+    assert Stage().text("/status") == (
+        404,
+        "there are /, /status.json, /history.json, /metrics, /healthz, /readyz",
+    )

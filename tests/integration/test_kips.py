@@ -68,19 +68,18 @@ def open_consumer(racks):
 def given(monkeypatch):
     """Broker id → pulls that it answered and bytes of records that it gave, of all consumers in this process."""
     pulls, sizes = Counter(), Counter()
-    pull = BrokerFetcher.pull
+    fetch = BrokerFetcher.fetch
 
-    def counted(self, asked):
-        def note(done):
-            if not done.cancelled() and done.exception() is None:
+    def counted(self, pull, answered):
+        def note(outcome):
+            if not isinstance(outcome, Exception):
                 pulls[self.broker] += 1
-                sizes[self.broker] += sum(f.size for reply, _ in done.result() for f in reply.partitions)
+                sizes[self.broker] += sum(f.size for reply, _ in outcome for f in reply.partitions)
+            answered(outcome)
 
-        future = pull(self, asked)
-        future.add_done_callback(note)
-        return future
+        fetch(self, pull, note)
 
-    monkeypatch.setattr(BrokerFetcher, "pull", counted)
+    monkeypatch.setattr(BrokerFetcher, "fetch", counted)
     return pulls, sizes
 
 

@@ -17,7 +17,7 @@ from fakes.chromium import Chromium, Page, program
 from fakes.status_sample import sample_document, sample_history
 
 from kafka_actors.status_page.assets import page as the_page
-from kafka_actors.status_page.document import Document, Health, History, Point
+from kafka_actors.status_page.document import Document, Entry, Health, History, Point
 from kafka_actors.status_page.machines.http import Request, Response, plain
 from kafka_actors.status_page.server import StatusServer, listen
 
@@ -205,9 +205,17 @@ def test_each_partition_has_its_offsets_lag_state_and_reason(page, served):
 
 
 def test_the_timeline_has_what_happened_newest_first(page, served):
+    late = Entry(number=13, at_s=0.0, kind="rebalance", text="told late, by another actor")
+
+    def with_late(sample: Document) -> Document:
+        came = msgspec.structs.replace(late, at_s=sample.timeline[3].at_s - 1)
+        return msgspec.structs.replace(sample, timeline=[*sample.timeline, came])
+
+    served.document = changed(with_late)
     opened(page, served)
     told = page.run("[...document.querySelectorAll('#entries li')].map((item) => item.lastChild.textContent)")
-    assert told == [entry.text for entry in reversed(sample_document().timeline)]
+    texts = [entry.text for entry in sample_document().timeline]
+    assert told == [*texts[:3], late.text, *texts[3:]][::-1]
     kinds = page.run("[...document.querySelectorAll('#entries .badge')].map((item) => item.textContent)")
     assert kinds[:3] == ["forced", "drain", "move"]
     assert page.run("document.querySelectorAll('#lanes .happened').length") == len(told)
@@ -504,6 +512,39 @@ def test_a_page_that_nobody_sees_asks_nothing(page, served):
     while len(served.asked) == before:
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+# ---------------------------------------------------------------- a real job
+
+
+@pytest.mark.ray
+def test_the_page_of_a_job_that_runs_follows_it(browser, scene, pictures):
+    running = scene.start(workers=2, status_address="127.0.0.1:0")
+    scene.under_load()
+    scene.spread(2)
+    scene.flowing()
+    with browser.page() as page:
+        page.open(running.status().page)
+        page.wait("document.querySelector('#ready')?.textContent === 'ready'")
+        page.wait("/^[1-9]/.test(document.querySelector('#records-rate').textContent)")
+        page.wait("document.querySelector('#latency').textContent.endsWith('s')")
+        page.wait("document.querySelectorAll('#worker-rows .cell').length === 12")
+        assert {row[0] for row in rows(page)} == {f"{scene.topic}-{number}" for number in range(12)}
+        assert set(column(page, 7)) == set(running.status().actors) & set(scene.pids("worker"))
+        assert page.run("document.querySelectorAll('.links path').length") > 3
+        scene.kill("worker-1.1")
+        restarted = "[...document.querySelectorAll('#entries li')].some((item) => item.textContent.includes('restart'))"
+        page.wait(restarted, 60)
+        page.wait("document.querySelector('#restarts').textContent === '1'")
+        page.wait(
+            "[...document.querySelectorAll('#worker-rows .title')].some((node) => node.textContent === 'worker-1.2')"
+        )
+        page.wait("document.querySelector('#ready').textContent === 'ready'")
+        scene.flowing()
+        page.screenshot(pictures / "job.png")
+        assert page.complaints() == []
+        scene.settle()
+        page.wait("document.querySelector('#stale').checkVisibility()")
 
 
 # ---------------------------------------------------------------- looks

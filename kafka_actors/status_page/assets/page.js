@@ -555,24 +555,28 @@ class Timeline {
     return this.entries.filter((entry) => happened(entry).marks).map((entry) => entry.at_s);
   }
 
+  /** By when they happened: some are told late, by another actor. */
   take(entries, now_s) {
-    this.entries = entries;
+    this.entries = [...entries].sort((a, b) => a.at_s - b.at_s || a.number - b.number);
     this.now_s = now_s;
-    const keys = entries.map((entry) => `${entry.number}@${entry.at_s}`);
-    const there = new Set(keys);
-    for (const [key, item] of this.items) {
-      if (there.has(key)) continue;
-      item.remove();
-      this.items.delete(key);
-    }
-    entries.forEach((entry, index) => {
-      if (this.items.has(keys[index])) return;
-      const item = element("li");
-      const kind = element("span", `badge ${happened(entry).tone}`, wordOf(entry));
-      item.append(element("span", "soft", moment(entry.at_s, now_s)), kind, element("span", "", entry.text));
-      this.items.set(keys[index], item);
-      this.list.prepend(item);
-    });
+    const before = this.items;
+    this.items = new Map(this.entries.map((entry) => {
+      const key = `${entry.number}@${entry.at_s}`;
+      return [key, before.get(key) ?? this.item(entry)];
+    }));
+    const items = [...this.items.values()].reverse();
+    if (items.length === this.list.children.length && items.every((item, place) => item === this.list.children[place])) return;
+    const { scrollTop, scrollHeight } = this.list;
+    this.list.replaceChildren(...items);
+    // Who reads further down goes on reading there.
+    if (scrollTop) this.list.scrollTop = scrollTop + this.list.scrollHeight - scrollHeight;
+  }
+
+  item(entry) {
+    const made = element("li");
+    const kind = element("span", `badge ${happened(entry).tone}`, wordOf(entry));
+    made.append(element("span", "soft", moment(entry.at_s, this.now_s)), kind, element("span", "", entry.text));
+    return made;
   }
 
   draw(frame) {

@@ -76,7 +76,7 @@ def leaves_nothing(admin) -> Iterator[None]:
             answer.result(30)
 
 
-@pytest.mark.parametrize("page", [*programs()])
+@pytest.mark.parametrize("page", list(programs()))
 def test_the_code_of_a_page_runs(page, request, tmp_path):
     with brokers(page, request) as servers:
         script = tmp_path / f"page_{page.stem}.py"

@@ -83,13 +83,38 @@ def _rate(what: str, section: str, client: str, against: str, bound: float, unit
 
 
 def _most(
-    what: str, section: str, client: str, metric: str, bound: float, unit: str, tolerance: float = TOLERANCE
+    what: str,
+    section: str,
+    client: str,
+    metric: str,
+    bound: float,
+    unit: str,
+    tolerance: float = TOLERANCE,
+    bounded_by: str = "",
 ) -> Target:
-    return Target(what, section, client, metric, Sense.AT_MOST, bound, None, unit, tolerance)
+    return Target(what, section, client, metric, Sense.AT_MOST, bound, None, unit, tolerance, bounded_by)
 
 
-def _latency(what: str, client: str, metric: str, sense: Sense, bound: float = 0) -> Target:
-    return Target(what, "latency", client, metric, sense, bound, CONFLUENT, tolerance=WIDE)
+def _latency(
+    what: str, client: str, metric: str, sense: Sense, bound: float = 0, bounded_by: str = ""
+) -> Target:
+    return Target(
+        what, "latency", client, metric, sense, bound, CONFLUENT, tolerance=WIDE, bounded_by=bounded_by
+    )
+
+
+UNTIL_RECEIVED = (
+    "what comes before a response is received: of a p99 of 2.4 ms (times noted along the way, one run) 1.9 from the producer "
+    "to the end of our recv, where a bare socket loop has 0.8 to 1.9; behind it 0.25 ms at p50, 0.7 at p99"
+)
+TWO_PROCESSES_AWAY = (
+    "two processes between the socket and the function, on two cores that broker and producer share; with a pace of the door "
+    "of 0, 1 and 2 ms p50 was 0.8, 1.1 and 2.0 ms and p99 3.5 to 4.6"
+)
+RECEIVED_AND_COPIED = (
+    "memory by process (one run, MB over the imports): object store 84, connection actor 70 (responses that are received or "
+    "copied into the store), workers 35 each (records of a call, decoded); the limit is on what waits in the store"
+)
 
 
 TARGETS: tuple[Target, ...] = (
@@ -109,9 +134,11 @@ TARGETS: tuple[Target, ...] = (
     _rate("Job, 2 workers, against 2 confluent-kafka, zstd", "job/zstd", TWO_WORKERS, TWO_PROCESSES, 7),
     _rate("Job, 1 worker, against Consumer, plain", "job/none", ONE_WORKER, OURS, 0.4, "%"),
     _rate("Job, 1 worker, against Consumer, zstd", "job/zstd", ONE_WORKER, OURS, 0.8, "%"),
-    _latency("latency p99: Consumer against confluent-kafka", OURS, "p99_ms", Sense.AT_MOST, 1.2),
+    _latency("latency p99: Consumer against confluent-kafka", OURS, "p99_ms", Sense.AT_MOST, 1.2,
+             UNTIL_RECEIVED),
     _latency("latency p50: Consumer against confluent-kafka", OURS, "p50_ms", Sense.REPORTED),
-    _latency("latency p99: Job against confluent-kafka", TWO_WORKERS, "p99_ms", Sense.AT_MOST, 3),
+    _latency("latency p99: Job against confluent-kafka", TWO_WORKERS, "p99_ms", Sense.AT_MOST, 3,
+             TWO_PROCESSES_AWAY),
     _latency("latency p50: Job against confluent-kafka", TWO_WORKERS, "p50_ms", Sense.REPORTED),
     _most("idle with 1,000 partitions: Consumer", "idle", OURS, "busiest_percent", 3, "% of a core", WIDE),
     _most("idle: busiest process of a Job", "idle", TWO_WORKERS, "busiest_percent", 3, "% of a core", WIDE),
@@ -120,7 +147,8 @@ TARGETS: tuple[Target, ...] = (
         for n in PARTITIONS
     ),
     _most("memory over the imports: Consumer", "memory", OURS, "over_imports_mb", 300, "MB"),
-    _most("memory over the imports / limits: Job", "memory", TWO_WORKERS, "over_limits", 1.2, "x"),
+    _most("memory over the imports / limits: Job", "memory", TWO_WORKERS, "over_limits", 1.2, "x",
+          bounded_by=RECEIVED_AND_COPIED),
     _most("start of a Job, 4 workers", "start/0", WORKERS, "first_record_s", 4, "s"),
     Target("the same with Kafka's 3 s of waiting for members", "start/3000", WORKERS, "first_record_s",
            Sense.REPORTED, 0, unit="s"),

@@ -180,7 +180,9 @@ class SubscribedMember(BaseCoordinator):
             await self._track(self.ownership.group_topics)
             view = topics_view(self._client.snapshot, self.ownership.group_topics)
             if self.leader and not self.ownership.watching:
-                self.ownership.watch(view.only(self.ownership.group_topics))
+                reason = self.ownership.watch_again(view)
+                if reason is not None:
+                    self.request_rejoin(reason)
 
         self._work_task = asyncio.get_running_loop().create_task(watch())
 

@@ -533,7 +533,8 @@ class Simulation:
                 self.owners.update(dict.fromkeys(added, member.machine.generation.member_id))
                 if member.machine.leader and not member.ownership.watching:
                     view = TopicsView({t: tuple(range(n)) for t, n in self.partitions.items()})
-                    member.ownership.watch(view.only(member.ownership.group_topics))
+                    if (reason := member.ownership.watch_again(view)) is not None:
+                        member.machine.request_rejoin(reason)
             case Revoke(token, partitions, _):
                 assert partitions <= member.has
                 assert partitions <= (member.standing().owned or frozenset()), "can't commit what it drains"

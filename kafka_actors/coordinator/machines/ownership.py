@@ -66,6 +66,7 @@ class Ownership:
         self.view = TopicsView()
         self._watched: Mapping[str, tuple[int, ...]] | None = None
         self._before: _Before | None = None
+        self._handed_back: _Before | None = None
 
     @property
     def releasing(self) -> Partitions:
@@ -93,6 +94,13 @@ class Ownership:
         """As leader: the partitions from which everybody's assignment was computed."""
         self._watched = dict(watched)
         self._before = None
+
+    def watch_again(self, view: TopicsView) -> str | None:
+        """As leader that was handed its old assignment: watches what there is now. Returns why the group should
+        rebalance, if partitions have come since that assignment was looked at."""
+        self.view = view
+        self._watched = dict(view.only(self.group_topics))
+        return None if self._handed_back is None else self._grown(self._handed_back)
 
     @property
     def watching(self) -> bool:
@@ -142,7 +150,7 @@ class Ownership:
         lost = self._owned | self._releasing
         self._owned = self._releasing = self._last_assigned = _NOTHING
         self._owned_in = NO_GENERATION
-        self._watched = None
+        self._watched = self._handed_back = None
         return lost
 
     def on_joined(
@@ -151,6 +159,7 @@ class Ownership:
         # Only a leader watches; it starts when it is known from what the assignment was computed.
         self._group_topics = group_topics(members) if leader else frozenset()
         self._watched = None
+        self._handed_back = None
 
     def on_synced(self, generation: Generation, assignment: bytes) -> Change:
         assigned = decode_assignment(assignment)
@@ -166,6 +175,7 @@ class Ownership:
         rejoin = None
         if before is not None and assigned:
             rejoin = self._outdated(before)
+            self._handed_back = before if rejoin is None else None
         return Change(added, revoked, rejoin)
 
     # ------------------------------------------------------------ a static member that comes back
@@ -200,6 +210,9 @@ class Ownership:
             make(sorted(self.subscribed)) for make in made if make is not None
         ]:
             return "the assignor's data has changed since this static member was last here"
+        return self._grown(before)
+
+    def _grown(self, before: _Before) -> str | None:
         counts = {topic: len(ids) for topic, ids in self.view.only(self.subscribed).items() if ids}
         if {topic: n for topic, n in before.counts.items() if topic in self.subscribed} != counts:
             return "partitions have changed since this static member was last here"

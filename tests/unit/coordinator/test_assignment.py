@@ -167,3 +167,30 @@ def test_static_member_whose_assignor_says_something_else_has_the_group_rebalanc
 
     assert came_back(b"old") is None
     assert came_back(b"new") == "the assignor's data has changed since this static member was last here"
+
+
+@pytest.mark.parametrize("partitions", [4, 5])
+def test_partitions_that_come_before_a_returned_leader_watches_have_the_group_rebalance(tp, partitions):
+    """It was handed what it had before (KIP-814), which was looked at with older metadata."""
+    from kafka_actors.coordinator.machines.steps import Generation
+    from kafka_actors.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+
+    metadata = encode_subscription(assignors.get("range"), ["t"], tp(), -1, tp(), None)
+    one = DescribedGroupMember(
+        member_id="x",
+        group_instance_id="i",
+        member_metadata=metadata,
+        member_assignment=encode_assignment(tp("t-0", "t-1", "t-2", "t-3")),
+    )
+    ownership = Ownership([assignors.get("range")], group_instance_id="i")
+    ownership.on_metadata(frozenset({"t"}), VIEW)
+    ownership.on_described(
+        DescribedGroup(group_id="g", group_state="Stable", protocol_data="range", members=[one])
+    )
+    ownership.protocols()
+    ownership.on_joined(Generation(3, "m", "range"), True, ())
+    assert ownership.on_synced(Generation(3, "m", "range"), one.member_assignment).rejoin is None
+    later = TopicsView({"t": tuple(range(partitions))})
+    grown = "partitions have changed since this static member was last here"
+    assert ownership.watch_again(later) == (grown if partitions > 4 else None)
+    assert ownership.on_metadata(frozenset({"t"}), later) is None

@@ -81,7 +81,7 @@ fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads fore
 	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)
 
 docs: $(VENV)/.installed-docs  ## the documentation as a site, in build/docs; a dead link is an error
-	$(BIN)/python -m mkdocs build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "open build/docs/index.html; or, for its search: $(BIN)/python -m http.server --directory build/docs"
 
 docs-options: $(VENV)/.installed-dev  ## docs/reference/options.md anew, from the declarations

@@ -247,6 +247,8 @@ class JobCoordinator:
         committed = self.gate.start_of(partition)
         position = holding.position if holding else None
         end = self._log_ends.latest(partition, holding.end if holding else None)
+        if end is not None and position is not None:
+            end = max(end, position)  # records were read since the end was seen
         done = holding.processed if holding and holding.processed is not None else position
         return PartitionStatus(
             partition.topic,

@@ -246,7 +246,9 @@ class JobCoordinator:
         holding = self._held.get(partition)
         committed = self.gate.start_of(partition)
         position = holding.position if holding else None
-        end = self._log_ends.latest(partition, holding.end if holding else None)
+        fetched = holding.end if holding else None
+        # A worker that has just taken it over has fetched nothing yet: the one before had.
+        end = self._log_ends.latest(partition, self._lag_times.end(partition) if fetched is None else fetched)
         if end is not None and position is not None:
             end = max(end, position)  # records were read since the end was seen
         done = holding.processed if holding and holding.processed is not None else position

@@ -45,6 +45,11 @@ class LagTimes:
             return None
         return max(0.0, now - line.when(position)) if position < line.ends[-1] else 0.0
 
+    def end(self, partition: Hashable) -> int | None:
+        """The end that was seen last."""
+        line = self._seen.get(partition)
+        return None if line is None else line.ends[-1]
+
     def forget(self, partition: Hashable) -> None:
         """It is another's now."""
         self._seen.pop(partition, None)

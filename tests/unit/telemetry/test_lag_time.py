@@ -81,3 +81,13 @@ def test_less_is_left_to_read_the_further_one_is(steps, data):
     lags = [times.behind("p", position, now) for position in positions]
     assert lags == sorted(lags, reverse=True)
     assert times.behind("p", end, now) == 0
+
+
+def test_the_end_that_was_seen_last_is_remembered_until_the_partition_is_anothers():
+    times = LagTimes()
+    assert times.end("t-0") is None
+    for end in (10, 25, 5):  # made anew
+        times.observe("t-0", end, float(end))
+        assert times.end("t-0") == end
+    times.forget("t-0")
+    assert times.end("t-0") is None

@@ -9,7 +9,7 @@ import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -229,15 +229,14 @@ def memory(told: dict[str, Any]) -> Run:
         import_mb = ray.get(bare.megabytes.remote())
         ray.kill(bare)
         driver_mb = private_mb(os.getpid())
-        store = ObjectStore()
-        peak = Peak(store)
+        peak = Peak()
         bounded_job(task, workers, peak.watch)
     imports_mb = driver_mb + peak.actors * import_mb
     return {
         "peak_mb": peak.mb,
         "imports_mb": imports_mb,
         "over_imports_mb": peak.mb - imports_mb,
-        "store_mb": peak.store_mb,
+        "shared_mb": peak.shared_mb,
         "limits_mb": limits_mb,
         "over_limits": (peak.mb - imports_mb) / limits_mb,
     }
@@ -256,39 +255,50 @@ class Bare:
 
 
 def private_mb(pid: int) -> float:
-    """Resident memory of a process without what it shares through the object store."""
+    """Resident memory of a process without what it shares with others."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssFile")) * 1024 / 1e6
 
 
-class ObjectStore:
-    """Ray's shared memory as the raylet has it open: what of it is in use, by the file system."""
+class SharedMemory:
+    """What processes have together: Ray's object store, and what our actors receive into. Each file counts once, by what
+    of it is in use."""
 
     def __init__(self) -> None:
-        self._files = [
-            link
-            for process in psutil.Process().children(recursive=True)
-            if process.name() == "raylet"
-            for link in Path(f"/proc/{process.pid}/fd").iterdir()
-            if os.readlink(link).startswith("/dev/shm/plasma")
-        ]
-        if not self._files:
+        self._raylets = [p.pid for p in psutil.Process().children(recursive=True) if p.name() == "raylet"]
+        if not self._mb(self._raylets, "/dev/shm/plasma"):
             raise SystemExit("the raylet has no object store open under /dev/shm")
 
-    @property
-    def mb(self) -> float:
-        return (
-            sum({(s.st_dev, s.st_ino): s.st_blocks * 512 for s in map(os.stat, self._files)}.values()) / 1e6
-        )
+    def mb(self, actors: Iterable[int]) -> float:
+        """With what these processes receive into."""
+        return self._mb(self._raylets, "/dev/shm/plasma") + self._mb(actors, "/memfd:kafka-actors")
+
+    def _mb(self, pids: Iterable[int], name: str) -> float:
+        files = {}
+        for pid in pids:
+            for file in descriptors(pid):
+                with contextlib.suppress(OSError):
+                    if os.readlink(file).startswith(name):
+                        found = os.stat(file)
+                        files[found.st_dev, found.st_ino] = found.st_blocks * 512
+        return sum(files.values()) / 1e6
+
+
+def descriptors(pid: int) -> list[Path]:
+    """Of a process that may have ended."""
+    try:
+        return list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return []
 
 
 class Peak:
     """The largest sum that was seen, twenty times a second."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._before_mb = store.mb
-        self.mb = self.store_mb = 0.0
+    def __init__(self) -> None:
+        self._shared = SharedMemory()
+        self._before_mb = self._shared.mb(())
+        self.mb = self.shared_mb = 0.0
         self.actors = 0
 
     def watch(self, running: Any) -> None:
@@ -296,10 +306,10 @@ class Peak:
         while not over:
             pids = [pid for pid in running.status().actors.values() if pid is not None]
             self.actors = max(self.actors, len(pids))
-            store_mb = self._store.mb - self._before_mb
-            mb = store_mb + private_mb(os.getpid())
+            shared_mb = self._shared.mb(pids) - self._before_mb
+            mb = shared_mb + private_mb(os.getpid())
             for pid in pids:
                 with contextlib.suppress(OSError, KeyError):
                     mb += private_mb(pid)
-            self.mb, self.store_mb = max(self.mb, mb), max(self.store_mb, store_mb)
+            self.mb, self.shared_mb = max(self.mb, mb), max(self.shared_mb, shared_mb)
             over = ended(running, SAMPLE_S)

@@ -24,7 +24,7 @@ UNITS = {
     "peak_mb": ("peak MB", 1),
     "imports_mb": ("imports MB", 1),
     "over_imports_mb": ("over the imports MB", 1),
-    "store_mb": ("of it object store MB", 1),
+    "shared_mb": ("of it shared MB", 1),
     "limits_mb": ("limits MB", 1),
     "first_record_s": ("first record after s", 1),
 }

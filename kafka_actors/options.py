@@ -131,8 +131,8 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     fetch_max_bytes: Positive = 50 * MIB
     """The most that an answer holds; its first batch always comes whole (KIP-74)."""
     max_partition_fetch_bytes: Positive | None = None
-    """The most of one partition in an answer; its first batch always comes whole. None: 1 MiB, and where an in-process
-    consumer reads fewer than eight partitions of a broker as much as makes 8 MiB together."""
+    """The most of one partition in an answer; its first batch always comes whole. None: 1 MiB, and where fewer than
+    eight partitions of a broker are read as much as makes 8 MiB together."""
     check_crcs: bool = True
     """Whether the checksum of each batch is compared."""
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
@@ -140,7 +140,8 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     max_decompressed_batch_bytes: Positive = 128 * MIB
     """A batch that becomes larger is a bad one: `on_bad_batch` says what happens."""
     worker_buffer_bytes: Positive = 64 * MIB
-    """What a consumer, or each worker of a job, holds of records that were fetched and not yet handed out."""
+    """What a consumer holds of records that were fetched and not yet handed out. Of a job what each worker holds: one half
+    as fetched, the other for what it decodes of that."""
     batch_rows: Positive | None = None
     """Records are regrouped into batches of so many; without it batches are as they come."""
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -50,6 +50,7 @@ __all__ = ["Bench", "Progress"]
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 0.02
+IDLE_S = 0.25
 BACKOFF_S = 0.1
 BACKOFF_MAX_S = 2.0
 
@@ -187,8 +188,25 @@ class Bench:
         self.progress = Progress()
         self.paused = False
         self._left = False
+        self._woken = threading.Event()
 
     # ------------------------------------------------------------ carrying out
+
+    def run(self) -> None:
+        """Works off what comes until `leave`; raises as `work`. It waits in this thread, because every other one between
+        a record and the user's function would have to be woken first."""
+        while not self._left:
+            self._woken.clear()
+            fetched = self._reader.take()
+            due = self.next_due
+            if fetched is not None or (due is not None and due <= self._clock()):
+                self.work(fetched)
+            else:
+                self._woken.wait(self.patience())
+
+    def wake(self) -> None:
+        """From any thread: there may be something to work on."""
+        self._woken.set()
 
     def work(self, fetched: FetchedBytes | None) -> None:
         """Decodes and processes one partition's bytes (None: what a linger held back long enough), then whatever
@@ -208,8 +226,9 @@ class Bench:
             self.progress.work_ends(self._clock())
 
     def leave(self) -> None:
-        """From any thread: `work` ends after the bytes that it is at."""
+        """From any thread: `work` ends after the bytes that it is at, and `run` then."""
         self._left = True
+        self.wake()
 
     def _carry_out(self, steps: Steps) -> None:
         answer: CallFailed | None = None
@@ -275,6 +294,11 @@ class Bench:
         """When what is held back of each partition is to be processed."""
         regroupers = list(self._regroupers.items())
         return {p: due for (p, _), r in regroupers if (due := r.next_due) is not None}
+
+    def patience(self, busy: Container[TopicPartition] = ()) -> float:
+        """How long there is nothing to do if nothing comes; what is held back of busy partitions does not count."""
+        due = min((at for p, at in self.lingering().items() if p not in busy), default=None)
+        return IDLE_S if due is None else max(0.0, min(IDLE_S, due - self._clock()))
 
     # ------------------------------------------------------------ what is done next
 

@@ -1,4 +1,4 @@
-"""A worker's way to one broker: through the connection actor of its node, by its door or through Ray."""
+"""A worker's way to one broker: through the connection actor of its node, by its door; or, where there is none, by Ray."""
 
 from __future__ import annotations
 
@@ -12,77 +12,79 @@ from ray.actor import ActorHandle
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch.messages import FetchReply, Pull
 
-from .door import Answer, Door
+from .door import Answer, Door, Outcome
 from .messages import pack, unpack
 from .ray_links import call
 
 __all__ = ["BrokerLink"]
 
-LITTLE_BYTES = 64 * 1024
-MUCH_BYTES = 512 * 1024
-"""Of one answer: below the first the next pull goes to the door, from the second on back to Ray."""
 RAY_PACE_MS = 10
 DOOR_PACE_MS = 1
-"""How soon an answer with little may follow upon another: a call for every single record would leave no time to work
-on them, through Ray least of all."""
+"""How soon an answer with little may follow upon another: to be woken for every single record would leave no time to
+work on them, through Ray least of all."""
 
 logger = logging.getLogger(__name__)
 
 
 class BrokerLink:
-    """A `RecordSource`. Pulls are sent in the order of their calls, and what is under way one way is answered before
-    one goes the other."""
+    """A `RecordSource`. Made in the loop; pulls are sent in the order of their calls, which come one at a time."""
 
     def __init__(self, worker: str, handle: ActorHandle) -> None:
         self._worker = worker
         self._handle = handle
+        self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._door: Door | None = None
         self._has_door = True
-        self._little = False
-        self._last: asyncio.Future[list[Answer]] | None = None
-        self._last_by_door = False
-        self._pulling: set[asyncio.Task[list[Answer]]] = set()
+        self._in_loop: set[asyncio.Task[None]] = set()
+        # Pulls that went into the loop, and those that went on from there: each is counted by one thread at a time.
+        self._queued = self._sent = 0
 
-    def fetch(self, pull: Pull, answered: Callable[[list[Answer] | Exception], None]) -> None:
-        """Calls `answered` in the loop, in which this is called."""
-        pulling = asyncio.ensure_future(self.pull(pull))
-        self._pulling.add(pulling)
-        pulling.add_done_callback(self._pulling.discard)
-        pulling.add_done_callback(lambda done: answered(_outcome(done)))
+    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
+        """Calls `answered` in the door's thread, or in the loop. It is called there, or in the loop."""
+        door = self._door
+        if door is not None and not door.closed and self._sent == self._queued:
+            door.fetch(by_door(pull), answered)
+            return
+        self._queued += 1
+        self._loop.call_soon_threadsafe(self._begin, pull, answered)
 
-    async def pull(self, pull: Pull) -> list[Answer]:
-        """The answers with the bytes of their partitions. Raises `DisconnectedError`, and what the login raised."""
-        async with self._turn:
-            # A stream begins through Ray, which brings errors as they were raised.
-            door = await self._open_door() if self._little and pull.sequence else None
-            if self._last is not None and self._last_by_door is not (door is not None):
-                await asyncio.wait([self._last])
-            answering = self._last = asyncio.ensure_future(
-                self._by_ray(pull) if door is None else self._by_door(door, pull)
-            )
-            self._last_by_door = door is not None
-            await asyncio.sleep(0)  # it is sent before the next one
-        return await answering
+    def _begin(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
+        task = asyncio.ensure_future(self._fetch(pull, answered))
+        self._in_loop.add(task)
+        task.add_done_callback(self._in_loop.discard)
 
-    async def _by_ray(self, pull: Pull) -> list[Answer]:
+    async def _fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
+        outcome: Outcome
+        try:
+            async with self._turn:
+                try:
+                    door = await self._open_door()
+                    if door is not None:
+                        door.fetch(by_door(pull), answered)
+                        return
+                    answering = asyncio.ensure_future(self._by_ray(pull))
+                    await asyncio.sleep(0)  # it is sent before the next one
+                finally:
+                    self._sent += 1
+            outcome = await answering
+        except asyncio.CancelledError:
+            outcome = DisconnectedError("the pull was cancelled")
+        except Exception as error:
+            outcome = error
+        answered(outcome)
+
+    async def _by_ray(self, pull: Pull) -> Answer:
         told = pack(msgspec.structs.replace(pull, pace_ms=RAY_PACE_MS))
-        packed = await call(self._handle, "pull", self._worker, told)
-        answers = [(unpack(reply, FetchReply), records) for reply, records in packed]
-        self._little = _size_of(answers) < LITTLE_BYTES
-        return answers
-
-    async def _by_door(self, door: Door, pull: Pull) -> list[Answer]:
-        answers = await door.pull(msgspec.structs.replace(pull, pace_ms=DOOR_PACE_MS, fetches=1))
-        self._little = _size_of(answers) < MUCH_BYTES
-        return answers
+        reply, records = await call(self._handle, "pull", self._worker, told)
+        return unpack(reply, FetchReply), records
 
     async def _open_door(self) -> Door | None:
         """None where there is none: then all goes through Ray."""
         if self._has_door and (self._door is None or self._door.closed):
             try:
                 name = await call(self._handle, "door")
-                self._door = None if name is None else await Door.open(name, self._worker)
+                self._door = None if name is None else Door.open(name, self._worker)
             except (DisconnectedError, OSError) as error:
                 logger.info("no door to the connection actor: %s", error)
                 self._door = None
@@ -90,14 +92,5 @@ class BrokerLink:
         return self._door
 
 
-def _outcome(done: asyncio.Task[list[Answer]]) -> list[Answer] | Exception:
-    if done.cancelled():
-        return DisconnectedError("the pull was cancelled")
-    error = done.exception()
-    if error is None:
-        return done.result()
-    return error if isinstance(error, Exception) else DisconnectedError(str(error))
-
-
-def _size_of(answers: list[Answer]) -> int:
-    return sum(reply.size for reply, _ in answers)
+def by_door(pull: Pull) -> Pull:
+    return msgspec.structs.replace(pull, pace_ms=DOOR_PACE_MS)

@@ -11,13 +11,16 @@ from kafka_actors import protocol
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.fetch import BrokerFetcher
+from kafka_actors.fetch.broker_fetcher import Connect
 from kafka_actors.fetch.messages import Pull
 from kafka_actors.net import Broker, ConnectionOpener, FetchSocket
+from kafka_actors.net.ring import Ring
 from kafka_actors.telemetry.logs import speaks
 
-from .door import DoorKeeper
+from .doorkeeper import DoorKeeper
 from .messages import pack, unpack
 from .plan import Setup
+from .shared_memory import SharedMemory
 from .shell import ActorShell, set_up_process
 
 __all__ = ["ConnectionActor"]
@@ -35,7 +38,7 @@ class ConnectionActor(ActorShell):
         self._config = config
         self._broker: Broker | None = None
         self._fetchers: dict[str, BrokerFetcher] = {}
-        self._doors = DoorKeeper(self._fetcher)
+        self._doors = DoorKeeper(self._fetcher_into)
 
     async def begin(self, broker: int, host: str, port: int) -> None:
         """Learns its broker. Sockets are opened when first needed, and again after each failure."""
@@ -49,30 +52,32 @@ class ConnectionActor(ActorShell):
             raise NodeNotReadyError("this connection actor has no broker yet")
         return self._broker
 
-    async def pull(self, worker: str, pull: bytes) -> list[tuple[bytes, list[pa.Buffer]]]:
-        """One credit of a worker: returns the next fetch responses with the bytes of their partitions.
-
-        Not with the response as a whole: Ray copies what is larger than 1 MiB in six threads, which costs more than
-        it saves beside other work, and a partition brings no more than that at the defaults.
-        """
-        answers = await self._fetcher(worker).pull(unpack(pull, Pull))
-        return [(pack(reply), [pa.py_buffer(data) for data in records]) for reply, records in answers]
+    async def pull(self, worker: str, pull: bytes) -> tuple[bytes, list[pa.Buffer]]:
+        """One credit of a worker that found no door: returns the next fetch response with the bytes of its partitions."""
+        reply, records = await self._fetcher(worker).pull(unpack(pull, Pull))
+        return pack(reply), [pa.py_buffer(data) for data in records]
 
     async def door(self) -> str | None:
-        """Where workers of this node may pull what is little; None where they can't."""
+        """Where workers of this node pull; None where they have to do it by `pull`."""
         return await self._doors.name()
 
     def _fetcher(self, worker: str) -> BrokerFetcher:
         fetcher = self._fetchers.get(worker)
         if fetcher is None:
-            broker = self._begun()
-            fetcher = self._fetchers[worker] = BrokerFetcher(
-                broker.id, broker.host, broker.port, self._config, connect=FetchSocket
-            )
+            fetcher = self._fetchers[worker] = self._new_fetcher(FetchSocket)
         return fetcher
+
+    def _fetcher_into(self, memory: SharedMemory) -> BrokerFetcher:
+        ring = Ring(memory.allocate)
+        return self._new_fetcher(lambda host, port, config: FetchSocket(host, port, config, ring=ring))
+
+    def _new_fetcher(self, connect: Connect) -> BrokerFetcher:
+        broker = self._begun()
+        return BrokerFetcher(broker.id, broker.host, broker.port, self._config, connect=connect)
 
     async def forget(self, workers: list[str]) -> None:
         """These workers are gone: their sockets are closed."""
+        self._doors.forget(workers)
         for worker in workers:
             if (fetcher := self._fetchers.pop(worker, None)) is not None:
                 await fetcher.close()

@@ -1,26 +1,24 @@
-"""The short way of little answers: a Unix socket from a connection actor to the workers of its node.
+"""The way of record bytes from a connection actor to the workers of its node: a Unix socket, and memory that both have.
 
-A call through Ray costs all processes together some 2.5 ms of CPU and 3 ms of time, and megabytes are what the object
-store is for. Where records trickle, that time would be most of what a record takes. So a worker whose last answer
-brought little sends its next pull here, and goes back to Ray once there is much.
+A call through Ray costs all processes together some 2.5 ms of CPU and 3 ms of time, and its object store copies every
+byte once more. Here a response lies where it was received, and the worker is told where; what is little goes through
+the socket itself. The threads that send and receive do so themselves: no event loop lies between a broker's response
+and the worker's fetcher.
 
 The socket has an abstract name (Linux): nothing is left behind on a disk, and no process of another user is let in.
-Frames are four bytes of length and a body. The worker's first frame is its name, the others are `Pull`s; each is
-answered, in order, by an `Answers` behind its own length, and then the record bytes of all its partitions.
+This is the worker's side, and what both sides say; `doorkeeper` is the other one.
 """
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import logging
-import os
-import secrets
+import pickle
 import socket
 import struct
-import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -28,149 +26,171 @@ from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch.messages import FetchReply, Pull
 
 from .messages import pack, unpack
+from .shared_memory import MappedMemory, Place
 
-__all__ = ["Answer", "Door", "DoorKeeper"]
+__all__ = ["Answer", "Answered", "Asked", "Door", "Outcome", "prepare", "receive", "send"]
 
 Answer = tuple[FetchReply, Sequence[bytes | memoryview]]
+Outcome = Answer | Exception
 
-_LENGTH = struct.Struct(">I")
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+SEND_TIMEOUT_S = 5
+"""A process that is stopped reads nothing; whoever talks to it is not to be stopped by that too."""
+
+_HEAD = struct.Struct(">IIB")  # length of the message, length of the bytes behind it, number of descriptors
+_TIMEVAL = struct.Struct("@ll")
+_MOST_DESCRIPTORS = 16
+_MOST_PARTS = 512  # the system takes 1,024
 
 logger = logging.getLogger(__name__)
 
 
-class Answers(msgspec.Struct, frozen=True, tag=True):
-    """What one pull brought, without the record bytes; or why it failed."""
+class Asked(msgspec.Struct, frozen=True, tag=True):
+    """A pull, and what its sender has read of the answers before."""
 
-    replies: list[FetchReply] = []
-    error: str = ""
-
-
-class Pulls(Protocol):
-    """Where a worker's pulls are carried out, in order: `fetch.BrokerFetcher`."""
-
-    def pull(self, pull: Pull) -> asyncio.Future[list[Answer]]: ...
+    pull: Pull
+    released: list[int] = []
 
 
-class DoorKeeper:
-    """The connection actor's side. `fetcher(worker)` gives what carries out that worker's pulls."""
+class Answered(msgspec.Struct, frozen=True, tag=True):
+    """What a pull brought; or why it failed, as a pickled exception. A reply without a place has its record bytes
+    behind this message. `came` and `gone`: pieces of the memory, the first with a descriptor each."""
 
-    def __init__(self, fetcher: Callable[[str], Pulls]) -> None:
-        self._fetcher = fetcher
-        self._name: str | None = None
-        self._server: asyncio.Server | None = None
-
-    async def name(self) -> str | None:
-        """What to `Door.open`; None where the system has no such sockets."""
-        if self._server is None and sys.platform == "linux":
-            self._name = f"kafka-actors-{secrets.token_hex(16)}"
-            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            listening.bind(f"\0{self._name}")
-            self._server = await asyncio.start_unix_server(self._serve, sock=listening)
-        return self._name
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            if not _same_user(writer):
-                return
-            fetcher = self._fetcher((await _frame(reader)).decode())
-            while True:
-                answering = fetcher.pull(unpack(await _frame(reader), Pull))
-                answering.add_done_callback(lambda done: _answer(writer, done))
-        except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
-            pass  # the worker is gone, or this actor ends: asyncio would log that with a traceback
-        except Exception:
-            logger.exception("a worker's pulls are not understood")
-        finally:
-            writer.close()
+    reply: FetchReply | None = None
+    place: Place | None = None
+    came: list[tuple[int, int]] = []
+    gone: list[int] = []
+    error: bytes = b""
 
 
-def _same_user(writer: asyncio.StreamWriter) -> bool:
-    sock = writer.get_extra_info("socket")
-    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, uid, _ = _CREDENTIALS.unpack(told)
-    return bool(uid == os.getuid())
+def prepare(sock: socket.socket) -> None:
+    """Sending may not block for ever. A timeout of the socket object would make it one that never blocks."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(SEND_TIMEOUT_S, 0))
 
 
-async def _frame(reader: asyncio.StreamReader) -> bytes:
-    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    return await reader.readexactly(size)
+def send(
+    sock: socket.socket,
+    message: bytes,
+    parts: Sequence[bytes | memoryview] = (),
+    descriptors: Sequence[int] = (),
+) -> None:
+    """Sends a message and the bytes behind it. Raises `OSError`, after which the socket is of no use."""
+    size = sum(len(part) for part in parts)
+    head = _HEAD.pack(len(message), size, len(descriptors)) + message
+    sent = socket.send_fds(sock, [head], descriptors) if descriptors else sock.send(head)
+    if sent < len(head):
+        sock.sendall(head[sent:])
+    if len(parts) > _MOST_PARTS:
+        parts = [b"".join(parts)]
+    if parts:
+        sent = sock.sendmsg(parts)
+        if sent < size:
+            sock.sendall(b"".join(parts)[sent:])
 
 
-def _answer(writer: asyncio.StreamWriter, done: asyncio.Future[list[Answer]]) -> None:
-    """Called as the pulls are done, which is in their order."""
-    if done.cancelled():
-        return
-    error, answers = done.exception(), []  # asked for in any case: asyncio would log one that nobody wanted
-    if writer.is_closing():
-        return
-    if error is None:
-        answers = done.result()
-    head = pack(Answers([reply for reply, _ in answers], "" if error is None else str(error)))
-    records = [data for _, parts in answers for data in parts]
-    size = _LENGTH.size + len(head) + sum(len(data) for data in records)
-    writer.write(b"".join((_LENGTH.pack(size), _LENGTH.pack(len(head)), head, *records)))
+def receive(sock: socket.socket) -> tuple[memoryview, memoryview, list[int]]:
+    """A message, the bytes behind it and its descriptors. Raises `OSError`; `EOFError` where the other side is gone."""
+    head, descriptors, _, _ = socket.recv_fds(sock, _HEAD.size, _MOST_DESCRIPTORS, socket.MSG_WAITALL)
+    while head and len(head) < _HEAD.size:
+        more, others, _, _ = socket.recv_fds(sock, _HEAD.size - len(head), _MOST_DESCRIPTORS)
+        if not more:
+            raise EOFError
+        head += more
+        descriptors += others
+    if not head:
+        raise EOFError
+    length, behind, _ = _HEAD.unpack(head)
+    body = memoryview(bytearray(length + behind))
+    got = 0
+    while got < len(body):
+        received = sock.recv_into(body[got:], flags=socket.MSG_WAITALL)
+        if not received:
+            raise EOFError
+        got += received
+    return body[:length], body[length:].toreadonly(), list(descriptors)
 
 
 class Door:
     """The worker's side. A door that failed stays `closed`, and all its pulls fail with `DisconnectedError`."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.closed = False
-        self._writer = writer
-        self._waiting: deque[asyncio.Future[list[Answer]]] = deque()
-        self._reading = asyncio.ensure_future(self._read(reader))
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._lock = threading.Lock()  # of what waits, and of sending
+        self._waiting: deque[Callable[[Outcome], None]] = deque()
+        self._memory = MappedMemory()
+        self._closed = False
+        threading.Thread(target=self._read, name="door", daemon=True).start()
 
     @classmethod
-    async def open(cls, name: str, worker: str) -> Door:
+    def open(cls, name: str, worker: str) -> Door:
         """Raises `OSError`: the connection actor is gone, or lives in a container of its own."""
-        door = cls(*await asyncio.open_unix_connection(f"\0{name}"))
-        door._send(worker.encode())
-        return door
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(f"\0{name}")
+            prepare(sock)
+            send(sock, worker.encode())
+        except BaseException:
+            sock.close()
+            raise
+        return cls(sock)
 
-    def pull(self, pull: Pull) -> asyncio.Future[list[Answer]]:
-        """The future of its answers. It fails with `DisconnectedError`."""
-        answer: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        if self.closed:
-            answer.set_exception(DisconnectedError("the connection actor's door is closed"))
-            return answer
-        self._waiting.append(answer)
-        self._send(pack(pull))
-        return answer
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
-    def _send(self, body: bytes) -> None:
-        self._writer.write(_LENGTH.pack(len(body)) + body)
+    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
+        """Calls `answered` in the door's thread, in the order of the pulls; at once where it is closed."""
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._waiting.append(answered)
+                try:
+                    send(self._socket, pack(Asked(pull, self._memory.released())))
+                except OSError:
+                    self._shut()  # the thread answers
+        if closed:
+            answered(DisconnectedError("the connection actor's door is closed"))
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        why = "the connection actor is gone"
+    def close(self) -> None:
+        """Pulls that wait fail with `DisconnectedError`."""
+        with self._lock:
+            self._shut()
+
+    def _shut(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:  # the other side was faster
+            pass
+
+    def _read(self) -> None:
         try:
             while True:
-                answers, why = _answers_of(await _frame(reader))
-                if why:
-                    break
-                answer = self._waiting.popleft()
-                if not answer.done():  # nobody waits for it any more
-                    answer.set_result(answers)
-        except (asyncio.IncompleteReadError, OSError):
+                message, behind, descriptors = receive(self._socket)
+                answered = unpack(message, Answered)
+                self._memory.learn(answered.came, descriptors, answered.gone)
+                outcome = self._outcome(answered, behind)
+                del message, behind
+                self._waiting.popleft()(outcome)
+                del outcome  # what nobody reads any more is released, also while nothing comes
+        except (EOFError, OSError):
             pass
+        except Exception:
+            logger.exception("what came through the door is not understood")
         finally:
-            self.closed = True
-            self._writer.close()
-            for answer in self._waiting:
-                if not answer.done():
-                    answer.set_exception(DisconnectedError(why or "the connection actor is gone"))
+            with self._lock:
+                self._closed = True
+                waiting, self._waiting = self._waiting, deque()
+                self._socket.close()
+            for unanswered in waiting:
+                unanswered(DisconnectedError("the connection actor is gone"))
 
-
-def _answers_of(body: bytes) -> tuple[list[Answer], str]:
-    """The answers, their record bytes in place; and the error instead, if there is one."""
-    view = memoryview(body)
-    at = _LENGTH.size + _LENGTH.unpack_from(body)[0]
-    head = unpack(view[_LENGTH.size : at], Answers)
-    answers: list[Answer] = []
-    for reply in head.replies:
-        records = []
-        for fetched in reply.partitions:
-            records.append(view[at : at + fetched.size])
-            at += fetched.size
-        answers.append((reply, records))
-    return answers, head.error
+    def _outcome(self, answered: Answered, behind: memoryview) -> Outcome:
+        reply = answered.reply
+        if reply is None:
+            # Of a process of the same user: no other is let in there, and nobody else knows the name.
+            error: Exception = pickle.loads(answered.error)
+            return error
+        sizes = [fetched.size for fetched in reply.partitions]
+        if answered.place is not None:
+            return reply, self._memory.views(answered.place, sizes)
+        ends = list(itertools.accumulate(sizes))
+        return reply, [behind[end - size : end] for end, size in zip(ends, sizes, strict=True)]

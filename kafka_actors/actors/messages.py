@@ -8,11 +8,13 @@ never inside these messages; the messages of that pull stand in `kafka_actors.fe
 
 from __future__ import annotations
 
+import pickle
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from kafka_actors.errors import KafkaActorsError
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.status_page.document import Entry
 
@@ -44,6 +46,7 @@ __all__ = [
     "WorkerPong",
     "WorkerProgress",
     "pack",
+    "packed_error",
     "unpack",
 ]
 
@@ -55,6 +58,16 @@ _encoder = msgspec.msgpack.Encoder()
 def pack(message: Struct) -> bytes:
     """MessagePack bytes of one message."""
     return _encoder.encode(message)
+
+
+def packed_error(error: BaseException) -> bytes:
+    """An exception as bytes for a process of the same user; one that can't be pickled keeps its text."""
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)
+    except Exception:
+        pickled = pickle.dumps(KafkaActorsError(f"{type(error).__name__}: {error}"))
+    return pickled
 
 
 def unpack(data: bytes | memoryview, kind: type[M]) -> M:

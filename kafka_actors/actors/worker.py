@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from kafka_actors.cluster import ClusterSnapshot
@@ -28,7 +27,7 @@ from .links import CoordinatorLink, MetadataLink
 from .loops import Loops
 from .machines.holdings import Held, HeldState, Holdings, holding_of
 from .machines.lease import Lease
-from .messages import CommitRequest, JobFailure, Orders, Report, WorkerPong, pack
+from .messages import CommitRequest, JobFailure, Orders, Report, WorkerPong, pack, packed_error
 from .process import Processor, ProcessSpec
 
 __all__ = ["Worker", "failure_of"]
@@ -37,21 +36,15 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.02
 LONG_POLL_S = 1.0
-IDLE_S = 0.25
 
 
 def failure_of(error: BaseException) -> bytes:
     """An exception as bytes for the driver; one that can't be pickled keeps its text."""
-    try:
-        pickled = pickle.dumps(error)
-        pickle.loads(pickled)
-    except Exception:
-        pickled = pickle.dumps(KafkaActorsError(f"{type(error).__name__}: {error}"))
-    return pack(JobFailure(f"{type(error).__name__}: {error}", pickled))
+    return pack(JobFailure(f"{type(error).__name__}: {error}", packed_error(error)))
 
 
 class Worker:
-    """One worker of a job. `make_fetcher(events)` builds its fetcher over whatever sources there are."""
+    """One worker of a job. `make_fetcher(events, on_ready)` builds its fetcher over whatever sources there are."""
 
     def __init__(
         self,
@@ -60,7 +53,7 @@ class Worker:
         config: JobConfig,
         coordinator: CoordinatorLink,
         metadata: MetadataLink,
-        make_fetcher: Callable[[EventSink], Fetcher],
+        make_fetcher: Callable[[EventSink, Callable[[], None]], Fetcher],
         *,
         on_metadata: Callable[[ClusterSnapshot], None],
         events: EventSink,
@@ -77,7 +70,7 @@ class Worker:
         self._lock = threading.Lock()
         self._holdings = Holdings()
         self._lease = Lease()
-        self._fetcher = make_fetcher(self._on_event)
+        self._fetcher = make_fetcher(self._on_event, lambda: self._bench.wake())
         self._processor = Processor(spec, config)
         self._spans = ProcessSpans(config.group_id, config.client_id)
         self._bench = Bench(
@@ -313,13 +306,9 @@ class Worker:
             self._fail(error)
 
     async def _work_in_turn(self) -> None:
-        """One partition at a time. The bench's thread goes on by itself while there is something to work on."""
+        """One partition at a time: the bench's thread takes what comes by itself."""
         assert self._loop is not None
-        while True:
-            fetched = await self._fetcher.next(self._patience())
-            due = self._bench.next_due
-            if fetched is not None or (due is not None and due <= self._clock()):
-                await self._loop.run_in_executor(self._thread, self._bench.work, fetched)
+        await self._loop.run_in_executor(self._thread, self._bench.run)
 
     async def _work_overlapping(self) -> None:
         """Partitions overlap, in an event loop on the bench's thread; within a partition one batch at a time."""
@@ -347,7 +336,7 @@ class Worker:
         try:
             while not failure.done():
                 last = {partition: task for partition, task in last.items() if not task.done()}
-                fetched = await self._fetcher.next(self._patience(last))
+                fetched = await self._fetcher.next(self._bench.patience(last))
                 if fetched is not None:
                     put(fetched.partition, fetched)
                 # One that is being worked on gets its turn when that is done.
@@ -357,10 +346,6 @@ class Worker:
             await failure
         finally:
             loop.call_soon_threadsafe(loop.stop)
-
-    def _patience(self, busy: Container[TopicPartition] = ()) -> float:
-        due = min((at for p, at in self._bench.lingering().items() if p not in busy), default=None)
-        return IDLE_S if due is None else max(0.0, min(IDLE_S, due - self._clock()))
 
     # ------------------------------------------------------------ events
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ray.actor import ActorHandle
 
 from kafka_actors.config import JobConfig
@@ -24,9 +26,6 @@ from .worker import Worker
 
 __all__ = ["WorkerActor"]
 
-# A call of an actor that brings megabytes costs all processes together some 8 ms of CPU: so each brings much under load.
-BULK_BYTES = 16 * 1024 * 1024
-
 
 class WorkerActor(ActorShell):
     """Owns partitions under orders of the coordinator; fetches, processes and commits on its own."""
@@ -43,6 +42,8 @@ class WorkerActor(ActorShell):
         self._relay = RelayClient(config, self._metadata)
         self._links: dict[int, tuple[ActorHandle, BrokerLink]] = {}
         self._config = config
+        # The other half is for what is decoded of it, and handed to the user's function.
+        self._budget = config.worker_buffer_bytes // 2
         self._worker = Worker(
             name,
             spec,
@@ -55,14 +56,15 @@ class WorkerActor(ActorShell):
             recorder=self._recorder,
         )
 
-    def _make_fetcher(self, events: EventSink) -> Fetcher:
+    def _make_fetcher(self, events: EventSink, on_ready: Callable[[], None]) -> Fetcher:
         return Fetcher(
             self._config,
             sources=self._source,
             lookups=OffsetLookups(self._relay),
             request_metadata=self._relay.request_metadata,
             events=events,
-            bulk_bytes=BULK_BYTES,
+            on_ready=on_ready,
+            budget=self._budget,
             recorder=self._recorder,
         )
 
@@ -97,7 +99,7 @@ class WorkerActor(ActorShell):
         if self._tally is None:
             return b""
         worker = of_group(self._config.group_id, worker=self._name.rpartition(".")[0])
-        limit = self._config.worker_buffer_bytes
+        limit = self._budget
         gauges = [
             Point(BUFFER_USAGE.name, worker, self._worker.buffered),
             Point(BUFFER_LIMIT.name, worker, limit),

@@ -28,12 +28,11 @@ logger = logging.getLogger(__name__)
 
 JOIN_S = 1.0
 
-MORE_BYTES = 512 * 1024  # a response that brought less had all there was
 THIN_BYTES = 64 * 1024
 
 Answer = tuple[FetchReply, Sequence[bytes | memoryview]]
-Outcome = list[Answer] | Exception
-"""Of a pull: at least one reply, each with the bytes of its partitions; or why there is none."""
+Outcome = Answer | Exception
+"""Of a pull: the reply with the bytes of its partitions, or why there is none."""
 
 
 class Versions(Protocol):
@@ -92,7 +91,7 @@ class BrokerFetcher:
         self._correlation_id = 0
         self._used = 0.0
         self._thin = False  # the last answer brought little
-        self._held: tuple[_Job, list[Answer]] | None = None  # received, not handed over yet
+        self._held: tuple[_Job, Answer] | None = None  # received, not handed over yet
         self._closed = False
 
     def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
@@ -108,10 +107,10 @@ class BrokerFetcher:
         if closed:
             answered(DisconnectedError(f"the connection to broker {self.broker} is closed"))
 
-    def pull(self, pull: Pull) -> asyncio.Future[list[Answer]]:
+    def pull(self, pull: Pull) -> asyncio.Future[Answer]:
         """The same as a future, made and resolved in the running loop."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Answer]] = loop.create_future()
+        future: asyncio.Future[Answer] = loop.create_future()
 
         def answered(outcome: Outcome) -> None:
             try:
@@ -122,14 +121,18 @@ class BrokerFetcher:
         self.fetch(pull, answered)
         return future
 
-    async def close(self) -> None:
-        """Closes the connection; pulls under way fail with `DisconnectedError`."""
+    def shut(self) -> None:
+        """Closes the connection, from any thread; pulls under way fail with `DisconnectedError`."""
         with self._lock:
             self._closed = True
             self._jobs.put(None)  # behind every pull
         channel = self._channel
         if channel is not None:
             channel.close()
+
+    async def close(self) -> None:
+        """The same, and waits a moment for the thread to end."""
+        self.shut()
         thread = self._thread
         if thread is not None and thread.is_alive():
             # It may be connecting, which nothing interrupts; the thread is a daemon and ends by itself.
@@ -154,16 +157,15 @@ class BrokerFetcher:
         return self._jobs.get()
 
     def _hand_over(self) -> None:
-        """Nothing of the answers stays behind here: the memory of responses is used again when nobody has it."""
+        """Nothing of the answer stays behind here: the memory of responses is used again when nobody has it."""
         held, self._held = self._held, None
         if held is not None:
-            job, answers = held
-            _tell(job, answers)
+            _tell(*held)
 
     def _carry_out(self, job: _Job) -> None:
         failure: Exception
         try:
-            answers = self._answers(job.pull)
+            answer = self._answer(job.pull)
         except AuthenticationError as error:
             failure = error
         except (KafkaActorsError, OSError, SequenceGap) as error:
@@ -172,21 +174,19 @@ class BrokerFetcher:
             logger.exception("the fetch thread of broker %d failed", self.broker)
             failure = error
         else:
-            self._held = job, answers
+            self._held = job, answer
             return
         self._hand_over()
         self._break()
         _tell(job, failure)
 
-    def _answers(self, pull: Pull) -> list[Answer]:
+    def _answer(self, pull: Pull) -> Answer:
         channel = self._ready(pull)
         self._session.apply(pull)
         self._keep_pace(pull.pace_ms / 1000)
-        answers = [self._exchange(channel, pull.max_wait_ms)]
-        while len(answers) < pull.fetches and answers[-1][0].size >= MORE_BYTES:
-            answers.append(self._exchange(channel, 0))
-        self._thin = answers[-1][0].size < THIN_BYTES
-        return answers
+        answer = self._exchange(channel, pull.max_wait_ms)
+        self._thin = answer[0].size < THIN_BYTES
+        return answer
 
     def _keep_pace(self, pace_s: float) -> None:
         """Where an answer is dear, one with a record in it must not follow upon the other: records that come
@@ -266,7 +266,7 @@ def _tell(job: _Job, outcome: Outcome) -> None:
         logger.exception("the answer to a pull could not be taken")
 
 
-def _settle(future: asyncio.Future[list[Answer]], outcome: Outcome) -> None:
+def _settle(future: asyncio.Future[Answer], outcome: Outcome) -> None:
     if future.done():
         return
     if isinstance(outcome, Exception):

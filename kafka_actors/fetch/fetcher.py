@@ -39,13 +39,12 @@ from .offsets import OffsetLookup, carry_out
 logger = logging.getLogger(__name__)
 
 Answer = tuple[FetchReply, Sequence[Records]]
-Outcome = Sequence[Answer] | Exception
+Outcome = Answer | Exception
 Validation = tuple[TopicPartition, int, int, int]
 
 
 class RecordSource(Protocol):
-    """The connection side for one broker. Each pull is answered once, in any thread: by one response or, as it
-    allows, by several, or by an error. A source that died answers with `DisconnectedError`; its next pull has
+    """The connection side for one broker. Each pull is answered once, in any thread: by a response or by an error. A source that died answers with `DisconnectedError`; its next pull has
     sequence 0. Pulls come from the loop's thread, and from those in which the source answers."""
 
     def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None: ...
@@ -66,9 +65,8 @@ class Fetcher:
 
     `sources(broker_id)` gives the way to a broker, None while there is none. `request_metadata()` asks for newer
     metadata, which comes through `update_metadata`. These and `events` are called in the loop's thread, `on_ready`
-    in any, when there may be something to take. `credit`: pulls outstanding per broker under load; `bulk_bytes`: what
-    one of them should bring then, where the way to the source is worth fewer and larger ones. `recorder`: of bytes
-    and times, by broker.
+    in any, when there may be something to take. `credit`: pulls outstanding per broker under load. `budget`: bytes of
+    responses in memory, by default `worker_buffer_bytes`. `recorder`: of bytes and times, by broker.
 
     Everything but `start`, `close` and `next` may be called from any thread.
     """
@@ -83,7 +81,7 @@ class Fetcher:
         events: EventSink = log_event,
         on_ready: Callable[[], None] = lambda: None,
         credit: int = 2,
-        bulk_bytes: int = 0,
+        budget: int = 0,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
@@ -102,7 +100,7 @@ class Fetcher:
         self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
         if config.batch_rows is not None:
             self._limits = Limits(config.max_decompressed_batch_bytes, config.batch_rows)
-        self._machine = FetchMachine(config, rand=rand, credit=credit, bulk_bytes=bulk_bytes)
+        self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget)
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -215,7 +213,7 @@ class Fetcher:
 
     @property
     def buffered(self) -> int:
-        """Bytes of responses that are in memory: at most `worker_buffer_bytes` and a response."""
+        """Bytes of responses that are in memory: at most `budget` and a response."""
         with self._lock:
             return self._machine.buffer.total
 
@@ -481,17 +479,16 @@ class Fetcher:
                 logger.error("a pull from broker %d failed unexpectedly", issue.broker, exc_info=outcome)
             self._failed(issue, outcome)
             return False
-        for reply, records in outcome:
-            self._machine.on_reply(issue, reply, records, self._clock())
-        self._measure(issue.broker, outcome)
+        reply, records = outcome
+        self._machine.on_reply(issue, reply, records, self._clock())
+        self._measure(issue.broker, reply)
         return True
 
-    def _measure(self, broker: int, answers: Sequence[Answer]) -> None:
+    def _measure(self, broker: int, reply: FetchReply) -> None:
         server, group = self._servers.get(broker, ()), self._config.group_id
         of_bytes, of_time = ((GROUP, group or ""), *server), (*of_operation("fetch", group), *server)
-        for reply, _ in answers:
-            self._recorder.add(FETCH_BYTES, reply.size, of_bytes)
-            self._recorder.record(OPERATION_DURATION, reply.seconds, of_time)
+        self._recorder.add(FETCH_BYTES, reply.size, of_bytes)
+        self._recorder.record(OPERATION_DURATION, reply.seconds, of_time)
 
     def _failed(self, issue: Issue, error: Exception) -> None:
         logger.info("broker %d: %s", issue.broker, error)

@@ -30,13 +30,12 @@ class Want(Struct, frozen=True, tag=True, gc=False):
 
 
 class Pull(Struct, frozen=True, tag=True):
-    """Credit for up to so many `fetches`, and what changed since the pull before it.
+    """Credit for one response, and what changed since the pull before it.
 
     `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` are then all there is.
-    `max_bytes` bounds each response, `max_wait_ms` how long the broker may wait for data before the first; a
-    further one is fetched only while more is ready. After an answer that brought little the next one comes
-    `pace_ms` later at the earliest: who carries the pull sets it, by what an answer costs there. Without `followers` the broker is not told `client_rack`: a leader then gives the
-    records itself (KIP-392).
+    `max_bytes` bounds the response, `max_wait_ms` how long the broker may wait for data. After an answer that brought
+    little the next one comes `pace_ms` later at the earliest: who carries the pull sets it, by what an answer costs
+    there. Without `followers` the broker is not told `client_rack`: a leader then gives the records itself (KIP-392).
     """
 
     sequence: int
@@ -44,7 +43,6 @@ class Pull(Struct, frozen=True, tag=True):
     forget: list[tuple[str, int]] = []
     max_bytes: int = 0
     max_wait_ms: int = 0
-    fetches: int = 1
     pace_ms: int = 0
     followers: bool = True
 

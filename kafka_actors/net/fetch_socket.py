@@ -42,7 +42,7 @@ class FetchSocket(ProcessBound):
 
     A response is received into memory of a ring. The caller slices it as it likes; when the last slice is
     dropped, another response is received there. Any failure closes the socket. `max_response_bytes` bounds the
-    length that a response may claim.
+    length that a response may claim; `ring`: memory to receive into other than one of its own.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class FetchSocket(ProcessBound):
         config: ClientConfig,
         *,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
+        ring: Ring | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ class FetchSocket(ProcessBound):
         self._established = False
         self._outstanding = 0
         self._renew_at = float("inf")
-        self._ring = Ring()
+        self._ring = ring or Ring()
 
     @property
     def address(self) -> str:

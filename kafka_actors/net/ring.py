@@ -7,6 +7,7 @@ into it; and allocators give back what lay idle for some milliseconds.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,16 @@ IDLE_S = 10.0
 Bytes = npt.NDArray[np.uint8]
 
 
-class Ring:
-    """Lends memory; it is free again when no view of it is left. Used by one thread."""
+def _of_this_process(size: int) -> Bytes:
+    return np.empty(size, np.uint8)
 
-    def __init__(self) -> None:
+
+class Ring:
+    """Lends memory; it is free again when no view of it is left. Used by one thread. What is large comes from `allocate`,
+    which may raise `MemoryError`."""
+
+    def __init__(self, allocate: Callable[[int], Bytes] = _of_this_process) -> None:
+        self._allocate = allocate
         # The memory, and the array that was lent of it: each view keeps that alive. The one lent last is last.
         self._kept: list[tuple[Bytes, weakref.ref[Any]]] = []
         self._used = 0.0
@@ -36,7 +43,7 @@ class Ring:
         self._used = now
         memory = self._free(size)
         if memory is None:
-            memory = np.empty(size + size // 8, np.uint8)
+            memory = self._allocate(size + size // 8)
         lent = memory[:size]
         self._kept.append((memory, weakref.ref(lent)))
         self._trim()

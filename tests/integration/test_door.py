@@ -1,163 +1,246 @@
-"""The door of a connection actor: little answers by a Unix socket, in the order of their pulls."""
+"""The door of a connection actor: record bytes by a Unix socket and by shared memory, in the order of their pulls."""
 
 import asyncio
 import gc
 import os
+import queue
+import threading
 
 import pytest
 
-from kafka_actors.actors.broker_link import LITTLE_BYTES, MUCH_BYTES, BrokerLink
-from kafka_actors.actors.door import Door, DoorKeeper
+from kafka_actors.actors.broker_link import BrokerLink
+from kafka_actors.actors.door import Door
+from kafka_actors.actors.doorkeeper import DoorKeeper
 from kafka_actors.actors.messages import pack, unpack
-from kafka_actors.errors import DisconnectedError
+from kafka_actors.errors import AuthenticationError, DisconnectedError
 from kafka_actors.fetch.messages import Fetched, FetchReply, Pull
+from kafka_actors.net.ring import SMALL, Ring
+
+SOON_S = 10
 
 
-def answer(sequence: int, *records: bytes, size: int | None = None):
-    """One response with a partition for each of `records`."""
+def reply_of(sequence, records):
     fetched = [Fetched("t", n, (0, 1), 0, 1, size=len(data)) for n, data in enumerate(records)]
-    told = sum(map(len, records)) if size is None else size
-    return FetchReply(broker=1, sequence=sequence, partitions=fetched, size=told), [*records]
+    return FetchReply(broker=1, sequence=sequence, partitions=fetched, size=sum(map(len, records)))
+
+
+def plain(outcome):
+    reply, records = outcome
+    return reply, [bytes(data) for data in records]
 
 
 class Pulls:
-    """Carries pulls out as told: futures that the test resolves."""
+    """Carries pulls out as told, in the memory that the door gives."""
 
-    def __init__(self):
-        self.asked = []
-        self.answers = []
+    def __init__(self, memory):
+        self._ring = Ring(memory.allocate)
+        self.asked = queue.Queue()
+        self.shut_down = threading.Event()
 
-    def pull(self, pull):
-        self.asked.append(pull)
-        self.answers.append(asyncio.get_running_loop().create_future())
-        return self.answers[-1]
+    def fetch(self, pull, answered):
+        self.asked.put((pull, answered))
 
+    def shut(self):
+        self.shut_down.set()
 
-async def until(condition):
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - polls what has no event
-            await asyncio.sleep(0.001)
+    def next(self):
+        return self.asked.get(timeout=SOON_S)
 
-
-def plain(answers):
-    return [(reply, [bytes(data) for data in records]) for reply, records in answers]
-
-
-def complained():
-    """What the loop complains of from now on."""
-    complaints = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    return complaints
-
-
-async def a_door(worker="w-1"):
-    pulls, workers = Pulls(), []
-    keeper = DoorKeeper(lambda name: workers.append(name) or pulls)
-    door = await Door.open(await keeper.name(), worker)
-    return keeper, door, pulls, workers
+    def answer(self, *records):
+        """Answers the next pull with one partition for each of `records`, as `BrokerFetcher` does: with slices of what was
+        received. Returns the pull, and where in memory they lie."""
+        pull, answered = self.next()
+        whole = self._ring.lend(sum(map(len, records)), 0.0)
+        parts, at = [], 0
+        for data in records:
+            whole[at : at + len(data)] = data
+            parts.append(whole[at : at + len(data)])
+            at += len(data)
+        answered((reply_of(pull.sequence, records), parts))
+        return pull
 
 
-def test_answers_come_with_their_bytes_in_the_order_of_the_pulls():
-    async def body():
-        _, door, pulls, workers = await a_door()
-        first, second = door.pull(Pull(1, max_bytes=10)), door.pull(Pull(2))
-        await until(lambda: len(pulls.asked) == 2)
-        assert workers == ["w-1"]
-        assert pulls.asked == [Pull(1, max_bytes=10), Pull(2)]
-        big = os.urandom(3_000_000)
-        pulls.answers[0].set_result([answer(1, b"abc", b"", big), answer(1, b"x")])
-        pulls.answers[1].set_result([answer(2)])
-        assert plain(await first) == [answer(1, b"abc", b"", big), answer(1, b"x")]
-        assert plain(await second) == [answer(2)]
+class Doorway:
+    """A keeper in a loop of its own thread, as in a connection actor, and a worker's door to it."""
 
-    asyncio.run(body())
+    def __init__(self, loop):
+        self._loop = loop
+        self.made = queue.Queue()
+        self.keeper = DoorKeeper(self._fetcher)
+        self.door = self.open()
+        self.pulls = self.made.get(timeout=SOON_S)
+        self.outcomes = queue.Queue()
 
+    def _fetcher(self, memory):
+        pulls = Pulls(memory)
+        self.made.put(pulls)
+        return pulls
 
-def test_a_pull_that_fails_closes_the_door_and_says_why():
-    async def body():
-        _, door, pulls, _ = await a_door()
-        first, second = door.pull(Pull(1)), door.pull(Pull(2))
-        await until(lambda: len(pulls.asked) == 2)
-        pulls.answers[0].set_exception(DisconnectedError("broker 1 at h:1: reset"))
-        for failed in (first, second):
-            with pytest.raises(DisconnectedError, match="broker 1 at h:1: reset"):
-                await failed
-        assert door.closed
-        with pytest.raises(DisconnectedError):
-            await door.pull(Pull(3))
+    def open(self, worker="w-1"):
+        name = asyncio.run_coroutine_threadsafe(self.keeper.name(), self._loop).result(SOON_S)
+        return Door.open(name, worker)
 
-    asyncio.run(body())
+    def fetch(self, *sequences):
+        for sequence in sequences:
+            self.door.fetch(Pull(sequence), self.outcomes.put)
 
+    def next_outcome(self):
+        return self.outcomes.get(timeout=SOON_S)
 
-def test_when_the_connection_actor_is_gone_all_pulls_fail():
-    async def body():
-        loop = asyncio.get_running_loop()
-        pulls, writers = Pulls(), []
-        keeper = DoorKeeper(lambda name: pulls)
-        serve = keeper._serve
-
-        async def noted(reader, writer):
-            writers.append(writer)
-            await serve(reader, writer)
-
-        keeper._serve = noted
-        door = await Door.open(await keeper.name(), "w")
-        waiting = door.pull(Pull(1))
-        await until(lambda: pulls.asked)
-        writers[0].transport.abort()
-        began = loop.time()
-        with pytest.raises(DisconnectedError, match="gone"):
-            await waiting
-        assert loop.time() - began < 5
-
-    asyncio.run(body())
+    @property
+    def memory(self):
+        """What the door's other side keeps of pieces."""
+        return len(next(iter(self.keeper._visits))._memory._pieces)
 
 
-def test_an_actor_that_gives_up_its_tasks_has_nothing_to_complain_of():
-    """As `ActorShell.quit` does: what is logged then would be the last that a user reads."""
+@pytest.fixture
+def loop():
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
 
-    async def body():
-        complaints = complained()
-        _, door, pulls, _ = await a_door()
-        waiting = door.pull(Pull(1))
-        await until(lambda: pulls.asked)
+    async def end():
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        with pytest.raises(DisconnectedError):
-            await waiting
-        await asyncio.sleep(0.01)
-        assert complaints == []
 
-    asyncio.run(body())
-
-
-def test_a_pull_that_fails_when_its_worker_is_gone_is_nobodys_complaint():
-    async def body():
-        complaints = complained()
-        _, door, pulls, _ = await a_door()
-        waiting = door.pull(Pull(1))
-        await until(lambda: pulls.asked)
-        door._writer.close()
-        with pytest.raises(DisconnectedError):
-            await waiting
-        await asyncio.sleep(0.05)
-        pulls.answers.pop().set_exception(DisconnectedError("closed by this side"))
-        await asyncio.sleep(0.01)
-        gc.collect()
-        assert complaints == []
-
-    asyncio.run(body())
+    asyncio.run_coroutine_threadsafe(end(), loop).result(SOON_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
 
 
-def test_a_process_of_another_user_is_not_let_in(monkeypatch):
-    async def body():
-        keeper, *_ = await a_door()
-        monkeypatch.setattr("kafka_actors.actors.door.os.getuid", lambda: os.geteuid() + 1)
-        door = await Door.open(await keeper.name(), "w")
-        with pytest.raises(DisconnectedError):
-            await door.pull(Pull(1))
+@pytest.fixture
+def doorway(loop):
+    doorway = Doorway(loop)
+    yield doorway
+    doorway.door.close()
+    assert doorway.pulls.shut_down.wait(SOON_S)
 
-    asyncio.run(body())
+
+def test_answers_come_with_their_bytes_in_the_order_of_the_pulls(doorway):
+    doorway.door.fetch(Pull(1, max_bytes=10), doorway.outcomes.put)
+    doorway.fetch(2, 3)
+    much = os.urandom(3 * SMALL)
+    assert doorway.pulls.answer(b"abc", b"", much) == Pull(1, max_bytes=10)
+    assert plain(doorway.next_outcome()) == (reply_of(1, [b"abc", b"", much]), [b"abc", b"", much])
+    assert doorway.pulls.answer(b"x", b"yz") == Pull(2)
+    doorway.pulls.answer()
+    assert plain(doorway.next_outcome()) == (reply_of(2, [b"x", b"yz"]), [b"x", b"yz"])
+    assert plain(doorway.next_outcome()) == (reply_of(3, []), [])
+
+
+def test_much_lies_where_it_was_received_and_little_comes_by_itself(doorway):
+    doorway.fetch(1, 2)
+    doorway.pulls.answer(bytes(SMALL - 1))
+    doorway.next_outcome()
+    assert doorway.memory == 0
+    doorway.pulls.answer(bytes(SMALL))
+    doorway.next_outcome()
+    assert doorway.memory == 1
+
+
+def test_memory_is_received_into_again_once_it_was_read(doorway):
+    """Otherwise each response would have a piece of its own."""
+    seen = set()
+    for sequence in range(20):
+        doorway.fetch(sequence)
+        doorway.pulls.answer(bytes([sequence]) * SMALL)
+        _, records = doorway.next_outcome()
+        seen.add(bytes(records[0]))
+        del records
+    assert seen == {bytes([n]) * SMALL for n in range(20)}
+    assert doorway.memory <= 3
+
+
+def test_what_is_still_read_is_not_received_into(doorway):
+    held = []
+    for sequence in range(6):
+        doorway.fetch(sequence)
+        doorway.pulls.answer(bytes([sequence]) * SMALL)
+        held.append(doorway.next_outcome()[1][0])
+    assert [bytes(data) for data in held] == [bytes([n]) * SMALL for n in range(6)]
+    assert doorway.memory == 6
+
+
+def test_as_many_partitions_as_there_may_be_come_at_once(doorway):
+    records = [b"%d" % n for n in range(3000)]
+    doorway.fetch(0)
+    doorway.pulls.answer(*records)
+    assert plain(doorway.next_outcome())[1] == records
+
+
+def test_an_error_comes_as_it_was_raised_and_the_door_stays_open(doorway):
+    doorway.fetch(1, 2, 3)
+    _, answered = doorway.pulls.next()
+    answered(AuthenticationError("SCRAM: the broker refused the password"))
+    _, answered = doorway.pulls.next()
+    answered(DisconnectedError("broker 1 at h:1: reset"))
+    first, second = doorway.next_outcome(), doorway.next_outcome()
+    assert (type(first), str(first)) == (AuthenticationError, "SCRAM: the broker refused the password")
+    assert (type(second), str(second)) == (DisconnectedError, "broker 1 at h:1: reset")
+    doorway.pulls.answer(b"a")
+    assert plain(doorway.next_outcome())[1] == [b"a"]
+    assert not doorway.door.closed
+
+
+def test_when_the_connection_actor_is_gone_all_pulls_fail_and_what_came_stays_readable(doorway):
+    doorway.fetch(1, 2, 3)
+    doorway.pulls.answer(b"z" * SMALL)
+    _, records = doorway.next_outcome()
+    doorway.keeper.forget(["w-1"])
+    for _ in range(2):
+        failed = doorway.next_outcome()
+        assert isinstance(failed, DisconnectedError)
+        assert "gone" in str(failed)
+    doorway.fetch(4)
+    assert isinstance(doorway.next_outcome(), DisconnectedError)
+    assert doorway.door.closed
+    assert bytes(records[0]) == b"z" * SMALL
+
+
+def test_only_those_who_are_gone_are_forgotten(doorway):
+    doorway.keeper.forget(["w-2"])
+    doorway.fetch(1)
+    doorway.pulls.answer(b"a")
+    assert plain(doorway.next_outcome())[1] == [b"a"]
+
+
+def test_a_worker_that_goes_takes_its_pulls_with_it(doorway, caplog):
+    doorway.fetch(1)
+    _, answered = doorway.pulls.next()
+    doorway.door.close()
+    assert isinstance(doorway.next_outcome(), DisconnectedError)
+    assert doorway.pulls.shut_down.wait(SOON_S)
+    answered(DisconnectedError("closed by this side"))  # nobody's complaint
+    assert caplog.records == []
+
+
+def test_an_actor_that_gives_up_its_tasks_has_nothing_to_complain_of(loop):
+    """As `ActorShell.quit` does: what is logged then would be the last that a user reads."""
+    complaints = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    doorway = Doorway(loop)
+
+    async def give_up():
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    asyncio.run_coroutine_threadsafe(give_up(), loop).result(SOON_S)
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), loop).result(SOON_S)
+    doorway.door.close()
+    gc.collect()
+    assert complaints == []
+
+
+def test_a_process_of_another_user_is_not_let_in(doorway, monkeypatch):
+    monkeypatch.setattr("kafka_actors.actors.doorkeeper.os.getuid", lambda: os.geteuid() + 1)
+    outcomes = queue.Queue()
+    try:
+        doorway.open("w-2").fetch(Pull(0), outcomes.put)
+    except OSError:  # it was fast
+        return
+    assert isinstance(outcomes.get(timeout=SOON_S), DisconnectedError)
 
 
 class Method:
@@ -166,112 +249,92 @@ class Method:
 
 
 class Actor:
-    """A connection actor's handle. Pulls through Ray and by the door are noted, and answered as `sizes` say."""
+    """A connection actor's handle, which notes the way that pulls come, and answers them."""
 
-    def __init__(self, sizes, name=True):
-        self.sizes = list(sizes)
+    def __init__(self, *, has_door=True):
         self.way = []
-        self.held = None
-        self._keeper = DoorKeeper(lambda worker: ByDoor(self))
-        self._name = name
+        self._has_door = has_door
+        self._keeper = DoorKeeper(lambda memory: self)
         self.pull = Method(self._by_ray)
         self.door = Method(self._door)
 
     async def _door(self):
         self.way.append("door")
-        return await self._keeper.name() if self._name else None
+        await asyncio.sleep(0.05)
+        return await self._keeper.name() if self._has_door else None
 
     async def _by_ray(self, worker, told):
         pull = unpack(told, Pull)
-        self.way.append(("ray", pull.sequence, pull.pace_ms))
-        if self.held is not None:
-            await self.held.wait()
-        reply, records = answer(pull.sequence, size=self.sizes.pop(0))
-        return [(pack(reply), records)]
+        self.way.append(("by ray", pull.sequence, pull.pace_ms))
+        return pack(reply_of(pull.sequence, [b"a"])), [b"a"]
+
+    def fetch(self, pull, answered):
+        self.way.append(("by door", pull.sequence, pull.pace_ms))
+        answered((reply_of(pull.sequence, [b"a"]), [b"a"]))
+
+    def shut(self):
+        pass
 
 
-class ByDoor:
-    """The same, where the door finds it."""
-
-    def __init__(self, actor):
-        self._actor = actor
-
-    def pull(self, pull):
-        actor = self._actor
-        actor.way.append(("by door", pull.sequence, pull.pace_ms))
-        future = asyncio.get_running_loop().create_future()
-        future.set_result([answer(pull.sequence, size=actor.sizes.pop(0))])
-        return future
+async def sequences(outcomes, count):
+    """Of so many answers."""
+    return [(await asyncio.to_thread(outcomes.get, timeout=SOON_S))[0].sequence for _ in range(count)]
 
 
-def linked(sizes, name=True):
-    actor = Actor(sizes, name)
-    return actor, BrokerLink("w-1", actor)
-
-
-def test_what_is_little_goes_by_the_door_and_what_is_much_through_ray():
+def test_pulls_go_by_the_door_in_their_order_also_while_it_is_being_opened():
     async def body():
-        little, much = LITTLE_BYTES - 1, MUCH_BYTES
-        actor, link = linked([little, little, much - 1, much, much, little])
-        for sequence in range(6):
-            await link.pull(Pull(sequence, fetches=4))
-        assert actor.way == [
-            ("ray", 0, 10),
-            "door",
-            ("by door", 1, 1),
-            ("by door", 2, 1),
-            ("by door", 3, 1),
-            ("ray", 4, 10),
-            ("ray", 5, 10),
-        ]
-        # A stream begins anew through Ray, which brings the errors of a login as they were raised.
-        actor.sizes = [little]
-        await link.pull(Pull(0))
-        assert actor.way[-1] == ("ray", 0, 10)
+        actor, outcomes = Actor(), queue.Queue()
+        link = BrokerLink("w-1", actor)
+        for sequence in range(3):
+            link.fetch(Pull(sequence), outcomes.put)
+        assert await sequences(outcomes, 3) == [0, 1, 2]
+        for sequence in (3, 4):
+            link.fetch(Pull(sequence), outcomes.put)
+        assert await sequences(outcomes, 2) == [3, 4]
+        assert actor.way == ["door"] + [("by door", sequence, 1) for sequence in range(5)]
 
     asyncio.run(body())
 
 
-def test_what_is_under_way_one_way_is_answered_before_one_goes_the_other():
+def test_a_door_that_was_closed_is_opened_anew():
     async def body():
-        actor, link = linked([0, 0, 0, 0])
-        await link.pull(Pull(0))
-        link._little = False
-        actor.held = asyncio.Event()
-        first = asyncio.ensure_future(link.pull(Pull(1)))
-        await until(lambda: ("ray", 1, 10) in actor.way)
-        link._little = True
-        second, third = (asyncio.ensure_future(link.pull(Pull(n))) for n in (2, 3))
-        await asyncio.sleep(0.05)
-        assert actor.way[-1] == "door"
-        actor.held.set()
-        await asyncio.gather(first, second, third)
-        assert actor.way[-2:] == [("by door", 2, 1), ("by door", 3, 1)]
+        actor, outcomes = Actor(), queue.Queue()
+        link = BrokerLink("w-1", actor)
+        link.fetch(Pull(0), outcomes.put)
+        assert await sequences(outcomes, 1) == [0]
+        actor._keeper.forget(["w-1"])
+        async with asyncio.timeout(SOON_S):
+            while not link._door.closed:  # noqa: ASYNC110 - a thread closes it
+                await asyncio.sleep(0.001)
+        link.fetch(Pull(0), outcomes.put)
+        assert await sequences(outcomes, 1) == [0]
+        assert actor.way.count("door") == 2
 
     asyncio.run(body())
 
 
 def test_where_there_is_no_door_all_goes_through_ray():
     async def body():
-        actor, link = linked([0, 0, 0], name=False)
+        actor, outcomes = Actor(has_door=False), queue.Queue()
+        link = BrokerLink("w-1", actor)
         for sequence in range(3):
-            await link.pull(Pull(sequence))
-        assert actor.way == [("ray", 0, 10), "door", ("ray", 1, 10), ("ray", 2, 10)]
+            link.fetch(Pull(sequence), outcomes.put)
+        assert await sequences(outcomes, 3) == [0, 1, 2]
+        assert actor.way == ["door"] + [("by ray", sequence, 10) for sequence in range(3)]
 
     asyncio.run(body())
 
 
-def test_a_link_answers_each_pull_once_with_what_came_or_why_nothing_did():
+def test_a_pull_that_ray_fails_is_answered_with_the_reason():
     async def body():
-        actor, link = linked([0, 0])
-        outcomes = []
-        link.fetch(Pull(0), outcomes.append)
-        await until(lambda: len(outcomes) == 1)
-        assert [reply.sequence for reply, _ in outcomes[0]] == [0]
-        actor.sizes = []  # the actor fails at the next one
-        link._has_door = False
-        link.fetch(Pull(1), outcomes.append)
-        await until(lambda: len(outcomes) == 2)
-        assert isinstance(outcomes[1], Exception)
+        actor, outcomes = Actor(has_door=False), queue.Queue()
+
+        async def fail(worker, told):
+            raise DisconnectedError("pull: ActorDiedError")
+
+        actor.pull = Method(fail)
+        BrokerLink("w-1", actor).fetch(Pull(0), outcomes.put)
+        failed = await asyncio.to_thread(outcomes.get, timeout=SOON_S)
+        assert isinstance(failed, DisconnectedError)
 
     asyncio.run(body())

@@ -233,7 +233,7 @@ def test_a_cut_stream_refuses_pulls_until_it_begins_anew():
             config = build(ConsumerConfig, bootstrap_servers=cluster.bootstrap)
             fetcher = BrokerFetcher(0, "127.0.0.1", broker.port, config, connect=FetchSocket)
             want = Want("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
-            ((reply, answer),) = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
+            reply, answer = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
             (part,) = reply.partitions
             assert (part.fetch_offset, part.next_offset, part.size) == (0, 10, len(answer[0]))
             assert records.next_offset(answer[0]) == 10
@@ -244,34 +244,12 @@ def test_a_cut_stream_refuses_pulls_until_it_begins_anew():
                     await pull
             with pytest.raises(DisconnectedError):
                 await fetcher.pull(Pull(3, max_bytes=1000, max_wait_ms=10))
-            ((reply, _),) = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
+            reply, _ = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
             assert reply.partitions[0].next_offset == 10
             await fetcher.close()
             with pytest.raises(DisconnectedError):
                 await fetcher.pull(Pull(1))
 
-    asyncio.run(body())
-
-
-@pytest.mark.parametrize(("more", "answers"), [(1, 3), (1 << 20, 1)])
-def test_a_pull_for_several_responses_gets_them_while_much_comes_and_waits_only_for_the_first(
-    monkeypatch, more, answers
-):
-    async def body():
-        cluster = FakeCluster(1, {"t": 1})
-        async with cluster:
-            broker = cluster.brokers[0]
-            broker.on(ApiKey.FETCH, Log(cluster))
-            config = build(ConsumerConfig, bootstrap_servers=cluster.bootstrap)
-            fetcher = BrokerFetcher(0, "127.0.0.1", broker.port, config, connect=FetchSocket)
-            want = Want("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
-            found = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10, fetches=3))
-            reached = [reply.partitions[0].next_offset for reply, _ in found]
-            assert reached == [10, 20, 30][:answers]
-            assert [r.max_wait_ms for r in broker.requests(ApiKey.FETCH)] == [10, 0, 0][:answers]
-            await fetcher.close()
-
-    monkeypatch.setattr("kafka_actors.fetch.broker_fetcher.MORE_BYTES", more)
     asyncio.run(body())
 
 

@@ -21,6 +21,9 @@ Records: TypeAlias = "bytes | memoryview | pa.Buffer"
 """Bytes of record batches, as they came."""
 
 
+_NOTHING = memoryview(b"")
+
+
 class Response:
     """The memory of one fetch response, held by its slices that are still needed."""
 
@@ -228,6 +231,7 @@ class Buffer:
         return [tp for tp, queue in self._paused.items() if any(item.held.broker == broker for item in queue)]
 
     def _let_go(self, piece: Slice) -> None:
+        piece.data = _NOTHING  # its memory is used again, whoever still has the slice
         piece.held.slices -= 1
         if piece.held.slices == 0:
             self._release(piece.held)

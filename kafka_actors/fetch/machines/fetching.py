@@ -50,8 +50,8 @@ class Plan(Struct, frozen=True):
 
 
 class FetchMachine:
-    """See the module. `credit`: pulls outstanding per broker while records flow; `bulk_bytes`: what each should
-    bring then, by as many fetches as that takes (0: by one); `together`: bytes of a partition handed out at once."""
+    """See the module. `credit`: pulls outstanding per broker while records flow; `budget`: bytes of responses in memory
+    (0: `worker_buffer_bytes`); `together`: bytes of a partition handed out at once."""
 
     def __init__(
         self,
@@ -59,13 +59,12 @@ class FetchMachine:
         *,
         rand: Callable[[], float],
         credit: int = 2,
-        bulk_bytes: int = 0,
+        budget: int = 0,
         together: int = TOGETHER_BYTES,
     ) -> None:
         self._config = config
         self._rand = rand
         self._credit = credit
-        self._bulk_bytes = bulk_bytes
         self._on_bad_batch = config.on_bad_batch
         retry = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._reconnect = Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000)
@@ -76,7 +75,7 @@ class FetchMachine:
             replica_lifetime_s=config.metadata_max_age_ms / 1000,
             rand=rand,
         )
-        self.buffer = Buffer(config.worker_buffer_bytes, together)
+        self.buffer = Buffer(budget or config.worker_buffer_bytes, together)
         self._streams: dict[int, Stream] = {}
         self._tokens = 0
         self._source: dict[TopicPartition, int] = {}  # the broker whose stream has the partition
@@ -175,8 +174,8 @@ class FetchMachine:
     def _pulls(self, stream: Stream, now: float) -> list[Issue]:
         issues = []
         while stream.may_pull(self._credit, now):
-            size, fetches, need = self._response(stream), self._fetches(stream), self._need(stream)
-            stream.starved = not self._make_room(stream, need)
+            size = self._response(stream)
+            stream.starved = not self._make_room(stream, size)
             if stream.starved:
                 break
             wants = []
@@ -185,7 +184,7 @@ class FetchMachine:
                 if partition is not None:
                     wants.append(want_of(partition, self._partition_bytes(stream)))
             wait, followers = self._wait(stream), now >= self._leaders_until
-            pull = stream.pull(wants, size, wait, fetches, need, followers)
+            pull = stream.pull(wants, size, wait, followers)
             issues.append(Issue(stream.broker, stream.token, pull))
         return issues
 
@@ -207,21 +206,13 @@ class FetchMachine:
 
     def _partition_bytes(self, stream: Stream) -> int:
         """Where the user has set no bound, few partitions are asked for more: each request takes the broker about as
-        long, whatever it brings. Not in bulk, which makes up for it with more fetches to a pull."""
+        long, whatever it brings."""
         given = self._config.max_partition_fetch_bytes
-        few = 0 if self._bulk_bytes else RESPONSE_BYTES // max(1, stream.partitions)
-        return given or max(PARTITION_BYTES, few)
+        return given or max(PARTITION_BYTES, RESPONSE_BYTES // max(1, stream.partitions))
 
     def _response(self, stream: Stream) -> int:
         """The bytes that one response has at most, but for a first batch that is larger."""
         return min(self._pull_size(), max(1, stream.partitions) * self._partition_bytes(stream))
-
-    def _fetches(self, stream: Stream) -> int:
-        return max(1, min(self._bulk_bytes, self._pull_size()) // self._response(stream))
-
-    def _need(self, stream: Stream) -> int:
-        """The bytes that one pull brings at most, as a rule."""
-        return self._fetches(stream) * self._response(stream)
 
     def _wait(self, stream: Stream) -> int:
         """While a partition is left out because of its backlog, a long poll would keep it waiting."""
@@ -382,7 +373,7 @@ class FetchMachine:
     def _may_feed(self, broker: int) -> bool:
         """Whether a stream that had no room for another pull has it now."""
         stream = self._streams.get(broker)
-        return stream is not None and stream.starved and self._room(stream) >= self._need(stream)
+        return stream is not None and stream.starved and self._room(stream) >= self._response(stream)
 
     def bad_batch(self, item: FetchedBytes, error: RecordError) -> None:
         """A batch of `item` can't be read; everything before it was handed out. `on_bad_batch` decides."""

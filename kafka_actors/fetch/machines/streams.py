@@ -89,25 +89,22 @@ class Stream:
         wants: list[Want],
         max_bytes: int,
         max_wait_ms: int,
-        fetches: int,
-        reserve: int,
         followers: bool,
     ) -> Pull:
-        """The next pull; `wants` are those of `self.want`. `reserve`: the bytes it will bring at most, as a rule."""
+        """The next pull; `wants` are those of `self.want`. It brings `max_bytes` at most, as a rule."""
         pull = Pull(
             sequence=self.sequence,
             wants=wants,
             forget=[(tp.topic, tp.partition) for tp in self.forget] if self.sequence else [],
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
-            fetches=fetches,
             followers=followers,
         )
         for tp in self.want:
             self.asked[tp] = self.sequence
         self.want.clear()
         self.forget.clear()
-        self.outstanding[self.sequence] = reserve
+        self.outstanding[self.sequence] = max_bytes
         self.sequence += 1
         return pull
 

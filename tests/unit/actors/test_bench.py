@@ -23,6 +23,7 @@ from kafka_actors.telemetry.tally import Tally
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = (1, 1)
 MADE_US = 1_700_000_000_000_000
+SOON_S = 10
 
 
 def batch(partition, first, last):
@@ -124,6 +125,46 @@ def test_the_time_at_work_is_that_with_something_at_hand():
     assert bench.progress.work_s(stage.now) == 4.0
     bench.work(fetched(P0, 9, 12))
     assert bench.progress.work_s(stage.now) == 6.0
+
+
+@pytest.fixture
+def running(monkeypatch):
+    """A stage whose bench runs in a thread of its own, and waits long where nothing wakes it."""
+    monkeypatch.setattr("kafka_actors.actors.bench.IDLE_S", SOON_S)
+    stage = Stage(rows=4, linger=5.0)
+    called, note = threading.Event(), stage.note
+
+    def noted(rows):
+        note(rows)
+        called.set()
+
+    stage.bench._processor._made = noted
+    stage.called = called
+    thread = threading.Thread(target=stage.bench.run)
+    thread.start()
+    yield stage
+    stage.bench.leave()
+    thread.join(SOON_S)
+    assert not thread.is_alive()
+
+
+def test_the_bench_waits_for_what_comes_in_its_own_thread(running):
+    for number in range(3):
+        running.source.waiting.append(fetched(P0, 4 * number, 4 * number + 4))
+        running.bench.wake()
+        assert running.called.wait(SOON_S / 2)
+        running.called.clear()
+    assert running.calls == [(0, 0, 4), (0, 4, 8), (0, 8, 12)]
+
+
+def test_what_a_linger_held_back_long_enough_is_processed_though_nothing_comes(running):
+    running.source.waiting.append(fetched(P0, 0, 2))
+    running.bench.wake()
+    assert not running.called.wait(0.1)
+    running.now += 5.0
+    running.bench.wake()
+    assert running.called.wait(SOON_S / 2)
+    assert running.calls == [(0, 0, 2)]
 
 
 def test_latency_is_from_the_timestamp_to_the_end_of_the_call_that_processed_it():

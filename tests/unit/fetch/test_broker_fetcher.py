@@ -88,7 +88,7 @@ def test_an_answer_is_handed_over_while_the_next_request_is_under_way(bench):
     assert bench.next_seen(2) == [("sent", 2), ("answered", 0)]
     bench.answers.put(FetchResponse())
     assert bench.next_seen() == [("answered", 1)]  # no other pull waits
-    assert [[reply.sequence for reply, _ in outcome] for outcome in bench.outcomes] == [[0], [1]]
+    assert [reply.sequence for reply, _ in bench.outcomes] == [0, 1]
     assert bench.threads == {"fetch-1"}
 
 

@@ -39,7 +39,7 @@ def snapshot():
 def brought(pull, first, last):
     """The reply to a pull with the offsets from `first` up to `last`."""
     fetched = Fetched("t", 0, (0, 1), first, last, high_watermark=100, last_stable_offset=100, size=10)
-    return [(FetchReply(1, pull.sequence, [fetched], size=10), [b"x" * 10])]
+    return FetchReply(1, pull.sequence, [fetched], size=10), [b"x" * 10]
 
 
 class Bench:

@@ -40,13 +40,12 @@ def snapshot(*leaders, epochs=None, topic_id=b"i" * 16, brokers=(1, 2, 3)):
 class Bench:
     """A machine, a clock that the test moves, and answers in few words."""
 
-    def __init__(self, *, leaders=(1, 1), credit=2, bulk_bytes=0, together=0, **options):
+    def __init__(self, *, leaders=(1, 1), credit=2, together=0, **options):
         options.setdefault("auto_offset_reset", "earliest")
         self.machine = FetchMachine(
             build(ConsumerConfig, options),
             rand=lambda: 0.5,
             credit=credit,
-            bulk_bytes=bulk_bytes,
             together=together,
         )
         self.now = 100.0
@@ -305,26 +304,6 @@ def test_theme_18_no_pull_is_sent_that_the_budget_has_no_room_for():
     assert len(bench.pulls()) == 1
 
 
-@pytest.mark.parametrize(
-    ("bulk", "partitions", "buffer", "fetches"),
-    [(0, 1, 64, 1), (16, 1, 64, 16), (16, 2, 64, 8), (16, 2, 12, 2), (1, 2, 64, 1), (3, 2, 64, 1)],
-)
-def test_a_pull_in_bulk_is_for_as_many_responses_as_bring_it_and_have_room(bulk, partitions, buffer, fetches):
-    bench = Bench(bulk_bytes=bulk * MIB, worker_buffer_bytes=buffer * MIB)
-    for tp in (A0, A1)[:partitions]:
-        bench.assign(tp)
-    assert bench.pull().pull.fetches == fetches
-
-
-def test_several_responses_to_one_pull_are_handed_out_in_their_order():
-    bench = Bench(bulk_bytes=16 * MIB)
-    bench.assign(A0)
-    issue = bench.pull()
-    bench.reply(issue, got(10, 20))
-    bench.reply(issue, got(20, 30))
-    assert bench.read() == [(0, 10, 20), (0, 20, 30)]
-
-
 def test_theme_18_a_response_counts_until_its_last_slice_is_consumed():
     bench = Bench()
     bench.assign(A0)
@@ -347,7 +326,6 @@ def test_theme_18_a_response_counts_until_its_last_slice_is_consumed():
         (8, {}, MIB),
         (20, {}, MIB),
         (1, {"max_partition_fetch_bytes": 5000}, 5000),
-        (1, {"bulk_bytes": 16 * MIB}, MIB),
     ],
 )
 def test_few_partitions_are_asked_for_more_unless_there_is_a_bound(partitions, options, asked):

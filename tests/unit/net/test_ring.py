@@ -1,5 +1,6 @@
 """The ring of receive buffers: what is lent, when it is lent again, and what is kept."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -43,6 +44,23 @@ def test_another_size_gets_memory_of_its_own(size):
     first = address(ring.lend(SIZE if size > SIZE else 16 * SIZE, 0.0))
     lent = ring.lend(size, 0.0)
     assert (address(lent) != first, len(lent)) == (True, size)
+
+
+def test_large_ones_come_from_where_the_ring_is_told_to_take_them():
+    asked = []
+
+    def allocate(size):
+        asked.append(size)
+        return np.zeros(size, np.uint8)
+
+    ring = Ring(allocate)
+    ring.lend(SMALL - 1, 0.0)
+    assert asked == []
+    first = ring.lend(SIZE, 0.0)
+    assert asked == [SIZE + SIZE // 8]
+    del first
+    ring.lend(SIZE, 0.0)
+    assert len(asked) == 1
 
 
 def test_small_ones_are_not_kept_and_let_go_of_the_others_in_the_end():

@@ -1,0 +1,141 @@
+"""A connection actor's side of the door: lets workers in, and carries out their pulls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from kafka_actors.fetch.messages import Pull
+
+from .door import Answered, Asked, Outcome, prepare, receive, send
+from .messages import pack, packed_error, unpack
+from .shared_memory import SharedMemory
+
+__all__ = ["DoorKeeper", "Pulls"]
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+logger = logging.getLogger(__name__)
+
+
+class Pulls(Protocol):
+    """Where a worker's pulls are carried out, in order: `fetch.BrokerFetcher`."""
+
+    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None: ...
+    def shut(self) -> None: ...
+
+
+class DoorKeeper:
+    """`fetcher(memory)` makes what carries out one worker's pulls, and receives into that memory."""
+
+    def __init__(self, fetcher: Callable[[SharedMemory], Pulls]) -> None:
+        self._fetcher = fetcher
+        self._name: str | None = None
+        self._visits: set[_Visit] = set()
+        self._letting_in: asyncio.Task[None] | None = None
+
+    async def name(self) -> str | None:
+        """What to `Door.open`; None where the system has no such sockets."""
+        if self._letting_in is None and sys.platform == "linux":
+            self._name = f"kafka-actors-{secrets.token_hex(16)}"
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listening.bind(f"\0{self._name}")
+            listening.listen()
+            listening.setblocking(False)
+            self._letting_in = asyncio.ensure_future(self._let_in(listening))
+        return self._name
+
+    def forget(self, workers: Collection[str]) -> None:
+        """These are gone: nothing of theirs is kept."""
+        for visit in tuple(self._visits):
+            if visit.worker in workers:
+                visit.end()
+
+    async def _let_in(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with listening:
+            while True:
+                sock, _ = await loop.sock_accept(listening)
+                sock.setblocking(True)
+                if not _same_user(sock):
+                    sock.close()
+                    continue
+                visit = _Visit(sock, self._fetcher)
+                self._visits = {other for other in self._visits if not other.ended} | {visit}
+                visit.begin()
+
+
+class _Visit:
+    """One worker at the door: a thread reads its pulls, and the thread of its fetcher answers them."""
+
+    def __init__(self, sock: socket.socket, fetcher: Callable[[SharedMemory], Pulls]) -> None:
+        prepare(sock)
+        self.worker = ""
+        self.ended = False
+        self._socket = sock
+        self._lock = threading.Lock()  # of sending, and of closing
+        self._memory = SharedMemory()
+        self._fetcher = fetcher(self._memory)
+
+    def begin(self) -> None:
+        threading.Thread(target=self._read, name="doorkeeper", daemon=True).start()
+
+    def end(self) -> None:
+        """From any thread."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:  # the worker was faster
+            pass
+
+    def _read(self) -> None:
+        try:
+            self.worker = bytes(receive(self._socket)[0]).decode()
+            while True:
+                asked = unpack(receive(self._socket)[0], Asked)
+                self._memory.give_back(asked.released)
+                self._fetcher.fetch(asked.pull, self._answer)
+        except (EOFError, OSError):
+            pass  # the worker is gone
+        except Exception:
+            logger.exception("the pulls of worker %s are not understood", self.worker)
+        finally:
+            self._fetcher.shut()
+            with self._lock:
+                self.ended = True
+                self._socket.close()
+
+    def _answer(self, outcome: Outcome) -> None:
+        """Called as pulls are done, which is in their order."""
+        reply, place, error = None, None, b""
+        behind: Sequence[bytes | memoryview] = ()
+        if isinstance(outcome, Exception):
+            error = packed_error(outcome)
+        else:
+            reply, records = outcome
+            place = self._memory.lend(records)
+            behind = records if place is None else ()
+        came, descriptors, gone = self._memory.news()
+        answered = Answered(reply, place, came, gone, error)
+        try:
+            with self._lock:
+                if not self.ended:
+                    send(self._socket, pack(answered), behind, descriptors)
+        except OSError:  # the worker is gone, or stopped for long
+            self.end()
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+
+def _same_user(sock: socket.socket) -> bool:
+    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(told)
+    return bool(uid == os.getuid())

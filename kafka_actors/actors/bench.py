@@ -22,7 +22,7 @@ from opentelemetry.trace import Span
 from kafka_actors.batches import numbers
 from kafka_actors.errors import KafkaActorsError, ProcessError
 from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
-from kafka_actors.fetch import FetchedBytes
+from kafka_actors.fetch import Ahead, FetchedBytes
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk
 from kafka_actors.telemetry.attributes import error_type, of_operation, of_partition, with_error
@@ -58,8 +58,10 @@ BACKOFF_MAX_S = 2.0
 class Reader(Protocol):
     """What the bench needs of the fetcher, from any thread."""
 
-    def decode(self, fetched: FetchedBytes) -> Iterator[Chunk]: ...
+    def unpack(self, fetched: FetchedBytes) -> Iterator[Chunk]: ...
+    def decode(self, fetched: FetchedBytes, unpacked: Iterator[Chunk] | None) -> Iterator[Chunk]: ...
     def take(self) -> FetchedBytes | None: ...
+    def take_more(self) -> FetchedBytes | None: ...
     def take_newcomer(self) -> FetchedBytes | None: ...
     def consumed(self, fetched: FetchedBytes) -> object: ...
 
@@ -174,6 +176,7 @@ class Bench:
         self._holdings = holdings
         self._lease = lease
         self._reader = reader
+        self._ahead = Ahead(reader)
         self._lock = lock
         self._batch_rows = batch_rows
         self._linger_s = linger_s
@@ -195,21 +198,24 @@ class Bench:
     def run(self) -> None:
         """Works off what comes until `leave`; raises as `work`. It waits in this thread, because every other one between
         a record and the user's function would have to be woken first."""
-        while not self._left:
-            self._woken.clear()
-            fetched = self._reader.take()
-            due = self.next_due
-            if fetched is not None or (due is not None and due <= self._clock()):
-                self.work(fetched)
-            else:
-                self._woken.wait(self.patience())
+        try:
+            while not self._left:
+                self._woken.clear()
+                taken = self._ahead.take()
+                due = self.next_due
+                if taken is not None or (due is not None and due <= self._clock()):
+                    self.work(*(taken or (None,)))
+                else:
+                    self._woken.wait(self.patience())
+        finally:
+            self._ahead.close()
 
     def wake(self) -> None:
         """From any thread: there may be something to work on."""
         self._woken.set()
 
-    def work(self, fetched: FetchedBytes | None) -> None:
-        """Decodes and processes one partition's bytes (None: what a linger held back long enough), then whatever
+    def work(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None = None) -> None:
+        """Decodes (as far as that was not done ahead) and processes one partition's bytes (None: what a linger held back long enough), then whatever
         else has come, until there is nothing more: to ask the loop for each would cost as much as to decode it.
 
         Raises `ProcessError`, or the named error of bytes that can't be read.
@@ -217,11 +223,12 @@ class Bench:
         self.progress.work_begins(self._clock())
         try:
             while True:
-                self._carry_out(self._in_turn(fetched))
+                self._carry_out(self._in_turn(fetched, unpacked))
                 if fetched is not None:
                     self._consumed(fetched)
-                if self._left or (fetched := self._reader.take()) is None:
+                if self._left or (taken := self._ahead.take()) is None:
                     return
+                fetched, unpacked = taken
         finally:
             self.progress.work_ends(self._clock())
 
@@ -248,7 +255,7 @@ class Bench:
 
     async def work_async(self, fetched: FetchedBytes | TopicPartition) -> None:
         """As `work`, awaiting the user's function; given a partition, works off what a linger held back of it."""
-        steps = self._lingered(fetched) if isinstance(fetched, TopicPartition) else self._steps(fetched)
+        steps = self._lingered(fetched) if isinstance(fetched, TopicPartition) else self._steps(fetched, None)
         self.progress.work_begins(self._clock())
         try:
             await self._carry_out_async(steps)
@@ -274,7 +281,7 @@ class Bench:
 
     def _serve_newcomers(self) -> None:
         while (fetched := self._reader.take_newcomer()) is not None:
-            self._carry_out(self._steps(fetched))
+            self._carry_out(self._steps(fetched, None))
             self._consumed(fetched)
 
     def _consumed(self, fetched: FetchedBytes) -> None:
@@ -302,14 +309,14 @@ class Bench:
 
     # ------------------------------------------------------------ what is done next
 
-    def _in_turn(self, fetched: FetchedBytes | None) -> Steps:
+    def _in_turn(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None) -> Steps:
         """What is overdue goes first: with records of others always at hand it would never have its turn."""
         for lingering in self.lingering():
             yield from self._lingered(lingering)
         if fetched is not None:
-            yield from self._steps(fetched)
+            yield from self._steps(fetched, unpacked)
 
-    def _steps(self, fetched: FetchedBytes) -> Steps:
+    def _steps(self, fetched: FetchedBytes, unpacked: Iterator[Chunk] | None) -> Steps:
         partition, epoch = fetched.partition, fetched.epoch
         with self._lock:
             if not self._holdings.active(partition, epoch):
@@ -317,7 +324,7 @@ class Bench:
             # Before any of it is consumed: what a linger holds back must not pass for the start of the partition.
             self._holdings.positioned(partition, fetched.fetch_offset)
         regrouper = self._regrouper(partition, epoch)
-        for chunk in self._reader.decode(fetched):
+        for chunk in self._reader.decode(fetched, unpacked):
             whole = Piece(chunk.batch, chunk.next_offset, chunk.leader_epoch)
             for piece in regrouper.add(whole, self._clock()):
                 if not self._holdings.active(partition, epoch):

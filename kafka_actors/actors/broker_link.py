@@ -19,9 +19,8 @@ from .ray_links import call
 __all__ = ["BrokerLink"]
 
 RAY_PACE_MS = 10
-DOOR_PACE_MS = 1
-"""How soon an answer with little may follow upon another: to be woken for every single record would leave no time to
-work on them, through Ray least of all."""
+"""How soon an answer with little may follow upon another: a call for every single record would leave no time to work on
+them."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class BrokerLink:
         """Calls `answered` in the door's thread, or in the loop. It is called there, or in the loop."""
         door = self._door
         if door is not None and not door.closed and self._sent == self._queued:
-            door.fetch(by_door(pull), answered)
+            door.fetch(pull, answered)
             return
         self._queued += 1
         self._loop.call_soon_threadsafe(self._begin, pull, answered)
@@ -61,7 +60,7 @@ class BrokerLink:
                 try:
                     door = await self._open_door()
                     if door is not None:
-                        door.fetch(by_door(pull), answered)
+                        door.fetch(pull, answered)
                         return
                     answering = asyncio.ensure_future(self._by_ray(pull))
                     await asyncio.sleep(0)  # it is sent before the next one
@@ -90,7 +89,3 @@ class BrokerLink:
                 self._door = None
             self._has_door = self._door is not None
         return self._door
-
-
-def by_door(pull: Pull) -> Pull:
-    return msgspec.structs.replace(pull, pace_ms=DOOR_PACE_MS)

@@ -17,9 +17,9 @@ class Cursor:
 
     __slots__ = ("_before", "_chunks", "_epoch", "_fetcher", "batch", "begun", "end", "item", "row")
 
-    def __init__(self, fetcher: Fetcher, item: FetchedBytes) -> None:
+    def __init__(self, fetcher: Fetcher, item: FetchedBytes, unpacked: Iterator[Chunk]) -> None:
         self._fetcher = fetcher
-        self._chunks: Iterator[Chunk] = fetcher.decode(item)
+        self._chunks: Iterator[Chunk] = fetcher.decode(item, unpacked)
         self.item = item
         self.batch: pa.RecordBatch | None = None
         self.row = 0  # of the next record to hand out

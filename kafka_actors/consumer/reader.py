@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from kafka_actors.errors import UsageError
-from kafka_actors.fetch import Fetcher
+from kafka_actors.fetch import Ahead, Fetcher
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .cursor import Cursor
@@ -26,11 +26,16 @@ class Reader:
 
     def __init__(self, fetcher: Fetcher, observer: ConsumerObserver) -> None:
         self._fetcher = fetcher
+        self._ahead = Ahead(fetcher)
         self._observer = observer
         self._cursor: Cursor | None = None  # the one being handed out
         self._parked: dict[TopicPartition, Cursor] = {}  # of paused partitions
         self._paused: frozenset[TopicPartition] = frozenset()
         self._in_hand: Cursor | None = None
+
+    def close(self) -> None:
+        """Nothing is handed out any more."""
+        self._ahead.close()
 
     # ------------------------------------------------------------ handing out
 
@@ -68,10 +73,10 @@ class Reader:
             cursor = self._cursor or self._unpark()
             self._cursor = None
             if cursor is None:
-                item = self._fetcher.take()
-                if item is None:
+                taken = self._ahead.take()
+                if taken is None:
                     return None
-                cursor = Cursor(self._fetcher, item)
+                cursor = Cursor(self._fetcher, *taken)
             elif not cursor.current:
                 continue
             if cursor.partition in self._paused:

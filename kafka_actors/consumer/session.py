@@ -119,6 +119,8 @@ class Session:
         """Ends the IO thread; the consumer can't be used any more."""
         self.closed = True
         self.attention = True
+        if self._reader is not None:
+            self._reader.close()
         if self._io is not None and not self._io.stop(GRACE_S):
             log.warning("the consumer's IO thread did not end in %g s: it is left behind", GRACE_S)
         self._on_wake()

@@ -1,6 +1,7 @@
 """Fetching records: the worker side (`Fetcher`) and the connection side (`BrokerFetcher`), and what they say to
 each other (`messages`)."""
 
+from .ahead import Ahead
 from .broker_fetcher import BrokerFetcher
 from .fetcher import Fetcher, RecordSource
 from .machines.buffer import FetchedBytes
@@ -9,6 +10,7 @@ from .messages import Fetched, FetchReply, Pull, Want
 from .offsets import OffsetLookup
 
 __all__ = [
+    "Ahead",
     "BrokerFetcher",
     "FetchReply",
     "Fetched",

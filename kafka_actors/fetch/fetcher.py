@@ -270,8 +270,16 @@ class Fetcher:
     def take(self) -> FetchedBytes | None:
         """The next records, None while there are none. Raises the typed error of a partition that failed, once
         everything before it is consumed."""
+        return self._take(self._machine.take)
+
+    def take_more(self) -> FetchedBytes | None:
+        """The same ahead of its time, while the user is busy with what was taken before: None where a partition failed, or
+        has its first records, which then go first."""
+        return self._take(self._machine.take_more)
+
+    def _take(self, take: Callable[[], FetchedBytes | None]) -> FetchedBytes | None:
         with self._lock:
-            item = self._machine.take()
+            item = take()
             again = self._machine.needs_plan
         if again:
             self._soon()
@@ -303,25 +311,29 @@ class Fetcher:
         finally:
             self._waiting -= 1
 
-    def decode(self, item: FetchedBytes) -> Iterator[Chunk]:
-        """Decodes what was taken, in bounded chunks; any thread, one item of a partition after the other.
+    def unpack(self, fetched: FetchedBytes) -> Iterator[Chunk]:
+        """Decodes what was taken, in bounded chunks, and does nothing else; for `decode`. Raises `RecordError`."""
+        decoder = Decoder(
+            *fetched.partition,
+            fetch_offset=fetched.fetch_offset,
+            isolation_level=self._config.isolation_level,
+            aborted=fetched.aborted,
+            limits=self._limits,
+        )
+        return decoder.feed(*(piece.data for piece in fetched.slices))
+
+    def decode(self, item: FetchedBytes, unpacked: Iterator[Chunk] | None = None) -> Iterator[Chunk]:
+        """The chunks of what was taken, by `unpack` if they aren't given; any thread, one item of a partition after the
+        other.
 
         Stops early where the position was moved meanwhile, or in front of a batch that can't be read: then
         `on_bad_batch` decides, and under "fail" the error comes out of `take` and `next`.
         """
         topic, number = item.partition
         end = self._end_offset(item.partition)
-        decoder = Decoder(
-            topic,
-            number,
-            fetch_offset=item.fetch_offset,
-            isolation_level=self._config.isolation_level,
-            aborted=item.aborted,
-            limits=self._limits,
-        )
         reached = item.fetch_offset
         try:
-            for chunk in decoder.feed(*(piece.data for piece in item.slices)):
+            for chunk in unpacked or self.unpack(item):
                 if not item.valid:
                     return
                 item.leader_epoch = chunk.leader_epoch

@@ -291,7 +291,7 @@ def test_pulls_go_by_the_door_in_their_order_also_while_it_is_being_opened():
         for sequence in (3, 4):
             link.fetch(Pull(sequence), outcomes.put)
         assert await sequences(outcomes, 2) == [3, 4]
-        assert actor.way == ["door"] + [("by door", sequence, 1) for sequence in range(5)]
+        assert actor.way == ["door"] + [("by door", sequence, 0) for sequence in range(5)]
 
     asyncio.run(body())
 

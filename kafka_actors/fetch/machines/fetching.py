@@ -352,6 +352,11 @@ class FetchMachine:
             self.needs_plan = True
         return item
 
+    def take_more(self) -> FetchedBytes | None:
+        """As `take`, ahead of what was taken before: None where something else would come first by then."""
+        self._collect_errors()
+        return None if self._errors or self.buffer.newcomer else self.take()
+
     @property
     def has_something(self) -> bool:
         """Whether `take` may return or raise something."""

@@ -51,11 +51,17 @@ class Source:
         self.newcomers = []
         self.consumed_items = []
 
-    def decode(self, item):
+    def unpack(self, item):
+        return iter(())
+
+    def decode(self, item, unpacked):
         yield Chunk(batch(item.partition.partition, item.fetch_offset, item.next_offset), item.next_offset, 3)
 
     def take(self):
         return self.waiting.pop(0) if self.waiting else None
+
+    def take_more(self):
+        return None
 
     def take_newcomer(self):
         return self.newcomers.pop(0) if self.newcomers else None
@@ -391,7 +397,7 @@ def test_a_stages_own_error_is_raised_as_it_is():
 
 def without_waiting(stage, item):
     """As `work`, but what it would wait for has come."""
-    steps, answer = stage.bench._steps(item), None
+    steps, answer = stage.bench._steps(item, None), None
     while True:
         try:
             step = steps.send(answer)

@@ -1,0 +1,116 @@
+"""Decoding ahead: while the user works on records, threads decode those that come next.
+
+Decompressing and decoding need no interpreter. What they bring is handed out in the order in which it was taken; only
+pure decoding is done ahead, so positions, errors and events come when the user gets there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from kafka_actors.records import Chunk
+
+from .machines.buffer import FetchedBytes
+
+__all__ = ["Ahead", "ChunksAhead"]
+
+ITEMS = 2
+"""So many are being decoded beside the one at hand, each in a thread."""
+CHUNKS = 2
+"""So many of each may wait to be handed out."""
+LITTLE_BYTES = 128 * 1024
+"""Less is decoded in the time that it takes to wake a thread."""
+
+
+class Fetched(Protocol):
+    """What there is to take: `Fetcher`."""
+
+    def take(self) -> FetchedBytes | None: ...
+    def take_more(self) -> FetchedBytes | None: ...
+    def unpack(self, fetched: FetchedBytes) -> Iterator[Chunk]: ...
+
+
+class ChunksAhead:
+    """An iterator whose next elements are made in a pool. An error comes out where it stands among them."""
+
+    def __init__(self, chunks: Iterator[Chunk], pool: ThreadPoolExecutor) -> None:
+        self._chunks = chunks
+        self._pool = pool
+        self._ready: deque[Chunk | Exception] = deque()
+        self._changed = threading.Condition()
+        self._running = False
+        self._ended = False
+        with self._changed:
+            self._go_on()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        with self._changed:
+            while not self._ready and not self._ended:
+                self._changed.wait()
+            if not self._ready:
+                raise StopIteration
+            found = self._ready.popleft()
+            self._go_on()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _go_on(self) -> None:
+        """With the lock."""
+        if not self._running and not self._ended and len(self._ready) < CHUNKS:
+            self._running = True
+            self._pool.submit(self._run)
+
+    def _run(self) -> None:
+        while True:
+            found: Chunk | Exception | None
+            try:
+                found = next(self._chunks, None)
+            except Exception as error:
+                found = error
+            with self._changed:
+                if found is not None:
+                    self._ready.append(found)
+                self._ended = not isinstance(found, Chunk)
+                self._running = not self._ended and len(self._ready) < CHUNKS
+                self._changed.notify()
+                if not self._running:
+                    return
+
+
+class Ahead:
+    """Takes from a fetcher for one user, in order, and has what comes next decoded meanwhile. Used by one thread."""
+
+    def __init__(self, fetched: Fetched) -> None:
+        self._fetched = fetched
+        self._following: deque[tuple[FetchedBytes, Iterator[Chunk]]] = deque()
+        self._pool = ThreadPoolExecutor(ITEMS, "decode")  # its threads begin with the first task
+
+    def take(self) -> tuple[FetchedBytes, Iterator[Chunk]] | None:
+        """The next records and their chunks, for `Fetcher.decode`; None while there are none. Raises as `Fetcher.take`."""
+        if not self._following:
+            item = self._fetched.take()
+            if item is None:
+                return None
+            self._following.append((item, self._fetched.unpack(item)))
+        taken = self._following.popleft()
+        while len(self._following) < ITEMS and (item := self._fetched.take_more()) is not None:
+            self._following.append((item, self._begin(item)))
+        return taken
+
+    def close(self) -> None:
+        """What was decoded ahead is dropped."""
+        self._following.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, item: FetchedBytes) -> Iterator[Chunk]:
+        chunks = self._fetched.unpack(item)
+        size = sum(len(piece.data) for piece in item.slices)
+        return chunks if size < LITTLE_BYTES else ChunksAhead(chunks, self._pool)

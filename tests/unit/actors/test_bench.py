@@ -458,7 +458,7 @@ def test_a_partition_on_which_calls_fail_or_wait_says_why():
     assert blocked == ["", "retrying: offset 5, ValueError"]
     assert stage.bench.progress.blocked(P0) == ""
     stage.bench.paused = True
-    steps = stage.bench._steps(fetched(P0, 9, 12))
+    steps = stage.bench._steps(fetched(P0, 9, 12), None)
     while not stage.bench.progress.blocked(P0):
         next(steps)
     assert stage.bench.progress.blocked(P0) == "paused"

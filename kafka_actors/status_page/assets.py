@@ -49,8 +49,8 @@ def composed(html: str, css: str, script: Callable[[str], str]) -> Page:
     Raises `ValueError` where that would not be what was written.
     """
     names = _SCRIPT.findall(html)
-    in_one_place = len(_SCRIPTS.findall(html)) == 1
-    if html.count(STYLE) != 1 or not in_one_place or not len(names) == len(set(names)) == html.count("<script"):
+    once = len(names) == len(set(names)) == html.count("<script")
+    if html.count(STYLE) != 1 or not once or len(_SCRIPTS.findall(html)) != 1:
         raise ValueError(f"page.html has to have {STYLE} once, and the tag of each script once, all in one place")
     if "</style" in css.lower():
         raise ValueError("page.css may not end the element that it is put into")

@@ -54,7 +54,9 @@ def main() -> None:
             print("all of them are scored; how long until the workers go?")
             after = show.until(lambda status: len(status.workers) == POLICY.min)
             print(f"scored {after.records:,} orders")
-            print(f"generation of the Kafka group: {before.group.generation} before, {after.group.generation} after")
+            print(
+                f"generation of the Kafka group: {before.group.generation} before, {after.group.generation} after"
+            )
 
 
 class Show:

@@ -32,7 +32,9 @@ def name_among(name: str | None, names: list[str]) -> str:
         what = f"no job named {name!r} runs in this Ray cluster: {there}"
     else:
         what = f"which job of this Ray cluster? {there}"
-    raise UsageError(f"{what}; any job with a status page can be given by the URL of that, as http://localhost:8000")
+    raise UsageError(
+        f"{what}; any job with a status page can be given by the URL of that, as http://localhost:8000"
+    )
 
 
 def page_from(page: DriversPage, name: str, here: str) -> str:

@@ -73,7 +73,9 @@ class Keeper:
         elif isinstance(action, Fail):
             self._job.fail(self._not_started(action))
         elif (running := self._running.get(action.key)) is not None:
-            self._go(self._ping(action, running) if isinstance(action, Ping) else self._probe(action, running))
+            self._go(
+                self._ping(action, running) if isinstance(action, Ping) else self._probe(action, running)
+            )
 
     def _not_started(self, fail: Fail) -> KafkaActorsError:
         if fail.deaths:

@@ -51,7 +51,9 @@ def composed(html: str, css: str, script: Callable[[str], str]) -> Page:
     names = _SCRIPT.findall(html)
     once = len(names) == len(set(names)) == html.count("<script")
     if html.count(STYLE) != 1 or not once or len(_SCRIPTS.findall(html)) != 1:
-        raise ValueError(f"page.html has to have {STYLE} once, and the tag of each script once, all in one place")
+        raise ValueError(
+            f"page.html has to have {STYLE} once, and the tag of each script once, all in one place"
+        )
     if "</style" in css.lower():
         raise ValueError("page.css may not end the element that it is put into")
     js = _joined({name: script(name) for name in names})

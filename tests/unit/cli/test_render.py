@@ -96,12 +96,18 @@ def test_a_partition_and_a_worker_are_shown_with_their_time() -> None:
 
 def test_a_policy_is_shown_with_what_it_sees_and_why_it_waits() -> None:
     scaling = ScalingStatus(
-        workers=3, autoscale=Autoscale(max=8), holding="workers wait for records", backlog_seconds=41.4, busy=0.3
+        workers=3,
+        autoscale=Autoscale(max=8),
+        holding="workers wait for records",
+        backlog_seconds=41.4,
+        busy=0.3,
     )
     reading = _reading([_partition(0, 42)], scaling=scaling)
     assert "  2 workers (1..8)  1 partition" in line(reading)
     assert (fields(reading)["autoscale"], fields(reading)["backlog_s"]) == ("1..8", 41)
-    assert "workers 3 of 1..8  backlog 41 s  busy 30%  workers wait for records" in _drawn(screen(reading, 40))
+    assert "workers 3 of 1..8  backlog 41 s  busy 30%  workers wait for records" in _drawn(
+        screen(reading, 40)
+    )
 
 
 def test_the_screen_shows_workers_and_partitions_with_the_columns_of_kafka() -> None:

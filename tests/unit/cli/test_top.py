@@ -141,7 +141,11 @@ def test_a_job_is_found_by_its_name_or_because_it_is_the_only_one() -> None:
 @pytest.mark.parametrize(
     ("name", "names", "said"),
     [
-        (None, ["orders", "returns"], "which job of this Ray cluster? those with a name are orders, returns; "),
+        (
+            None,
+            ["orders", "returns"],
+            "which job of this Ray cluster? those with a name are orders, returns; ",
+        ),
         (None, [], "which job of this Ray cluster? no job here has a name; "),
         ("x", ["orders"], "no job named 'x' runs in this Ray cluster: those with a name are orders; "),
         ("x", [], "no job named 'x' runs in this Ray cluster: no job here has a name; "),
@@ -174,8 +178,14 @@ def test_a_drivers_job_is_seen_by_its_page_where_that_can_be_reached(url: str, n
     [
         (DriversPage(), "the job 'orders' runs in its driver and is just starting: try again"),
         (DriversPage("", "10.0.0.1"), "start it with --status :8000"),
-        (DriversPage("http://127.0.0.1:8000/", "10.0.0.2"), "is for that machine alone: look there, or start it with "),
-        (DriversPage("http://[::1]:8000/", "10.0.0.2"), "on 10.0.0.2, and its status page, http://[::1]:8000/, is"),
+        (
+            DriversPage("http://127.0.0.1:8000/", "10.0.0.2"),
+            "is for that machine alone: look there, or start it with ",
+        ),
+        (
+            DriversPage("http://[::1]:8000/", "10.0.0.2"),
+            "on 10.0.0.2, and its status page, http://[::1]:8000/, is",
+        ),
     ],
 )
 def test_why_a_drivers_job_cannot_be_seen_is_told_with_what_to_do(page: DriversPage, said: str) -> None:

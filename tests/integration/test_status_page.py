@@ -95,8 +95,13 @@ def test_a_running_jobs_page_has_what_the_job_has(scene):
     assert {c["broker"] for c in shown["connections"]} == {b["broker"] for b in shown["brokers"]}
     assert {c["role"] for c in shown["control"]} >= {"coordinator", "metadata"}
     for partition in shown["partitions"]:
-        assert 0 <= partition["committed"] <= partition["end"]
         assert partition["state"] == "granted"
+    # A worker's last report may be older than its last commit, and so may the end be that is known.
+    until(
+        lambda: all(0 <= p["committed"] <= p["end"] for p in document(page)["partitions"]),
+        10,
+        "no end before what is committed",
+    )
     totals = shown["totals"]
     assert totals["records"] > 0
     assert totals["records_per_s"] > 0

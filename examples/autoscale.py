@@ -4,7 +4,7 @@
     BOOTSTRAP=broker:9092 python examples/autoscale.py
 
 One worker scores 1,000 orders a second. After a while 30,000 come at once: half a minute of work for one, while none is
-to wait for more than ten seconds. Watch the workers come, and go when the work is done.
+to wait for more than ten seconds. Watch the workers come, and go when the work is done. It takes a minute.
 """
 
 import time
@@ -24,7 +24,7 @@ POLICY = ka.Autoscale(
     upscale_delay_seconds=2,
     downscale_delay_seconds=10,
 )
-BURST = 30_000
+FIRST, BURST = 500, 30_000
 
 
 def score(batch: pa.RecordBatch) -> None:
@@ -38,34 +38,48 @@ def main() -> None:
         place.create(topic, partitions=8)
         job = ka.Job(
             topics=[topic],
-            group_id="scorer",
+            group_id=f"scorer-of-{topic}",
             bootstrap_servers=place.servers,
             process=score,
             batch_rows=100,
             workers=POLICY,
         )
         with job.start() as running:
-            produce_orders(place.servers, topic, 500)
-            watch(running, lambda status: status.records >= 500)
+            show = Show(running)
+            produce_orders(place.servers, topic, FIRST)
+            before = show.until(lambda status: status.records >= FIRST)
             print(f"{BURST:,} orders come in at once")
             produce_orders(place.servers, topic, BURST)
-            watch(running, lambda status: status.records >= 500 + BURST)
-            watch(running, lambda status: len(status.workers) == POLICY.min)
-            status = running.status()
-            print(f"scored {status.records:,} orders; the group is at generation {status.group.generation}")
+            show.until(lambda status: status.records >= FIRST + BURST)
+            print("all of them are scored; how long until the workers go?")
+            after = show.until(lambda status: len(status.workers) == POLICY.min)
+            print(f"scored {after.records:,} orders")
+            print(
+                f"generation of the Kafka group: {before.group.generation} before, {after.group.generation} after"
+            )
 
 
-def watch(running: ka.RunningJob, done: Callable[[ka.JobStatus], bool]) -> None:
-    """A line every second until it is done, and each change of the number of workers with its reason."""
-    told = running.status().scaling.changes[-1].number if running.status().scaling.changes else 0
-    while not done(status := running.status()):
-        for change in status.scaling.changes:
-            if change.number > told:
-                told = change.number
-                print(f"    {change.before} → {change.after} workers: {change.reason}")
-        ready = sum(worker.ready for worker in status.workers)
-        print(f"lag {status.lag:>6,}  {ready} of {status.scaling.workers} workers  {status.scaling.holding}")
-        time.sleep(1)
+class Show:
+    """What the job says of itself, in lines."""
+
+    def __init__(self, running: ka.RunningJob) -> None:
+        self.running = running
+        self.told = 0
+
+    def until(self, done: Callable[[ka.JobStatus], bool]) -> ka.JobStatus:
+        """A line every second until it is done, and each change of the number of workers with its reason."""
+        while True:
+            status = self.running.status()
+            for change in status.scaling.changes:
+                if change.number > self.told:
+                    self.told = change.number
+                    print(f"    {change.before} → {change.after} workers: {change.reason}")
+            if done(status):
+                return status
+            ready = sum(worker.ready for worker in status.workers)
+            wanted = status.scaling.workers
+            print(f"lag {status.lag:>6,}  {ready} of {wanted} workers  {status.scaling.holding}", flush=True)
+            time.sleep(1)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class Autoscaling:
             workers=self.workers,
             autoscale=self.autoscale,
             holding=self._no_room or self._scaling.holding,
-            lag_seconds=load.seconds(self.workers) if load is not None else None,
+            backlog_seconds=load.seconds(self.workers) if load is not None else None,
             arriving_per_s=load.arriving if load is not None else None,
             processed_per_s=load.done if load is not None else None,
             pace_per_s=load.pace if load is not None else None,

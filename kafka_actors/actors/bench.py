@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterator
 from typing import Protocol
 
 import msgspec
@@ -19,33 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from opentelemetry.trace import Span
 
-from kafka_actors.batches import numbers
-from kafka_actors.errors import KafkaActorsError, ProcessError
-from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
+from kafka_actors.events import EventSink
 from kafka_actors.fetch import Ahead, FetchedBytes
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk
-from kafka_actors.telemetry.attributes import error_type, of_operation, of_partition, with_error
-from kafka_actors.telemetry.instruments import (
-    CONSUMED_MESSAGES,
-    DESTINATION,
-    ERROR_TYPE,
-    GROUP,
-    PROCESS_DURATION,
-    PROCESSED_BYTES,
-    RETRIES,
-)
-from kafka_actors.telemetry.machines.latency import SAMPLES, LatencyTally
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, failed
 
+from .giving_up import GivingUp
 from .machines.holdings import Holdings
 from .machines.lease import Lease
 from .machines.regroup import Piece, Regrouper
 from .messages import Epoch
 from .process import CallFailed, Processor
+from .progress import Progress
 
-__all__ = ["Bench", "Progress"]
+__all__ = ["Bench"]
 
 logger = logging.getLogger(__name__)
 
@@ -86,70 +75,6 @@ Step = Call | Wait | Between
 Steps = Generator[Step, CallFailed | None, None]
 
 
-class Progress:
-    """Counters for the worker's reports. `calls` holds the start of each call that is under way."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.value_bytes = 0
-        self.latency = LatencyTally()
-        self.calls: dict[TopicPartition, float] = {}
-        self._waits: dict[TopicPartition, str] = {}
-        self._fails: dict[TopicPartition, str] = {}
-        # Seconds at work so far, and since when it is again: together, as another thread reads them.
-        self._work: tuple[float, float | None] = (0.0, None)
-        self._overlapping = 0
-
-    def work_begins(self, now: float) -> None:
-        """Bytes are taken up; several at a time are one time of work."""
-        if self._overlapping == 0:
-            self._work = (self._work[0], now)
-        self._overlapping += 1
-
-    def work_ends(self, now: float) -> None:
-        """The work on them is over."""
-        self._overlapping -= 1
-        if self._overlapping == 0:
-            self._work = (self.work_s(now), None)
-
-    def work_s(self, now: float) -> float:
-        """How many seconds there was something to work on: decoding and the user's function."""
-        so_far, since = self._work
-        return so_far if since is None else so_far + (now - since)
-
-    def busy_s(self, now: float) -> float | None:
-        started = min(self.calls.values(), default=None)
-        return None if started is None else now - started
-
-    def waits(self, partition: TopicPartition, reason: str) -> None:
-        """No call is begun on it, for this reason."""
-        self._waits[partition] = reason
-
-    def fails(self, partition: TopicPartition, reason: str) -> None:
-        """Calls on it fail, and are repeated."""
-        self._fails[partition] = reason
-
-    def begins(self, partition: TopicPartition, now: float) -> None:
-        self._waits.pop(partition, None)
-        self.calls[partition] = now
-
-    def ends(self, partition: TopicPartition, now: float, failed: bool) -> float:
-        """Returns how long the call took."""
-        if not failed:
-            self._fails.pop(partition, None)
-        return now - self.calls.pop(partition, now)
-
-    def blocked(self, partition: TopicPartition) -> str:
-        """Why nothing of it is processed; empty where that is not up to the bench."""
-        return self._fails.get(partition) or self._waits.get(partition, "")
-
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are others' now."""
-        for partition in partitions:
-            self._waits.pop(partition, None)
-            self._fails.pop(partition, None)
-
-
 class Bench:
     """Works through fetched bytes. `lock` guards `holdings`, which the control loop changes too."""
 
@@ -180,15 +105,13 @@ class Bench:
         self._lock = lock
         self._batch_rows = batch_rows
         self._linger_s = linger_s
-        self._events = events
         self._on_progress = on_progress
-        self._recorder = recorder or Recorder()
-        self._group = group
         self._spans = spans or ProcessSpans(group, "")
         self._clock = clock
         self._wall = wall
         self._regroupers: dict[tuple[TopicPartition, Epoch], Regrouper] = {}
-        self.progress = Progress()
+        self._giving_up = GivingUp(processor, holdings, lock, events)
+        self.progress = Progress(group, recorder or Recorder())
         self.paused = False
         self._left = False
         self._woken = threading.Event()
@@ -355,7 +278,7 @@ class Bench:
             if not self._begin(partition, epoch):
                 return
             failure = yield Call(piece.batch)
-            self._called(partition, failure)
+            self.progress.ends(partition, self._clock(), failure)
             if failure is None:
                 break
             if failure.first > piece.batch["offset"][0].as_py():
@@ -367,8 +290,8 @@ class Bench:
                     self._holdings.given_up(partition, epoch)
                 yield Wait(min(BACKOFF_S * 2 ** (attempt - 1), BACKOFF_MAX_S))
                 continue
-            piece, attempt = self._give_up(partition, epoch, piece, failure, attempt), 0
-        self._count(partition, piece.batch)
+            piece, attempt = self._giving_up.after(partition, epoch, piece, failure, attempt), 0
+        self.progress.did(partition, piece.batch, self._wall())
         with self._lock:
             ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch)
         self._on_progress(ended)
@@ -388,77 +311,16 @@ class Bench:
         self.progress.begins(partition, self._clock())
         return True
 
-    def _called(self, partition: TopicPartition, failure: CallFailed | None) -> None:
-        seconds = self.progress.ends(partition, self._clock(), failure is not None)
-        attributes = of_operation("process", self._group, partition.topic, typed=False)
-        error = None if failure is None else failure.cause
-        self._recorder.record(PROCESS_DURATION, seconds, with_error(attributes, error))
-
     def _done_until(self, partition: TopicPartition, epoch: Epoch, piece: Piece, offset: int) -> Piece:
         """Message by message: those before the failing one are done; the rest of the piece is returned."""
         before = int(pc.sum(pc.less(piece.batch["offset"], offset)).as_py())
-        self._count(partition, piece.batch.slice(0, before))
+        self.progress.did(partition, piece.batch.slice(0, before), self._wall())
         with self._lock:
             self._holdings.done(partition, epoch, offset, piece.leader_epoch)
         return Piece(piece.batch.slice(before), piece.next_offset, piece.leader_epoch)
 
-    def _give_up(
-        self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed, attempts: int
-    ) -> Piece:
-        """After the last retry: goes on behind what failed, or halts the partition there and raises `ProcessError`."""
-        if self._spec.on_error != "fail":
-            return self._taken_out(partition, epoch, piece, failure)
-        with self._lock:
-            self._holdings.halt(partition, epoch, failure.first)
-        if isinstance(failure.cause, ProcessError):
-            raise failure.cause  # a pipeline's stage has said where and why
-        raise ProcessError(
-            topic=partition.topic,
-            partition=partition.partition,
-            first_offset=failure.first,
-            last_offset=failure.last,
-            attempts=attempts,
-            message=f"{type(failure.cause).__name__}: {failure.cause}",
-        ) from failure.cause
-
-    def _taken_out(self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed) -> Piece:
-        """Skips what failed, or sends it to the dead-letter topic; raises what keeps it from being sent."""
-        error = f"{type(failure.cause).__name__}: {failure.cause}"
-        span = (partition.topic, partition.partition, failure.first, failure.last)
-        rest = int(pc.sum(pc.less_equal(piece.batch["offset"], failure.last)).as_py())
-        topic = self._processor.outputs.dead_letter_topic
-        if topic is None:
-            self._events(RecordsSkipped(*span, error))
-        else:
-            try:
-                self._processor.outputs.dead_letter(piece.batch.slice(0, rest), failure.cause)
-            except KafkaActorsError:
-                with self._lock:
-                    self._holdings.halt(partition, epoch, failure.first)
-                raise
-            self._events(RecordsDeadLettered(*span, rest, topic, error))
-        return Piece(piece.batch.slice(rest), piece.next_offset, piece.leader_epoch)
-
-    def _count(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
-        size = batch["value"].total_values_length
-        self.progress.records += batch.num_rows
-        self.progress.value_bytes += size
-        self.progress.latency.take(_ages_ms(batch, self._wall()), batch.num_rows)
-        self._recorder.add(
-            CONSUMED_MESSAGES, batch.num_rows, of_partition(self._group, *partition, "process")
-        )
-        self._recorder.add(PROCESSED_BYTES, size, of_partition(self._group, *partition))
-
     def _retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
-        kind = error_type(failure.cause)
-        self.progress.fails(partition, f"retrying: offset {failure.first}, {kind}")
-        self._recorder.add(
-            RETRIES,
-            1,
-            ((GROUP, self._group or ""), (DESTINATION, partition.topic), (ERROR_TYPE, kind)),
-        )
+        self.progress.repeats(partition, failure)
         logger.warning(
             "process failed for %s-%d offsets %d to %d (%s: %s); retry %d of %d",
             partition.topic,
@@ -471,14 +333,6 @@ class Bench:
             self._spec.retries,
             extra={"fields": {"topic": partition.topic, "partition": partition.partition}},
         )
-
-
-def _ages_ms(batch: pa.RecordBatch, now_s: float) -> list[float]:
-    """How old some of the records are that lie evenly in the batch; those that have no timestamp are not among them."""
-    rows = batch.num_rows
-    step = max(1, rows // SAMPLES)
-    sample = numbers(batch["timestamp"])[step // 2 :: step][:SAMPLES].tolist()
-    return [now_s * 1e3 - stamp / 1e3 for stamp in sample if stamp >= 0]
 
 
 def _failed(failure: CallFailed, span: Span | None) -> CallFailed:

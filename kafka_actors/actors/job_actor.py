@@ -12,6 +12,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from kafka_actors.errors import JobNameInUseError, UsageError
 
 from .autoscale import Autoscale
+from .finding import DriversPage
 from .hosting import HostedJob
 from .observing import measure
 from .plan import JobPlan
@@ -19,7 +20,7 @@ from .shell import ActorShell, set_up_process
 from .status import JobStatus
 from .supervisor import Supervisor
 
-__all__ = ["JobActor", "claim_name", "find_detached", "names_of_detached"]
+__all__ = ["JobActor", "claim_name", "find_detached", "find_job", "names_of_jobs"]
 
 NAMESPACE = "kafka_actors"
 PREFIX = "kafka-actors/"
@@ -33,9 +34,15 @@ class JobActor(ActorShell):
     def __init__(self, detached: bool) -> None:
         self._detached = detached
         self._supervisor: Supervisor | None = None
+        self._page = DriversPage()
 
-    def is_detached(self) -> bool:
-        return self._detached
+    def shown_at(self, page: DriversPage) -> None:
+        """The job has started, in the driver that says so."""
+        self._page = page
+
+    def drivers_page(self) -> DriversPage | None:
+        """None for a detached job, which is asked itself."""
+        return None if self._detached else self._page
 
     def has_ended(self) -> bool:
         return self._supervisor is not None and self._supervisor.has_ended
@@ -108,30 +115,28 @@ def _let_go(name: str) -> bool:
     return ended
 
 
-def find_detached(name: str) -> ActorHandle:
-    """The job actor of a detached job. Raises `UsageError` if there is none of this name."""
+def find_job(name: str) -> tuple[ActorHandle, DriversPage | None]:
+    """The actor that holds the name, and, of a job that isn't detached, its page. Raises `UsageError` if there is none."""
     try:
         holder = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
-        found = bool(ray.get(holder.is_detached.remote(), timeout=ANSWER_S))
+        return holder, ray.get(holder.drivers_page.remote(), timeout=ANSWER_S)
     except (ValueError, RayActorError, GetTimeoutError):
-        found = False
-    if not found:
-        raise UsageError(f"no detached job named {name!r} runs in this Ray cluster")
+        raise UsageError(f"no job named {name!r} runs in this Ray cluster") from None
+
+
+def find_detached(name: str) -> ActorHandle:
+    """The job actor of a detached job. Raises `UsageError` if there is none of this name."""
+    holder, page = find_job(name)
+    if page is not None:
+        raise UsageError(f"the job named {name!r} runs in its driver: only a detached one can be attached to")
     return holder
 
 
-def names_of_detached() -> list[str]:
-    """Of the detached jobs that this Ray cluster has, those included that have ended and keep their name."""
+def names_of_jobs() -> list[str]:
+    """Of the jobs that have one in this Ray cluster, those included that have ended and keep their name."""
     actors = ray.util.list_named_actors(all_namespaces=True)
     named = [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
-    found = []
-    for name in sorted(n.removeprefix(PREFIX) for n in named if n.startswith(PREFIX)):
-        try:
-            find_detached(name)
-        except UsageError:
-            continue  # of a driver: it only holds the name
-        found.append(name)
-    return found
+    return sorted(n.removeprefix(PREFIX) for n in named if n.startswith(PREFIX))
 
 
 def _actor_name(name: str) -> str:

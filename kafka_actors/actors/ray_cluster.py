@@ -39,7 +39,10 @@ def connect_to_ray(only_existing: bool = False) -> bool:
             logger.info("joined the Ray cluster at %s", address)
             return False
     if only_existing:
-        raise UsageError("no Ray cluster runs here; set RAY_ADDRESS to the one that the job runs in")
+        raise UsageError(
+            "no Ray cluster runs here; set RAY_ADDRESS to the one that the job runs in "
+            "(kafka-actors top takes the URL of its status page as well, and needs no Ray for that)"
+        )
     start_local_ray(log_to_driver=True)
     return True
 

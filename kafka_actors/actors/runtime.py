@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable
 from typing import Any, NamedTuple, Protocol
 
@@ -10,7 +12,9 @@ from kafka_actors.errors import DisconnectedError
 from .machines.supervision import ActorKey
 from .messages import ActorInfo
 
-__all__ = ["ActorRef", "Death", "Runtime", "quietly"]
+__all__ = ["ActorRef", "Death", "Runtime", "bounded", "quietly"]
+
+logger = logging.getLogger(__name__)
 
 
 async def quietly(call: Awaitable[Any]) -> Any:
@@ -19,6 +23,17 @@ async def quietly(call: Awaitable[Any]) -> Any:
         return await call
     except DisconnectedError:
         return None
+
+
+async def bounded(call: Awaitable[Any], timeout_s: float) -> Any:
+    """A call of a job that ends, which does so without it: None if it takes longer, or fails."""
+    try:
+        return await asyncio.wait_for(call, timeout_s)
+    except TimeoutError:
+        logger.warning("a part of the job did not stop within %.1f s and is ended", timeout_s)
+    except Exception as error:
+        logger.warning("while stopping: %s: %s", type(error).__name__, error)
+    return None
 
 
 class Death(NamedTuple):

@@ -10,16 +10,17 @@ from ray.actor import ActorHandle
 from kafka_actors.errors import ConfigError
 
 from .control import ActorControl, LocalControl
+from .finding import DriversPage, name_among, page_from
 from .hosting import HostedJob
 from .job import Job, RunningJob
-from .job_actor import claim_name, find_detached, names_of_detached
+from .job_actor import claim_name, find_detached, find_job, names_of_jobs
 from .loops import LoopThread
 from .observing import measure
 from .plan import JobPlan
 from .ray_cluster import connect_to_ray
 from .sigterm import sigterm_exits
 
-__all__ = ["attach_job", "detached_jobs", "start_job"]
+__all__ = ["attach_job", "job_to_watch", "start_job"]
 
 GIVE_UP_S = 5.0
 STORE_SHARE = 0.5
@@ -64,6 +65,9 @@ def _start_here(plan: JobPlan, holder: ActorHandle | None, ours: bool) -> Runnin
         if holder is not None:
             ray.kill(holder)
         raise
+    if holder is not None:
+        report = hosted.supervisor.report
+        holder.shown_at.remote(DriversPage(report.page, report.page_node))
     return RunningJob(LocalControl(hosted, thread, holder, ours))
 
 
@@ -92,10 +96,15 @@ def attach_job(name: str) -> RunningJob:
     return RunningJob(ActorControl(find_detached(name)), stop_at_exit=False)
 
 
-def detached_jobs() -> list[str]:
-    """The names of the detached jobs in the Ray cluster there is. Raises `UsageError` where there is none."""
+def job_to_watch(name: str | None) -> RunningJob | str:
+    """The job of this name in the Ray cluster there is, or the only one that has any: a detached one itself, of one that runs
+    in its driver the URL of its status page. Raises `UsageError` where that isn't one, or can't be seen from here."""
     connect_to_ray(only_existing=True)
-    return names_of_detached()
+    found = name_among(name, names_of_jobs())
+    holder, page = find_job(found)
+    if page is None:
+        return RunningJob(ActorControl(holder), stop_at_exit=False)
+    return page_from(page, found, ray.util.get_node_ip_address())
 
 
 def _check_process(plan: JobPlan) -> None:

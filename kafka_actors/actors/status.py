@@ -57,7 +57,7 @@ class ScalingStatus(Struct, frozen=True, kw_only=True):
     """How many workers there should be, and why.
 
     `autoscale`: the policy that decides; None where a number was said, and then there are no measures. `holding`: why
-    the policy has not changed the number though it might seem that it should. `lag_seconds`: how long so many
+    the policy has not changed the number though it might seem that it should. `backlog_seconds`: how long so many
     workers take for what waits, at the pace seen lately. Rates are records a second; `pace_per_s`: of one worker
     that has no time left; `busy`: the share of its time that the busiest was at work. `changes`: the last twenty.
     """
@@ -65,7 +65,7 @@ class ScalingStatus(Struct, frozen=True, kw_only=True):
     workers: int
     autoscale: Autoscale | None = None
     holding: str = ""
-    lag_seconds: float | None = None
+    backlog_seconds: float | None = None
     arriving_per_s: float | None = None
     processed_per_s: float | None = None
     pace_per_s: float | None = None

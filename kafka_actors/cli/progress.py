@@ -137,7 +137,7 @@ def reading_of(document: Document) -> Reading:
             workers=scaling.workers,
             autoscale=None if isinstance(policy, int) else policy,
             holding=scaling.holding,
-            lag_seconds=scaling.backlog_s,
+            backlog_seconds=scaling.backlog_s,
             arriving_per_s=scaling.arriving_per_s,
             processed_per_s=scaling.processed_per_s,
             pace_per_s=scaling.pace_per_s,

@@ -46,12 +46,12 @@ def fields(reading: Reading) -> dict[str, Any]:
         "workers": len(reading.workers),
         "workers_wanted": reading.scaling.workers,
         "autoscale": str(reading.scaling.autoscale) if reading.scaling.autoscale else None,
-        "lag_seconds": _rounded(reading.scaling.lag_seconds),
+        "backlog_s": _rounded(reading.scaling.backlog_seconds),
         "partitions": len(reading.partitions),
         "records": reading.records,
         "records_per_s": round(reading.records_per_s, 1),
         "lag": reading.lag,
-        "behind_s": None if reading.lag_s is None else round(reading.lag_s, 1),
+        "lag_s": None if reading.lag_s is None else round(reading.lag_s, 1),
         "latency_p50_ms": None if reading.latency is None else round(reading.latency.p50_ms, 1),
         "latency_p99_ms": None if reading.latency is None else round(reading.latency.p99_ms, 1),
         "restarts": reading.restarts,
@@ -101,8 +101,8 @@ def _scaling(reading: Reading) -> list[str]:
     scaling = reading.scaling
     if scaling.autoscale is None:
         return []
-    lag, busy = _number(_rounded(scaling.lag_seconds)), scaling.busy
-    parts = [f"workers {scaling.workers} of {scaling.autoscale}", f"lag {lag} s"]
+    backlog, busy = _number(_rounded(scaling.backlog_seconds)), scaling.busy
+    parts = [f"workers {scaling.workers} of {scaling.autoscale}", f"backlog {backlog} s"]
     parts += [] if busy is None else [f"busy {busy:.0%}"]
     parts += [scaling.holding] if scaling.holding else []
     return ["\n", "  ".join(parts)]

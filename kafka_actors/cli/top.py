@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UsageError
+from kafka_actors.errors import DisconnectedError, KafkaTimeoutError
 
 from .errors import EXIT_DONE
 from .options import command, needs
@@ -39,14 +39,15 @@ Look = Callable[[], tuple[Reading, "list[Entry]"]]
 def top(output: Output, target: str | None) -> int:
     """Show a job that runs, live, until Ctrl-C or its end. Nothing of it is changed.
 
-    JOB is the name of a detached job in the Ray cluster that RAY_ADDRESS names, or that was started on this machine; without it,
-    the only one there. URL is that of any job's status page, such as http://localhost:8000, and needs no Ray.
+    JOB is the name of a job in the Ray cluster that RAY_ADDRESS names, or that was started on this machine; without it, the only one
+    there. A job that is not detached is shown by its status page. URL is that of any job's status page, such as
+    http://localhost:8000, and needs no Ray.
     """
     if target is not None and is_url(target):
         look = of_page(PageClient(target))
     else:
         needs("ray", "ray", "jobs run on Ray, which is not installed (a status page's URL needs it not)")
-        look = of_job(attached(target))
+        look = of_named(target)
     try:
         with view_for(output) as view:
             state = follow(look, view)
@@ -103,6 +104,14 @@ def of_page(client: PageClient) -> Look:
     return look
 
 
+def of_named(name: str | None) -> Look:
+    """By the Ray cluster, which knows the jobs that have a name. Raises `UsageError` where that shows none."""
+    from kafka_actors.actors.start import job_to_watch
+
+    found = job_to_watch(name)
+    return of_page(PageClient(found)) if isinstance(found, str) else of_job(found)
+
+
 def of_job(running: RunningJob) -> Look:
     """By the job's actor."""
     progress = Progress()
@@ -115,20 +124,3 @@ def of_job(running: RunningJob) -> Look:
         return msgspec.structs.replace(reading, elapsed_s=age_s), status.timeline
 
     return look
-
-
-def attached(name: str | None) -> RunningJob:
-    """The detached job of this name, or the only one. Raises `UsageError` where that isn't one."""
-    from kafka_actors.actors.start import attach_job, detached_jobs
-
-    if name is not None:
-        return attach_job(name)
-    names = detached_jobs()
-    if len(names) == 1:
-        return attach_job(names[0])
-    found = (
-        f"several detached jobs run in this Ray cluster: {', '.join(names)}"
-        if names
-        else "no detached job runs in this Ray cluster"
-    )
-    raise UsageError(f"{found}; name one, or give the URL of a job's status page")

@@ -1,23 +1,28 @@
-"""The page itself: one HTML text with its style and script in it, and the policy that lets a browser run these and nothing else.
+"""The page itself: one HTML text with its style and scripts in it, and the policy that lets a browser run these alone.
 
-`page.html` names `page.css` and `page.js` by the two tags below, so it can be looked at as files as well. The policy has the
-hashes of both: attributes `style=` and `onclick=` in the HTML, and other scripts, do nothing. A script sets
-`element.style.width`, and asks for `status.json` and `history.json`.
+`page.html` names `page.css` and the scripts by tags, so it can be looked at as files as well. The scripts stand there one
+below the other, in the order in which each finds what it needs in those before it, and become one: a function, so that
+none of their names are the browser's. The policy has the hashes of style and script: attributes `style=` and `onclick=`
+in the HTML, and other scripts, do nothing. A script sets `element.style.width`, and asks for `status.json` and
+`history.json`.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import resources
 
 from msgspec import Struct
 
-__all__ = ["SCRIPT", "STYLE", "Page", "composed", "page"]
+__all__ = ["STYLE", "Page", "composed", "page"]
 
 STYLE = '<link rel="stylesheet" href="page.css">'
-SCRIPT = '<script src="page.js"></script>'
+_SCRIPT = re.compile(r'<script src="([a-z]+\.js)"></script>')
+_SCRIPTS = re.compile(rf"{_SCRIPT.pattern}(?:\n{_SCRIPT.pattern})*")
 
 
 class Page(Struct, frozen=True):
@@ -31,17 +36,29 @@ class Page(Struct, frozen=True):
 def page() -> Page:
     """The page of this package."""
     files = resources.files(__package__) / "assets"
-    html, css, js = ((files / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    return composed(html, css, js)
+
+    def text_of(name: str) -> str:
+        return (files / name).read_text(encoding="utf-8")
+
+    return composed(text_of("page.html"), text_of("page.css"), text_of)
 
 
-def composed(html: str, css: str, js: str) -> Page:
-    """Style and script in the places of their tags. Raises `ValueError` where that would not be what was written."""
-    if html.count(STYLE) != 1 or html.count(SCRIPT) != 1:
-        raise ValueError(f"page.html has to have {STYLE} and {SCRIPT} once each")
-    if "</style" in css.lower() or "</script" in js.lower() or "<!--" in js:
-        raise ValueError("page.css and page.js may not end the element that they are put into")
-    whole = html.replace(STYLE, f"<style>{css}</style>").replace(SCRIPT, f"<script>{js}</script>")
+def composed(html: str, css: str, script: Callable[[str], str]) -> Page:
+    """Style and scripts in the places of their tags; `script` gives the text of a script by its name.
+
+    Raises `ValueError` where that would not be what was written.
+    """
+    names = _SCRIPT.findall(html)
+    once = len(names) == len(set(names)) == html.count("<script")
+    if html.count(STYLE) != 1 or not once or len(_SCRIPTS.findall(html)) != 1:
+        raise ValueError(
+            f"page.html has to have {STYLE} once, and the tag of each script once, all in one place"
+        )
+    if "</style" in css.lower():
+        raise ValueError("page.css may not end the element that it is put into")
+    js = _joined({name: script(name) for name in names})
+    whole = html.replace(STYLE, f"<style>{css}</style>")
+    whole = _SCRIPTS.sub(lambda _: f"<script>{js}</script>", whole)
     rules = (
         "default-src 'none'",
         f"script-src {_hash(js)}",
@@ -53,6 +70,14 @@ def composed(html: str, css: str, js: str) -> Page:
         "frame-ancestors 'none'",
     )
     return Page(whole.encode(), "; ".join(rules))
+
+
+def _joined(scripts: dict[str, str]) -> str:
+    for name, text in scripts.items():
+        if "</script" in text.lower() or "<!--" in text:
+            raise ValueError(f"{name} may not end the element that it is put into")
+    parts = "\n".join(f"// {name}\n{text}" for name, text in scripts.items())
+    return f"(() => {{\n{parts}\n}})();\n"
 
 
 def _hash(text: str) -> str:

@@ -52,7 +52,7 @@ def test_workers_come_for_a_burst_and_go_again():
     assert "    1 → 4 workers: lag " in shown
     assert re.search(r"lag +[\d,]+  ([4-8]) of \1 workers", shown)
     assert re.search(r"    [4-8] → 1 workers: ", shown)
-    assert "scored 30,500 orders; the group is at generation 1" in shown
+    assert "scored 30,500 orders\ngeneration of the Kafka group: 1 before, 1 after\n" in shown
 
 
 @pytest.mark.slow

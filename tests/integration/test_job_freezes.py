@@ -47,13 +47,13 @@ def test_theme_36_every_partition_goes_on_within_six_seconds_without_a_stopped(s
 def ask(scene, method, message, kind):
     """One message to the coordinator actor, as a worker sends it."""
     supervisor = scene.running._control._supervisor
-    handle = supervisor._running[ActorKey("coordinator")].ref.raw
+    handle = supervisor._job.roster[ActorKey("coordinator")].ref.raw
     return unpack(ray.get(getattr(handle, method).remote(pack(message))), kind)
 
 
 def keep_alive(scene, pid):
     """As where the supervisor can't reach a worker's node: what it gave up on is not ended."""
-    runtime = scene.running._control._supervisor._runtime
+    runtime = scene.running._control._supervisor._job.runtime
     end = runtime.kill
     runtime.kill = lambda ref, info: end(ref, info) if info is None or info.pid != pid else None
 

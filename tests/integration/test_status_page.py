@@ -10,14 +10,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import ray
 from jobs.journal import until
+from jobs.removal import remove_member
 
 import kafka_actors as ka
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, FencedInstanceIdError, UsageError
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -39,6 +41,31 @@ def get(page, path="", method="GET"):
 
 def document(page):
     return json.loads(get(page, "status.json")[1])
+
+
+def ray_address():
+    """What another process needs to join the Ray of the tests."""
+    return {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+
+
+@contextmanager
+def watched(target, environment=None):
+    """What `kafka-actors top` prints, in a process of its own; Ctrl-C ends it without a complaint."""
+    top = subprocess.Popen(
+        [COMMAND, "top", target],
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield top.stdout
+        top.send_signal(signal.SIGINT)
+        out, err = top.communicate(timeout=30)
+        assert (top.returncode, err) == (0, ""), out
+    finally:
+        top.kill()
 
 
 def test_a_running_jobs_page_has_what_the_job_has(scene):
@@ -68,8 +95,13 @@ def test_a_running_jobs_page_has_what_the_job_has(scene):
     assert {c["broker"] for c in shown["connections"]} == {b["broker"] for b in shown["brokers"]}
     assert {c["role"] for c in shown["control"]} >= {"coordinator", "metadata"}
     for partition in shown["partitions"]:
-        assert 0 <= partition["committed"] <= partition["end"]
         assert partition["state"] == "granted"
+    # A worker's last report may be older than its last commit, and so may the end be that is known.
+    until(
+        lambda: all(0 <= p["committed"] <= p["end"] for p in document(page)["partitions"]),
+        10,
+        "no end before what is committed",
+    )
     totals = shown["totals"]
     assert totals["records"] > 0
     assert totals["records_per_s"] > 0
@@ -95,21 +127,11 @@ def test_a_running_jobs_page_has_what_the_job_has(scene):
     assert [get(page, path, "POST")[0] for path in ("", "status.json", "healthz")] == [405] * 3
     assert get(page, method="HEAD") == (200, "")
     assert get(page, "other")[0] == 404
-
-    top = subprocess.Popen(
-        [COMMAND, "top", page],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    first = top.stdout.readline()
-    assert re.search(
-        r" running  2 workers  12 partitions  [\d,]+ records  [\d,]+/s  lag [\d,]+ \(.*\)  latency ", first
-    )
-    top.send_signal(signal.SIGINT)
-    out, err = top.communicate(timeout=30)
-    assert (top.returncode, err) == (0, ""), out
+    with watched(page) as lines:
+        assert re.search(
+            r" running  2 workers  12 partitions  [\d,]+ records  [\d,]+/s  lag [\d,]+ \(.*\)  latency ",
+            lines.readline(),
+        )
 
     scene.settle()
     assert get(page, "healthz")[0] == 0, "the job's end is its page's"
@@ -144,20 +166,9 @@ def test_a_detached_jobs_page_is_there_without_its_driver_and_tells_of_its_end(s
     scene.running = ka.Job(**options, process=broken, retries=0).start()
     page = scene.running.status().page
     # What its driver has isn't asked for: another process is, in the name of the job.
-    environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-    top = subprocess.Popen(
-        [COMMAND, "top", scene.group],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert " 1 worker " in top.stdout.readline()
-    until(lambda: get(page, "readyz")[0] == 200, 30, "the job to be ready")
-    top.send_signal(signal.SIGINT)
-    out, err = top.communicate(timeout=30)
-    assert (top.returncode, err) == (0, ""), out
+    with watched(scene.group, ray_address()) as lines:
+        assert " 1 worker " in lines.readline()
+        until(lambda: get(page, "readyz")[0] == 200, 30, "the job to be ready")
     assert get(page, "readyz")[0] == 200, "who watches doesn't stop it"
     scene.under_load()
     until(lambda: get(page, "readyz")[0] == 503, 60, "the job to fail")
@@ -171,6 +182,25 @@ def test_a_detached_jobs_page_is_there_without_its_driver_and_tells_of_its_end(s
     until(lambda: get(page, "healthz")[0] == 0, 20, "the page to go with the job's actor")
 
 
+def test_a_named_job_is_watched_by_its_page_while_another_driver_has_it(scene):
+    scene.start(workers=1, name=scene.group, status_address=HERE)
+    with watched(scene.group, ray_address()) as lines:
+        assert " 1 worker " in lines.readline()
+    other = subprocess.run(
+        [COMMAND, "top", "nobody"],
+        env={**os.environ, **ray_address()},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "no job named 'nobody' runs in this Ray cluster: those with a name are " in other.stderr
+    assert scene.group in other.stderr
+    with pytest.raises(UsageError, match="runs in its driver: only a detached one can be attached to"):
+        ka.Job.attach(scene.group)
+
+
 def test_an_address_that_is_taken_keeps_the_job_from_starting(scene):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -182,3 +212,55 @@ def test_an_address_that_is_taken_keeps_the_job_from_starting(scene):
                 scene.start(status_address=address, **more)
         print(f"refused after {time.monotonic() - began:.1f} s")
         scene.running = None
+
+
+# ---------------------------------------------------------------- out of its group
+
+
+def test_theme_33_a_fenced_job_is_not_ready_and_ends_with_the_error(scene):
+    running = scene.start(workers=1, status_address=HERE, config={"group_instance_id": "scorer-1"})
+    page = running.status().page
+    until(lambda: get(page, "readyz")[0] == 200, 30, "the job to be ready")
+    other = scene.foreign("cooperative-sticky", group_instance_id="scorer-1")
+    until(lambda: get(page, "readyz")[0] == 503, 30, "the job to be not ready")
+    until(lambda: document(page)["job"]["state"] == "failed", 30, "its end")
+    status, reason = get(page, "readyz")
+    because = f"group_instance_id 'scorer-1' of group '{scene.group}' is in use elsewhere"
+    assert status == 503
+    assert re.fullmatch(rf"the job failed: .*FENCED_INSTANCE_ID.*{re.escape(because)}.*\n", reason)
+    assert get(page, "healthz")[0] == 200, "to be told why, it has to be left alone"
+    with pytest.raises(ka.JobFailed, match="FENCED_INSTANCE_ID") as failed:
+        running.wait(10)
+    assert isinstance(failed.value.cause, FencedInstanceIdError)
+    until(lambda: len(other.assigned) == 12, 30, "the other one to have everything")
+
+
+def test_a_job_that_an_administrator_removes_from_its_group_joins_again(scene):
+    running = scene.start(workers=1, status_address=HERE, config={"group_instance_id": "scorer-1"})
+    page = running.status().page
+    scene.under_load()
+    scene.flowing()
+    until(lambda: get(page, "readyz")[0] == 200, 30, "the job to be ready")
+    before = running.status().group
+    # What its worker has in hand can't be committed any more, and comes again.
+    scene.forgive(*scene.worker_pids())
+    remove_member(scene.cluster.bootstrap_servers, scene.group, "scorer-1")
+    answers = []
+
+    def back():
+        answers.append(get(page, "readyz"))
+        group = running.status().group
+        return group.member_id != before.member_id and group.state == "stable" and answers[-1][0] == 200
+
+    until(back, 30, "the job to be a member again")
+    told = {reason for status, reason in answers if status != 200}
+    print(f"not ready meanwhile: {told or 'never seen'}")
+    for reason in told:
+        assert re.fullmatch(
+            r"the job is not in its group: its member is \w+\n"
+            r"|the group's coordinator has acknowledged no heartbeat yet\n",
+            reason,
+        )
+    assert running.status().group.generation > before.generation
+    scene.flowing()
+    scene.settle()

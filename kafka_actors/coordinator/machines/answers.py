@@ -62,7 +62,7 @@ class Answers(MemberCore):
         elif verdict is Verdict.REJOIN:
             self._rebalancing()
         elif verdict is Verdict.FATAL:
-            self._fail(error)
+            self._fail(self._of_the_group(error))
         elif verdict in _LOSSES and self._concerns(generation, verdict):
             self._reset(str(error), keep_member_id=verdict is Verdict.RESET_GENERATION)
 
@@ -266,6 +266,12 @@ class Answers(MemberCore):
             outcome, (JoinGroupResponse, SyncGroupResponse, HeartbeatResponse, LeaveGroupResponse)
         )
         return error_for_code(outcome.error_code, self._concerning(outcome.error_code), request=api.value)
+
+    def _of_the_group(self, error: Exception) -> Exception:
+        """A commit's answer names a partition; what ends the member is about the group, or an option of its own."""
+        if not isinstance(error, KafkaError) or error.message is not None:
+            return error
+        return type(error)(self._concerning(error.code), request=error.request)
 
     def _concerning(self, code: int) -> str:
         """What an error is about, which brokers don't say: the option, else the group."""

@@ -204,7 +204,7 @@ def _scaling(status: JobStatus) -> Scaling:
         policy=str(policy) if policy else None,
         target_lag_s=policy.target_lag_seconds if policy else None,
         holding=scaling.holding,
-        backlog_s=scaling.lag_seconds,
+        backlog_s=scaling.backlog_seconds,
         arriving_per_s=scaling.arriving_per_s,
         processed_per_s=scaling.processed_per_s,
         pace_per_s=scaling.pace_per_s,

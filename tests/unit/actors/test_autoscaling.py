@@ -84,11 +84,11 @@ def test_a_decision_is_an_event_and_stands_in_the_status_with_its_reason():
     assert (shown.workers, str(shown.autoscale)) == (2, "1..4")
     assert [(c.number, c.before, c.after, c.reason) for c in shown.changes] == [(1, 1, 2, reason)]
     assert shown.changes[0].seconds_ago >= 5.0
-    assert shown.lag_seconds == pytest.approx(500, rel=0.1)
+    assert shown.backlog_seconds == pytest.approx(500, rel=0.1)
     assert shown.pace_per_s == pytest.approx(100)
     shell.scaling.say(3)
     shown = shell.scaling.status()
-    assert (shown.workers, shown.autoscale, shown.lag_seconds) == (3, None, None)
+    assert (shown.workers, shown.autoscale, shown.backlog_seconds) == (3, None, None)
     assert shown.changes[-1].reason == "scale(3) instead of 1..4"
 
 

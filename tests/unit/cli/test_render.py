@@ -59,12 +59,12 @@ def test_the_fields_of_json_are_numbers() -> None:
         "workers": 2,
         "workers_wanted": 2,
         "autoscale": None,
-        "lag_seconds": None,
+        "backlog_s": None,
         "partitions": 1,
         "records": 1_234_567,
         "records_per_s": 9_876.5,
         "lag": 42,
-        "behind_s": None,
+        "lag_s": None,
         "latency_p50_ms": None,
         "latency_p99_ms": None,
         "restarts": 1,
@@ -75,8 +75,8 @@ def test_lag_in_time_and_latency_are_shown_where_they_are_known() -> None:
     known = msgspec.structs.replace(_reading([_partition(0, 42)]), lag_s=3.14, latency=Latency(84.2, 1_310.0))
     assert "/s  lag 42 (3.1s)  latency 84ms, p99 1.3s  restarts 1" in line(known)
     assert "/s  lag 42 (3.1s)  latency 84ms, p99 1.3s  restarts 1" in _drawn(screen(known, 40))
-    assert {k: v for k, v in fields(known).items() if k.startswith(("behind", "latency"))} == {
-        "behind_s": 3.1,
+    assert {k: v for k, v in fields(known).items() if k.startswith(("lag_", "latency"))} == {
+        "lag_s": 3.1,
         "latency_p50_ms": 84.2,
         "latency_p99_ms": 1_310.0,
     }
@@ -96,12 +96,18 @@ def test_a_partition_and_a_worker_are_shown_with_their_time() -> None:
 
 def test_a_policy_is_shown_with_what_it_sees_and_why_it_waits() -> None:
     scaling = ScalingStatus(
-        workers=3, autoscale=Autoscale(max=8), holding="workers wait for records", lag_seconds=41.4, busy=0.3
+        workers=3,
+        autoscale=Autoscale(max=8),
+        holding="workers wait for records",
+        backlog_seconds=41.4,
+        busy=0.3,
     )
     reading = _reading([_partition(0, 42)], scaling=scaling)
     assert "  2 workers (1..8)  1 partition" in line(reading)
-    assert (fields(reading)["autoscale"], fields(reading)["lag_seconds"]) == ("1..8", 41)
-    assert "workers 3 of 1..8  lag 41 s  busy 30%  workers wait for records" in _drawn(screen(reading, 40))
+    assert (fields(reading)["autoscale"], fields(reading)["backlog_s"]) == ("1..8", 41)
+    assert "workers 3 of 1..8  backlog 41 s  busy 30%  workers wait for records" in _drawn(
+        screen(reading, 40)
+    )
 
 
 def test_the_screen_shows_workers_and_partitions_with_the_columns_of_kafka() -> None:

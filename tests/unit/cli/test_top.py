@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.status_sample import sample_document
 
+from kafka_actors.actors.finding import DriversPage, name_among, page_from
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.cli.page_client import PageClient, is_url
 from kafka_actors.cli.progress import Reading, reading_of
@@ -127,3 +128,67 @@ def test_a_wrong_address_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixtu
         "",
         "kafka-actors: error: 'ftp://x' is no status page's address: give http://host:port\n",
     )
+
+
+# ---------------------------------------------------------------- a job by its name
+
+
+def test_a_job_is_found_by_its_name_or_because_it_is_the_only_one() -> None:
+    assert name_among("orders", ["orders", "returns"]) == "orders"
+    assert name_among(None, ["orders"]) == "orders"
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "said"),
+    [
+        (
+            None,
+            ["orders", "returns"],
+            "which job of this Ray cluster? those with a name are orders, returns; ",
+        ),
+        (None, [], "which job of this Ray cluster? no job here has a name; "),
+        ("x", ["orders"], "no job named 'x' runs in this Ray cluster: those with a name are orders; "),
+        ("x", [], "no job named 'x' runs in this Ray cluster: no job here has a name; "),
+    ],
+)
+def test_what_is_no_name_of_a_job_is_told_with_what_to_give_instead(
+    name: str | None, names: list[str], said: str
+) -> None:
+    with pytest.raises(UsageError) as found:
+        name_among(name, names)
+    assert str(found.value).startswith(said)
+    assert "the URL" in str(found.value).removeprefix(said)
+
+
+@pytest.mark.parametrize(
+    ("url", "node"),
+    [
+        ("http://127.0.0.1:8000/", "10.0.0.1"),
+        ("http://[::1]:8000/", "10.0.0.1"),
+        ("http://10.0.0.2:8000/", "10.0.0.2"),
+        ("http://[fd00::2]:8000/", "fd00::2"),
+    ],
+)
+def test_a_drivers_job_is_seen_by_its_page_where_that_can_be_reached(url: str, node: str) -> None:
+    assert page_from(DriversPage(url, node), "orders", "10.0.0.1") == url
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (DriversPage(), "the job 'orders' runs in its driver and is just starting: try again"),
+        (DriversPage("", "10.0.0.1"), "start it with --status :8000"),
+        (
+            DriversPage("http://127.0.0.1:8000/", "10.0.0.2"),
+            "is for that machine alone: look there, or start it with ",
+        ),
+        (
+            DriversPage("http://[::1]:8000/", "10.0.0.2"),
+            "on 10.0.0.2, and its status page, http://[::1]:8000/, is",
+        ),
+    ],
+)
+def test_why_a_drivers_job_cannot_be_seen_is_told_with_what_to_do(page: DriversPage, said: str) -> None:
+    with pytest.raises(UsageError) as found:
+        page_from(page, "orders", "10.0.0.1")
+    assert said in str(found.value)

@@ -17,7 +17,7 @@ from kafka_actors.coordinator.machines.steps import (
     RejoinStarted,
     Revoke,
 )
-from kafka_actors.coordinator.machines.verdicts import Api
+from kafka_actors.coordinator.machines.verdicts import Api, Verdict
 from kafka_actors.errors import (
     DisconnectedError,
     FencedInstanceIdError,
@@ -297,6 +297,24 @@ def test_what_brokers_refuse_a_member_for_is_named(dialogue, code, says):
     d.answer(Api.DESCRIBE, RuntimeError("not asked"))
     d.error(Api.JOIN, code)
     assert says in str(d.member.fatal)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (FencedInstanceIdError, "group_instance_id 'i-1' of group 'g' is in use elsewhere"),
+        (GroupAuthorizationFailedError, "group 'g'"),
+    ],
+)
+def test_theme_33_a_member_that_a_commit_ends_says_of_what_it_is_about(dialogue, tp, error, says):
+    d = dialogue(group_instance_id="i-1")
+    d.stable("t-0")
+    of_a_commit = error(request="OffsetCommit", topic="t", partition=0)
+    d.member.on_membership_error(of_a_commit, Verdict.FATAL, d.member.generation, d.now)
+    assert isinstance(d.member.fatal, error)
+    assert says in str(d.member.fatal)
+    assert "OffsetCommit" in str(d.member.fatal)
+    assert "t-0" not in str(d.member.fatal)
 
 
 def test_session_that_ends_without_an_acknowledged_heartbeat_loses_everything(dialogue, tp):

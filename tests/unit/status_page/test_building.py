@@ -113,7 +113,11 @@ def test_workers_with_their_pace_and_partitions_with_their_reason():
 
 def test_the_policy_and_what_it_sees():
     scaling = ScalingStatus(
-        workers=3, autoscale=Autoscale(max=8, target_lag_seconds=20), holding="why", lag_seconds=4.5, busy=0.5
+        workers=3,
+        autoscale=Autoscale(max=8, target_lag_seconds=20),
+        holding="why",
+        backlog_seconds=4.5,
+        busy=0.5,
     )
     found = built(job(scaling=scaling)).scaling
     assert (found.workers, found.policy, found.target_lag_s) == (3, "1..8", 20)

@@ -1,0 +1,73 @@
+"""How an actor of each kind is made and begins: the arguments of its constructor, and what it is told first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .briefing import Briefing
+from .machines.supervision import ActorKey
+from .messages import Identity, JobStart, pack, unpack
+from .roster import Running, actor_name
+from .supervised import Supervised
+
+__all__ = ["Beginnings"]
+
+MARGIN_S = 0.5
+"""So much earlier than the job gives up, whoever looks for the cluster says what is missing."""
+
+
+class Beginnings:
+    """Those of one job."""
+
+    def __init__(self, job: Supervised, briefing: Briefing) -> None:
+        self._job = job
+        self._briefing = briefing
+        self._created = job.clock()
+        self._coordinator_began = False
+
+    def constructor(self, key: ActorKey, incarnation: int) -> tuple[Any, ...]:
+        """The arguments with which the actor is made."""
+        job, plan = self._job, self._job.plan
+        setup = plan.setup(str(key), incarnation)
+        if key.kind == "metadata":
+            return plan.config, plan.topics, plan.pattern, setup
+        if key.kind == "coordinator":
+            identity = pack(Identity(plan.group_instance_id, job.report.member_id))
+            assert job.job_start is not None
+            return (
+                plan.config,
+                incarnation,
+                plan.topics,
+                plan.pattern,
+                pack(job.job_start),
+                identity,
+                setup,
+            )
+        if key.kind in ("connection", "spare"):
+            return plan.config, setup
+        return actor_name(key, incarnation), plan.spec, plan.config, setup
+
+    async def begin(self, key: ActorKey, running: Running) -> None:
+        """Returns when the actor works. Raises what keeps it from that."""
+        call, job = running.ref.call, self._job
+        if key.kind == "metadata":
+            await call("begin", self._time_to_start())
+            if job.job_start is None:
+                answer = await call("job_start", job.plan.bounded, self._time_to_start())
+                job.job_start = unpack(answer, JobStart)
+        elif key.kind == "coordinator":
+            recovering, self._coordinator_began = self._coordinator_began, True
+            await call("begin", pack(self._briefing.worker_plan()), recovering)
+        elif key.kind == "worker":
+            job.roster.wiring_version += 1
+            await call("begin", job.roster.wiring(running.info))
+        elif key.kind == "connection":
+            await call("begin", key.number, *job.roster.brokers[key])
+
+    def _time_to_start(self) -> float:
+        """What is left of `start_timeout_s` for finding the cluster and its topics, so that what is missing is
+        named by who looks for it; of a later incarnation it is all."""
+        whole = self._job.plan.config.start_timeout_s
+        if self._job.started.done():
+            return whole
+        return max(MARGIN_S, whole - (self._job.clock() - self._created) - MARGIN_S)

@@ -1,0 +1,69 @@
+"""What a supervisor tells the actors of each other: which workers there should be, whom to call, where workers are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from .autoscaling import ENDS_S
+from .messages import WorkerPlan, pack
+from .roster import COORDINATOR, METADATA, Running
+from .runtime import quietly
+from .supervised import Supervised
+
+__all__ = ["Briefing"]
+
+
+class Briefing:
+    """Each is told what counts now, under a version: what gets lost or comes late does no harm. `nodes_told`: the
+    metadata actor knows of another set of nodes."""
+
+    def __init__(self, job: Supervised) -> None:
+        self._job = job
+        self._roster = job.roster
+        self.nodes_told = asyncio.Event()
+
+    # ------------------------------------------------------------ the coordinator
+
+    def worker_plan(self) -> WorkerPlan:
+        """For the coordinator, under the next version."""
+        job = self._job
+        return self._roster.worker_plan(
+            paused=job.report.paused,
+            complete=job.started.done(),
+            expected=job.scaling.workers,
+            ends_every_s=job.scaling.ends_every_s or (ENDS_S if job.plan.status_address else None),
+        )
+
+    async def plan_changed(self) -> None:
+        """Workers came or went, there are to be more or fewer, or the job is paused or goes on."""
+        if (coordinator := self._roster.begun(COORDINATOR)) is not None:
+            await quietly(coordinator.ref.call("set_plan", pack(self.worker_plan())))
+
+    # ------------------------------------------------------------ workers
+
+    def rewire(self) -> None:
+        """One of those whom workers call is another one now."""
+        self._roster.wiring_version += 1
+        for running in self._roster.of_kind("worker").values():
+            if running.info is not None:
+                self._job.loops.go(self.wire(running))
+
+    def wire(self, worker: Running) -> Coroutine[Any, Any, None]:
+        """Whom this worker calls."""
+        return quietly(worker.ref.call("wire", self._roster.wiring(worker.info)))
+
+    # ------------------------------------------------------------ the metadata actor, and connection actors
+
+    async def tell_nodes(self) -> None:
+        """Where workers are: each of these nodes has connections of its own."""
+        nodes = self._roster.worker_nodes()
+        if (metadata := self._roster.begun(METADATA)) is not None:
+            await quietly(metadata.ref.call("set_nodes", nodes))
+            self.nodes_told.set()
+
+    async def forget_worker(self, name: str) -> None:
+        """Nobody will fetch under this name any more."""
+        for running in self._roster.of_kind("connection").values():
+            await quietly(running.ref.call("forget", [name]))

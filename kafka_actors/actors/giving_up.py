@@ -1,0 +1,68 @@
+"""What becomes of records on which the user's function failed for good: the partition halts there, or goes on behind them."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow.compute as pc
+
+from kafka_actors.errors import KafkaActorsError, ProcessError
+from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
+from kafka_actors.protocol.types import TopicPartition
+
+from .machines.holdings import Holdings
+from .machines.regroup import Piece
+from .messages import Epoch
+from .process import CallFailed, Processor
+
+__all__ = ["GivingUp"]
+
+
+class GivingUp:
+    """As `on_error` says. `lock` guards `holdings`."""
+
+    def __init__(
+        self, processor: Processor, holdings: Holdings, lock: threading.Lock, events: EventSink
+    ) -> None:
+        self._processor = processor
+        self._on_error = processor.spec.on_error
+        self._holdings = holdings
+        self._lock = lock
+        self._events = events
+
+    def after(
+        self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed, attempts: int
+    ) -> Piece:
+        """After the last retry: what is left of the piece, to go on with; or halts the partition and raises `ProcessError`."""
+        if self._on_error != "fail":
+            return self._taken_out(partition, epoch, piece, failure)
+        with self._lock:
+            self._holdings.halt(partition, epoch, failure.first)
+        if isinstance(failure.cause, ProcessError):
+            raise failure.cause  # a pipeline's stage has said where and why
+        raise ProcessError(
+            topic=partition.topic,
+            partition=partition.partition,
+            first_offset=failure.first,
+            last_offset=failure.last,
+            attempts=attempts,
+            message=f"{type(failure.cause).__name__}: {failure.cause}",
+        ) from failure.cause
+
+    def _taken_out(self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed) -> Piece:
+        """Skips what failed, or sends it to the dead-letter topic; raises what keeps it from being sent."""
+        error = f"{type(failure.cause).__name__}: {failure.cause}"
+        span = (partition.topic, partition.partition, failure.first, failure.last)
+        rest = int(pc.sum(pc.less_equal(piece.batch["offset"], failure.last)).as_py())
+        topic = self._processor.outputs.dead_letter_topic
+        if topic is None:
+            self._events(RecordsSkipped(*span, error))
+        else:
+            try:
+                self._processor.outputs.dead_letter(piece.batch.slice(0, rest), failure.cause)
+            except KafkaActorsError:
+                with self._lock:
+                    self._holdings.halt(partition, epoch, failure.first)
+                raise
+            self._events(RecordsDeadLettered(*span, rest, topic, error))
+        return Piece(piece.batch.slice(rest), piece.next_offset, piece.leader_epoch)

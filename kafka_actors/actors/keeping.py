@@ -1,0 +1,314 @@
+"""Keeps a job's actors what they should be: starts, watches, replaces and ends them.
+
+`Supervision` decides; this class carries out what it says and tells it what happened. It keeps one pending call on each
+actor, whose end is the death notice, and it never waits for an actor in its own loop: every call is a task that
+comes back with what it learned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from kafka_actors.errors import DisconnectedError, JobError, KafkaActorsError, StartTimeoutError
+
+from .beginning import Beginnings
+from .briefing import Briefing
+from .machines.supervision import Action, ActorKey, Dismiss, Fail, Kill, Ping, Probe, Start
+from .messages import ActorInfo, Topology, WorkerPong, unpack
+from .roster import COORDINATOR, METADATA, Running, actor_name
+from .runtime import ActorRef, bounded, quietly
+from .supervised import Supervised
+
+__all__ = ["CLOSE_S", "Keeper"]
+
+logger = logging.getLogger(__name__)
+
+CLOSE_S = 2.0
+"""A worker closes the user's object within this time."""
+QUIT_S = 2.0
+TOPOLOGY_S = 0.5
+
+
+class Keeper:
+    """Of one job. What goes wrong with the job as a whole goes to its `fail`."""
+
+    def __init__(self, job: Supervised, briefing: Briefing) -> None:
+        self._job = job
+        self._machine = job.machine
+        self._running = job.roster
+        self._clock = job.clock
+        self._go = job.loops.go
+        self._briefing = briefing
+        self._beginnings = Beginnings(job, briefing)
+        self._wake = asyncio.Event()
+
+    # ------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled."""
+        while True:
+            self.step()
+            try:
+                await asyncio.wait_for(
+                    self._wake.wait(), max(0.0, self._machine.next_wake(self._clock()) - self._clock())
+                )
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    def step(self) -> None:
+        """Does what there is to be done at this moment."""
+        for action in self._machine.step(self._clock()):
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Start):
+            self._create(action.key, action.incarnation)
+        elif isinstance(action, Kill):
+            self._kill(action)
+        elif isinstance(action, Dismiss):
+            self._dismiss(action)
+        elif isinstance(action, Fail):
+            self._job.fail(self._not_started(action))
+        elif (running := self._running.get(action.key)) is not None:
+            self._go(
+                self._ping(action, running) if isinstance(action, Ping) else self._probe(action, running)
+            )
+
+    def _not_started(self, fail: Fail) -> KafkaActorsError:
+        if fail.deaths:
+            what = "its process ended, by itself or by a signal, each time while it made the class of process"
+            return JobError(f"{fail.key} was started {fail.deaths} times in vain: {what}")
+        if not fail.placed:
+            return StartTimeoutError(self._job.runtime.why_not_placed(fail.key), fail.after_s)
+        what = "the constructor of process" if fail.key.kind == "worker" else "an answer"
+        return StartTimeoutError(f"{what} of {fail.key}, which is still not done", fail.after_s)
+
+    # ------------------------------------------------------------ wanted
+
+    def want(self) -> None:
+        """What there should be now: metadata first, the rest once it knows the topics."""
+        wanted, waiting, started = {METADATA}, set[ActorKey](), self._job.started.done()
+        if self._job.job_start is not None:
+            wanted.add(COORDINATOR)
+            workers = {ActorKey("worker", n) for n in range(self._job.scaling.workers)}
+            if started and self._job.scaling.autoscale is not None:
+                waiting = workers
+            wanted |= workers
+            wanted |= {ActorKey("worker", n) for n in self._running.retiring}
+            wanted |= self._running.brokers.keys()
+        if started:
+            wanted |= {ActorKey("spare", 0, node) for node in {k.node for k in self._running.brokers}}
+        self._machine.want(wanted, waiting)
+        self._wake.set()
+
+    async def _watch_topology(self, metadata: Running) -> None:
+        """Follows the metadata actor: one connection actor for each broker on each node that has workers."""
+        await self._briefing.tell_nodes()
+        while self._running.get(METADATA) is metadata:
+            answer = await quietly(metadata.ref.call("topology"))
+            if answer is None:
+                return
+            wanted = unpack(answer, Topology).wanted
+            connections = {ActorKey("connection", w.broker, w.node): (w.host, w.port) for w in wanted}
+            if connections and connections != self._running.brokers:
+                self._move_brokers(connections)
+            self._briefing.nodes_told.clear()
+            try:
+                await asyncio.wait_for(self._briefing.nodes_told.wait(), TOPOLOGY_S)
+            except TimeoutError:
+                pass
+
+    def _move_brokers(self, connections: Mapping[ActorKey, tuple[str, int]]) -> None:
+        """A broker with another address gets another connection actor."""
+        for key, address in connections.items():
+            running = self._running.get(key)
+            if running is not None and self._running.brokers.get(key) != address:
+                self._machine.died(key, running.incarnation, self._clock())
+                self._gone(key, running)
+        self._running.brokers = dict(connections)
+        self.want()
+
+    # ------------------------------------------------------------ starting an actor
+
+    def _create(self, key: ActorKey, incarnation: int) -> None:
+        ref = self._spare_for(key)
+        if ref is None:
+            arguments = self._beginnings.constructor(key, incarnation)
+            ref = self._job.runtime.create(key, actor_name(key, incarnation), arguments)
+        self._running[key] = Running(incarnation, ref)
+        if incarnation > 1 and key.kind != "spare":
+            self._job.observer.restarted(key.kind)
+        self._go(self._bring_up(key, self._running[key]))
+        self._go(self._await_death(key, incarnation, ref))
+
+    def _spare_for(self, key: ActorKey) -> ActorRef | None:
+        """A process takes a second to come up, and until then nobody reads from that broker: so one that is up
+        already takes the place of a connection actor that died."""
+        spare = ActorKey("spare", 0, key.node)
+        running = self._running.get(spare)
+        if key.kind != "connection" or running is None or not running.begun:
+            return None
+        del self._running[spare]
+        self._machine.took_over(spare, self._clock())
+        ref: ActorRef = running.ref
+        return ref
+
+    async def _bring_up(self, key: ActorKey, running: Running) -> None:
+        try:
+            running.info = unpack(await running.ref.call("whereabouts"), ActorInfo)
+            self._machine.ponged(key, running.incarnation, self._clock(), ready=False)
+            if key.kind == "worker":
+                self._go(self._briefing.plan_changed())
+                self._go(self._briefing.tell_nodes())
+            await self._beginnings.begin(key, running)
+        except DisconnectedError:
+            return  # the death notice says more
+        except Exception as error:
+            self._begin_failed(key, running, error)
+            return
+        running.begun = True
+        self._machine.ponged(key, running.incarnation, self._clock())
+        self._begun(key, running)
+        self._wake.set()
+
+    def _begin_failed(self, key: ActorKey, running: Running, error: Exception) -> None:
+        """The user's constructor, or the first contact with the cluster, ends the job; else it is tried again."""
+        if not self._machine.is_current(key, running.incarnation):
+            return
+        if key.kind == "worker" or not self._job.started.done():
+            self._job.fail(error)
+            return
+        self._machine.died(key, running.incarnation, self._clock())
+        self._lost(key, running, f"{key} could not begin and is replaced: {error}")
+
+    def _begun(self, key: ActorKey, running: Running) -> None:
+        if key == METADATA:
+            self.want()
+            self._go(self._watch_topology(running))
+        if key == COORDINATOR:
+            # A worker that came up while there was no coordinator isn't in the plan that this one began with.
+            self._go(self._briefing.plan_changed())
+        if key.kind not in ("worker", "spare"):
+            self._briefing.rewire()
+        self._check_started()
+
+    def _check_started(self) -> None:
+        workers = [r for r in self._running.of_kind("worker").values() if r.begun]
+        up = self._running.begun(COORDINATOR) is not None and len(workers) >= self._job.scaling.workers
+        if up and not self._job.started.done():
+            self._job.started.set_result(None)
+            self._go(self._briefing.plan_changed())
+            self.want()
+
+    # ------------------------------------------------------------ ends of actors
+
+    async def _await_death(self, key: ActorKey, incarnation: int, ref: ActorRef) -> None:
+        death = await ref.died()
+        if not self._machine.died(key, incarnation, self._clock()):
+            return
+        name = actor_name(key, incarnation)
+        if death.unmade and not self._job.started.done():
+            self._job.fail(JobError(f"{name} could not be made: {death.reason}"))
+            return
+        self._lost(key, self._running[key], f"{name} died ({death.reason}); a replacement starts")
+
+    def _kill(self, kill: Kill) -> None:
+        running = self._running.get(kill.key)
+        if running is not None and running.incarnation == kill.incarnation:
+            name = actor_name(kill.key, kill.incarnation)
+            self._lost(kill.key, running, f"{name} is ended: {kill.reason}")
+
+    def _lost(self, key: ActorKey, running: Running, what: str) -> None:
+        """An actor has failed: the line says whom it is about as its own lines do."""
+        origin = self._job.plan.setup(str(key), running.incarnation).origin
+        logger.warning("%s", what, extra={"fields": origin.fields()})
+        self._job.report.note("restart", what)
+        self._gone(key, running)
+
+    def _gone(self, key: ActorKey, running: Running) -> None:
+        """An actor is not to be used any more: its partitions, or its place, go to others at once."""
+        if self._running.get(key) is running:
+            del self._running[key]
+        self._job.runtime.kill(running.ref, running.info)
+        self._tell_of_end(key, running)
+
+    def _dismiss(self, dismissed: Dismiss) -> None:
+        running = self._running.get(dismissed.key)
+        if running is not None and running.incarnation == dismissed.incarnation:
+            del self._running[dismissed.key]
+            self._go(self._dismissed(dismissed.key, running))
+            self._tell_of_end(dismissed.key, running)
+
+    async def _dismissed(self, key: ActorKey, running: Running) -> None:
+        """A worker closes the user's object first."""
+        if key.kind == "worker" and running.begun:
+            await bounded(running.ref.call("close"), CLOSE_S)
+        await self._see_off(running)
+
+    def _tell_of_end(self, key: ActorKey, running: Running) -> None:
+        name = actor_name(key, running.incarnation)
+        self._job.observer.gone(name)
+        if key.kind == "worker":
+            self._go(self._briefing.plan_changed())
+            self._go(self._briefing.forget_worker(name))
+        else:
+            self._briefing.rewire()
+        self._wake.set()
+
+    async def see_all_off(self) -> None:
+        """Ends all actors, each within `QUIT_S`; for good."""
+        self._machine.want(())
+        self._job.loops.cancel()  # from here on nobody is pinged or replaced
+        await asyncio.gather(*(self._see_off(self._running.pop(key)) for key in list(self._running)))
+
+    async def _see_off(self, running: Running) -> None:
+        """Has an actor end by itself, because of one that is killed Ray prints a page."""
+        try:
+            await asyncio.wait_for(quietly(running.ref.call("quit")), QUIT_S)
+        except Exception:
+            self._job.runtime.kill(running.ref, running.info)
+
+    # ------------------------------------------------------------ pings and probes
+
+    async def _ping(self, ping: Ping, running: Running) -> None:
+        answer = await quietly(running.ref.call("ping"))
+        if self._running.get(ping.key) is running:
+            self._counted(ping.key, running, answer)
+        if ping.key.kind == "worker":
+            if answer is None:
+                return
+            pong = unpack(answer, WorkerPong)
+            self._machine.ponged(
+                ping.key,
+                ping.incarnation,
+                self._clock(),
+                ready=pong.ready and running.begun,
+                busy_s=pong.busy_s,
+            )
+            if running.begun and pong.wiring < self._running.wiring_version:
+                await self._briefing.wire(running)
+        elif self._running.get(ping.key) is running:
+            self._machine.ponged(ping.key, ping.incarnation, self._clock(), ready=running.begun)
+        self._wake.set()
+
+    async def _probe(self, probe: Probe, running: Running) -> None:
+        runs = running.info is not None and await self._job.runtime.is_running(running.info)
+        for action in self._machine.probed(probe.key, probe.incarnation, runs, self._clock()):
+            self._carry_out(action)
+
+    async def last_counts(self) -> None:
+        """What was counted since the last pings; of a short run that may be all."""
+        if self._job.observer.on:
+            counting = [(k, r) for k, r in self._running.items() if k.kind in ("worker", "coordinator")]
+            answers = [quietly(running.ref.call("ping")) for _, running in counting]
+            for (key, running), answer in zip(counting, await asyncio.gather(*answers), strict=True):
+                self._counted(key, running, answer)
+
+    def _counted(self, key: ActorKey, running: Running, pong: bytes | None) -> None:
+        """An actor's answer to a ping has what it counted; nothing where it does not count."""
+        if pong is not None:
+            tally = unpack(pong, WorkerPong).tally if key.kind == "worker" else pong
+            self._job.observer.counted(actor_name(key, running.incarnation), tally)

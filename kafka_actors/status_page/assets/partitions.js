@@ -1,0 +1,62 @@
+// A partition as the page shows it: its condition in a word and a colour, and what its reason means.
+"use strict";
+
+/** What reasons mean, by how they begin. */
+const MEANINGS = [
+  ["at end", "all that is there has been processed"],
+  ["paused", "it is not read until it is resumed"],
+  ["buffer full", "records come faster than the worker's function takes them"],
+  ["no leader", "no broker leads it at the moment"],
+  ["open transaction", "what follows can be read once the transaction has ended"],
+  ["retrying", "the function failed on records of it and is called again"],
+  ["failed", "the function failed for good"],
+  ["backing off", "a request failed and is sent again after a pause"],
+  ["broker", "its broker can't be reached, or holds its answers back"],
+  ["draining", "its worker finishes what it has in hand"],
+  ["awaiting offset", "where to read from is being asked"],
+  ["validating", "whether the log is still the same one is being asked"],
+  ["no lease", "its worker hears nothing from the coordinator, so it does no work"],
+  ["no worker", "it waits to be given to one"],
+];
+const CONDITIONS = {
+  reading: { word: "reading", tone: "blue" },
+  end: { word: "at end", tone: "grey" },
+  blocked: { word: "blocked", tone: "orange" },
+  draining: { word: "draining", tone: "purple", reason: "its worker finishes what it has in hand" },
+  leaving: { word: "leaving", tone: "purple", reason: "the group has taken it from this job" },
+  released: { word: "released", tone: "purple", reason: "its worker has let go of it" },
+  free: { word: "no worker", tone: "orange", reason: "no worker has it" },
+};
+
+const meaningOf = (reason) => MEANINGS.find(([head]) => reason.startsWith(head))?.[1] ?? "";
+
+/** A partition with what the page says of it. */
+function viewOf(partition) {
+  const { topic, partition: number, state, reason, lag, lag_s } = partition;
+  let kind = state;
+  if (state === "granted") kind = !reason ? "reading" : reason === "at end" ? "end" : "blocked";
+  const condition = CONDITIONS[kind] ?? { word: state, tone: "grey" };
+  const moving = condition.tone === "purple";
+  const behind = lag === 0 ? 0 : known(lag_s) ? lag_s : lag ? 1 : 0;
+  const level = behind < 1 ? 0 : behind < 10 ? 1 : behind < 60 ? 2 : 3;
+  const name = `${topic}-${number}`;
+  const leader = known(partition.leader) ? `broker ${partition.leader}` : null;
+  const said = reason || condition.reason || "";
+  return {
+    ...partition,
+    key: `p:${number}:${topic}`,
+    name,
+    condition: condition.word,
+    tone: condition.tone,
+    cell: kind === "blocked" || kind === "free" ? kind : moving ? "moving" : `lag-${level}`,
+    blocked: Boolean(reason) && reason !== "at end",
+    kind: moving ? "moving" : kind,
+    leader,
+    broker: partition.leader,
+    reason: said,
+    meaning: reason ? meaningOf(reason) : "",
+    words: `${name} ${partition.worker ?? ""} ${leader ?? ""} ${state} ${condition.word} ${said}`.toLowerCase(),
+  };
+}
+
+const byName = (a, b) => NATURAL.compare(a.topic, b.topic) || a.partition - b.partition;

@@ -6,7 +6,7 @@ import time
 import pytest
 from jobs.journal import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 def test_a_killed_driver_leaves_no_actor_and_the_next_of_its_name_goes_on(scene):

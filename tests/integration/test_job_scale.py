@@ -5,7 +5,7 @@ import time
 import pytest
 from jobs.journal import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 def test_theme_05_workers_2_to_6_to_3_under_load_repeat_nothing(scene):

@@ -62,7 +62,13 @@ class Supervisor:
         self._created = clock()
         self._machine = Supervision(plan.timings)
         self._running = Roster(plan)
-        self._scaling = Autoscaling(plan.workers, runtime, clock, lambda event: self.report.happened(event))
+        self._scaling = Autoscaling(
+            plan.workers,
+            runtime,
+            clock,
+            lambda event: self.report.happened(event),
+            patience_s=plan.timings.start_timeout,
+        )
         self.report = Reporting(plan, self._running, self._machine.restarts, self._scaling.status, clock)
         self._job_start: JobStart | None = None
         self._coordinator_began = False
@@ -241,8 +247,8 @@ class Supervisor:
         if self._job_start is not None:
             wanted.add(COORDINATOR)
             workers = {ActorKey("worker", n) for n in range(self._scaling.workers)}
-            if self._started.done() and self._scaling.autoscale is not None:
-                waiting = workers
+            if self._started.done():
+                waiting = {worker for worker in workers if worker.number >= self._scaling.sure}
             wanted |= workers
             wanted |= {ActorKey("worker", n) for n in self._running.retiring}
             wanted |= self._running.brokers.keys()
@@ -533,12 +539,22 @@ class Supervisor:
     # ------------------------------------------------------------ the policy
 
     async def _follow_load(self) -> None:
-        """Looks at the load every second, for as long as a policy decides about the number of workers."""
+        """Looks at the load every second, for as long as a policy decides about the number of workers; and whether all
+        that there should be have found room."""
         while self._stopping is None:
             if self._scaling.autoscale is not None and not self.report.paused:
                 await self._look_at_load()
-            await self._scaling.see_to_room(self._why_unplaced())
+            await self._look_at_room()
             await asyncio.sleep(LOOK_S)
+
+    async def _look_at_room(self) -> None:
+        sure = self._scaling.sure
+        placed = sum(number < self._scaling.workers for number in self._placed())
+        given_up = await self._scaling.see_to_room(placed, self._why_unplaced())
+        if given_up is not None:
+            await self._rescale(given_up.before)
+        elif self._scaling.sure != sure:
+            self._want()
 
     async def _look_at_load(self) -> None:
         status = await self.report.ask(partitions=True)
@@ -557,11 +573,14 @@ class Supervisor:
                 return self._runtime.why_not_placed(key)
         return ""
 
+    def _placed(self) -> set[int]:
+        """The numbers of the workers that have a place."""
+        return {k.number for k, r in self._running.of_kind("worker").items() if r.info is not None}
+
     async def _rescale(self, before: int) -> None:
         """More workers start; fewer are drained first. One that has no place yet holds nothing that could be."""
         workers = self._scaling.workers
-        placed = {k.number for k, r in self._running.of_kind("worker").items() if r.info is not None}
-        gone = set(range(workers, before)) & placed
+        gone = set(range(workers, before)) & self._placed()
         self._running.retiring = {n for n in self._running.retiring | gone if n >= workers}
         self._want()
         await self._plan_changed()

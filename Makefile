@@ -20,7 +20,8 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 # Fault tests hold promises in seconds; a machine that is busy for a moment gets a second try. Each is shown (R).
 RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 
-# Two files at once, where nothing is about time: most of these tests wait for brokers more than they compute.
+# Two files at once, where nothing is about time: most of these tests wait for brokers and for processes more than they
+# compute. What holds promises in seconds is marked `alone`, and comes one after the other.
 PAIRS := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
@@ -38,8 +39,8 @@ demo-spark: $(VENV)/.installed-demo-spark  ## one pipeline on Spark and on Ray, 
 
 test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven for real Kafka
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
-	$(BIN)/python -m pytest tests/integration -m "not slow and not ray and not alone" $(PAIRS) $(RERUNS)
-	$(BIN)/python -m pytest tests/integration -m "not slow and (ray or alone)" $(RERUNS)
+	$(BIN)/python -m pytest tests/integration -m "not slow and not alone" $(PAIRS) $(RERUNS)
+	$(BIN)/python -m pytest tests/integration -m "not slow and alone" $(RERUNS)
 	$(MAKE) test-spark MARK=spark_versions
 	$(MAKE) test-helm
 

@@ -27,7 +27,8 @@ NO_ROOM_S = 10.0
 
 
 class Autoscaling:
-    """How many workers a job should have now. `workers` is the number; the supervisor does what it says."""
+    """How many workers a job should have now. `workers` is the number; the supervisor does what it says. More workers
+    that a running job is told to have are waited for `patience_s`; those of a policy as long as it wants them."""
 
     def __init__(
         self,
@@ -35,11 +36,15 @@ class Autoscaling:
         runtime: Runtime,
         clock: Callable[[], float],
         events: EventSink = log_event,
+        *,
+        patience_s: float,
     ) -> None:
         self._scaling = Scaling(said)
         self._runtime = runtime
         self._clock = clock
         self._events = events
+        self._patience_s = patience_s
+        self._had = self.workers
         self._room = 0
         self._unplaced_since: float | None = None
         self._no_room = ""
@@ -48,6 +53,11 @@ class Autoscaling:
     def workers(self) -> int:
         """How many there should be."""
         return self._scaling.workers
+
+    @property
+    def sure(self) -> int:
+        """Workers from this number on the job goes on without while there is no room for them."""
+        return self._had if self.autoscale is None else 0
 
     @property
     def autoscale(self) -> Autoscale | None:
@@ -62,7 +72,10 @@ class Autoscaling:
 
     def say(self, said: int | Autoscale) -> Decision | None:
         """What a user wants from now on. Returns the change, if it is one at once."""
-        return self._told(self._scaling.say(said, self._clock()))
+        decision = self._scaling.say(said, self._clock())
+        self._had = min(self._had, self.workers)
+        self._unplaced_since = None
+        return self._told(decision)
 
     def look(
         self, status: CoordinatorStatus, ends: Mapping[TopicPartition, int], ready: int
@@ -77,25 +90,36 @@ class Autoscaling:
 
     # ------------------------------------------------------------ room in the Ray cluster
 
-    async def see_to_room(self, unplaced: str) -> None:
-        """`unplaced`: why a worker that should be there is not placed, empty if all are.
+    async def see_to_room(self, placed: int, unplaced: str) -> Decision | None:
+        """`placed`: how many of those that there should be have a place. `unplaced`: why one of them waits for its
+        place, empty if none does. Returns the change where a number is given up for want of room.
 
         Ray is asked for room only until all are placed: from then on what they use keeps their nodes, and a driver
         that is killed leaves no request behind that would keep nodes for nobody.
         """
         policy, now = self.autoscale, self._clock()
-        if not unplaced or policy is None:
+        if placed >= self.workers:  # those that were just asked for are not there yet, and don't wait either
+            self._had = self.workers
+        if not unplaced:
             self._unplaced_since, self._no_room = None, ""
             await self._ask(0)
-            return
-        if self._unplaced_since is None:
-            self._unplaced_since = now
-        if policy.request_resources:
-            await self._ask(self.workers)
-        if now - self._unplaced_since >= NO_ROOM_S:
+            return None
+        since = self._unplaced_since = now if self._unplaced_since is None else self._unplaced_since
+        if now - since >= NO_ROOM_S:
             if not self._no_room:
                 logger.warning("no room yet for %d workers: %s", self.workers, unplaced)
             self._no_room = unplaced
+        if policy is None and self.workers > self._had and now - since >= self._patience_s:
+            return self._give_up(unplaced)
+        await self._ask(self.workers if policy is not None and policy.request_resources else 0)
+        return None
+
+    def _give_up(self, unplaced: str) -> Decision | None:
+        """Back to as many as there were, all of which had room."""
+        reason = f"no room for {self.workers} workers within {self._patience_s:g} s: {unplaced}"
+        logger.warning("%s; the job goes on with %d", reason, self._had)
+        self._unplaced_since, self._no_room = None, ""
+        return self._told(self._scaling.give_up(self._had, reason, self._clock()))
 
     async def give_back(self) -> None:
         """The job ends."""

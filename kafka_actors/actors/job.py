@@ -235,7 +235,8 @@ class RunningJob:
         `scale(8)` there are 8 until `scale(job.workers)` gives a job's own policy its say again.
 
         Only the partitions that must move do, drained first; the group never notices. Returns at once; `status()`
-        shows the progress."""
+        shows the progress. Where a number finds no room in the Ray cluster within `start_timeout_s`, the log and
+        `status().scaling` say what is missing, and the job goes on with the workers it has."""
         self._control.scale(checked_workers(workers))
 
     def pause(self) -> None:

@@ -94,8 +94,8 @@ class Keeper:
         if self._job.job_start is not None:
             wanted.add(COORDINATOR)
             workers = {ActorKey("worker", n) for n in range(self._job.scaling.workers)}
-            if started and self._job.scaling.autoscale is not None:
-                waiting = workers
+            if started:
+                waiting = {worker for worker in workers if worker.number >= self._job.scaling.sure}
             wanted |= workers
             wanted |= {ActorKey("worker", n) for n in self._running.retiring}
             wanted |= self._running.brokers.keys()

@@ -33,12 +33,22 @@ class Rescaling:
         await self._rescale(before)
 
     async def follow_load(self) -> None:
-        """Looks at the load every second, for as long as a policy decides about the number of workers."""
+        """Looks at the load every second, for as long as a policy decides about the number of workers; and whether all
+        that there should be have found room."""
         while not self._job.stopping:
             if self._scaling.autoscale is not None and not self._job.report.paused:
                 await self._look_at_load()
-            await self._scaling.see_to_room(self._why_unplaced())
+            await self._look_at_room()
             await asyncio.sleep(LOOK_S)
+
+    async def _look_at_room(self) -> None:
+        sure = self._scaling.sure
+        placed = sum(number < self._scaling.workers for number in self._placed())
+        given_up = await self._scaling.see_to_room(placed, self._why_unplaced())
+        if given_up is not None:
+            await self._rescale(given_up.before)
+        elif self._scaling.sure != sure:
+            self._keeper.want()
 
     async def _look_at_load(self) -> None:
         status = await self._job.report.ask(partitions=True)
@@ -58,11 +68,14 @@ class Rescaling:
                 return self._job.runtime.why_not_placed(key)
         return ""
 
+    def _placed(self) -> set[int]:
+        """The numbers of the workers that have a place."""
+        return {k.number for k, r in self._running.of_kind("worker").items() if r.info is not None}
+
     async def _rescale(self, before: int) -> None:
         """More workers start; fewer are drained first. One that has no place yet holds nothing that could be."""
         workers = self._scaling.workers
-        placed = {k.number for k, r in self._running.of_kind("worker").items() if r.info is not None}
-        gone = set(range(workers, before)) & placed
+        gone = set(range(workers, before)) & self._placed()
         self._running.retiring = {n for n in self._running.retiring | gone if n >= workers}
         self._keeper.want()
         await self._briefing.plan_changed()

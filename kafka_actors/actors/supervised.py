@@ -42,7 +42,13 @@ class Supervised:
         self.fail = fail
         self.machine = Supervision(plan.timings)
         self.roster = Roster(plan)
-        self.scaling = Autoscaling(plan.workers, runtime, clock, lambda event: self.report.happened(event))
+        self.scaling = Autoscaling(
+            plan.workers,
+            runtime,
+            clock,
+            lambda event: self.report.happened(event),
+            patience_s=plan.timings.start_timeout,
+        )
         self.report = Reporting(plan, self.roster, self.machine.restarts, self.scaling.status, clock)
         self.observer = JobObserver(plan.config.group_id, plan.telemetry is not None)
         self.loops = Loops(fail)

@@ -10,14 +10,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from kafka_actors.cluster import ClusterSnapshot
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
 from kafka_actors.events import Event, EventSink, OffsetReset
-from kafka_actors.fetch import FetchedBytes, Fetcher, Start
+from kafka_actors.fetch import FetchedBytes, Fetcher, Standing, Start
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, committing
@@ -163,8 +163,7 @@ class Worker:
 
     def _report(self, wait_s: float) -> Report:
         with self._lock:
-            self._learn_positions()
-            standings = self._fetcher.standings(self._holdings.held)
+            standings = self._standings(self._holdings.held)
             holdings = [
                 holding_of(held, standings[partition], self._blocked(held))
                 for partition, held in self._holdings.held.items()
@@ -189,11 +188,14 @@ class Worker:
             return "failed: its function raised, and was not to be called again"
         return self._bench.progress.blocked(held.partition)
 
-    def _learn_positions(self) -> None:
-        """A partition that has delivered nothing yet still has a position, and the group should know it."""
-        for partition, held in self._holdings.held.items():
-            if held.processed is None and (position := self._fetcher.position(partition)) is not None:
-                self._holdings.positioned(partition, position)
+    def _standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Standing]:
+        """Where partitions stand, which the holdings learn: one that has delivered nothing yet still has a position, and
+        the group should know it."""
+        standings = self._fetcher.standings(partitions)
+        for partition, standing in standings.items():
+            if standing.position is not None:
+                self._holdings.positioned(partition, standing.position)
+        return standings
 
     async def _apply(self, orders: Orders) -> None:
         self._bench.paused = orders.paused
@@ -249,7 +251,7 @@ class Worker:
 
     async def _commit(self) -> None:
         with self._lock:
-            self._learn_positions()
+            self._standings([p for p, held in self._holdings.held.items() if held.processed is None])
             entries = self._holdings.commits()
             at_once = self._draining or self._failed is not None
         if not entries or not self._lease.valid(self._clock()):
@@ -274,6 +276,8 @@ class Worker:
         try:
             await asyncio.to_thread(self._processor.flush)
         except Exception as error:
+            with self._lock:
+                self._holdings.commit_nothing_more()
             self._fail(error)
             return False
         return True

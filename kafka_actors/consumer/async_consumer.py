@@ -25,6 +25,7 @@ from .message import Message, messages_of
 from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener, awaited
 from .session import GRACE_S, Pattern, Session, Topics, check_listener
+from .waking import LoopWake
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +53,7 @@ class AsyncConsumer(ConsumerFace):
         config: Mapping[str, Any] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._woken = asyncio.Event()
+        self._wake = LoopWake()
         self._session = Session(topics, pattern, listener, events, self._wake, config, options)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="kafka-decode")
 
@@ -97,7 +97,7 @@ class AsyncConsumer(ConsumerFace):
         began = time.monotonic()
         deadline = None if timeout_s is None else began + timeout_s
         while True:
-            self._woken.clear()
+            self._wake.clear()
             if session.attention:
                 await self._attend(session)
             taken = await self._decoded(session, take)
@@ -109,10 +109,7 @@ class AsyncConsumer(ConsumerFace):
                 session.core.observer.polled(began, None)
                 return None
             if not session.attention:
-                try:
-                    await asyncio.wait_for(self._woken.wait(), left)
-                except TimeoutError:
-                    pass
+                await self._wake.wait(left)
                 session.check_open()
 
     async def _decoded(self, session: Session, take: Callable[[], T | None]) -> T | None:
@@ -134,14 +131,6 @@ class AsyncConsumer(ConsumerFace):
     async def _attend(self, session: Session) -> None:
         for callback in session.attend():
             await awaited(callback())
-
-    def _wake(self) -> None:
-        """Called in the IO thread, and in those that fetch."""
-        if self._loop is not None and not self._woken.is_set():
-            try:
-                self._loop.call_soon_threadsafe(self._woken.set)
-            except RuntimeError:  # the user's loop was closed before the consumer
-                pass
 
     # ------------------------------------------------------------ what to read
 
@@ -324,7 +313,7 @@ class AsyncConsumer(ConsumerFace):
     async def _started(self) -> Session:
         session = self._open()
         if not session.started:
-            self._loop = asyncio.get_running_loop()
+            self._wake.loop = asyncio.get_running_loop()
             session.begin()
             try:
                 await self._call(session.core.begin(), session.config.request_timeout_ms + 10_000)

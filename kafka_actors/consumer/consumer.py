@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -23,7 +22,8 @@ from .face import ConsumerFace
 from .message import Message, messages_of
 from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener
-from .session import GRACE_S, Pattern, Session, Topics, Wake, check_listener
+from .session import GRACE_S, Pattern, Session, Topics, check_listener
+from .waking import Wake
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +67,6 @@ class Consumer(ConsumerFace):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        session = getattr(self, "_session", None)  # none where an option was wrong
-        if session is not None and session.started and not session.closed:
-            warnings.warn(f"{self!r} was never closed: it stays in its group", ResourceWarning, stacklevel=2)
 
     # ------------------------------------------------------------ reading
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from kafka_actors.protocol.types import TopicPartition
 
 from .session import Session
@@ -11,6 +13,11 @@ class ConsumerFace:
     """A consumer as it can be read at any time."""
 
     _session: Session
+
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)  # none where an option was wrong
+        if session is not None and session.started and not session.closed:
+            warnings.warn(f"{self!r} was never closed: it stays in its group", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         config = self._session.config

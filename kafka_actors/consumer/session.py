@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -294,20 +293,3 @@ def check_listener(listener: object) -> None:
         raise ConfigError(
             "listener", f"is {listener!r}, {kind_of(listener)}: accepts a ConsumerRebalanceListener"
         )
-
-
-class Wake:
-    """Lets one thread sleep until another has something for it."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def __call__(self) -> None:
-        if not self._event.is_set():
-            self._event.set()
-
-    def clear(self) -> None:
-        self._event.clear()
-
-    def wait(self, timeout_s: float | None) -> None:
-        self._event.wait(timeout_s)

@@ -156,11 +156,6 @@ class FetchSocket(ProcessBound):
             self.close()
             raise
 
-    def exchange(self, frame: bytes, timeout_ms: float | None = None) -> memoryview:
-        """Sends a frame and receives one response; as `send` and `receive`."""
-        self.send(frame, timeout_ms)
-        return self.receive(timeout_ms)
-
     def send(self, frame: bytes, timeout_ms: float | None = None) -> None:
         """Sends a whole frame, its length in front. Raises as `receive`.
 

@@ -87,7 +87,7 @@ def with_failed(df: Any, frame: Frame, failed: Any) -> tuple[Any, Frame]:
     """The rows, and the failed records that went past the DataFrame stages (a DataFrame with the column `_error`
     alone). Raises `ConfigError` where a stage has made such a column, too."""
     made = msgspec.structs.replace(frame, errors=True)
-    made.user_schema  # noqa: B018
+    made.user_schema  # noqa: B018  # a column that a stage has made of this name is named at once
     error = spark_schema(pa.schema([ERROR_FIELD]))[ERROR].dataType
     rows = df.select("*", functions.lit(None).cast(error).alias(ERROR))
     nulls = [functions.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]

@@ -32,6 +32,12 @@ def sasl_options(mechanism: str, **other: Any) -> dict[str, Any]:
     return {"sasl_mechanism": mechanism, **login, **other}
 
 
+def answer_to(sent: bytes, channel: FetchSocket) -> memoryview:
+    """Sends a frame over a blocking socket and receives one response, as a fetcher does."""
+    channel.send(sent)
+    return channel.receive()
+
+
 def over_connection(host: str, port: int, config: ClientConfig) -> int:
     """Asks with asyncio how many brokers there are."""
 
@@ -50,7 +56,7 @@ def over_socket(host: str, port: int, config: ClientConfig) -> int:
     channel = FetchSocket(host, port, config).open()
     try:
         version = channel.versions.pick(MetadataRequest)
-        answer = channel.exchange(frame(ApiKey.METADATA, version, 7, "me", MetadataRequest(topics=[])))
+        answer = answer_to(frame(ApiKey.METADATA, version, 7, "me", MetadataRequest(topics=[])), channel)
         assert int.from_bytes(answer[:4], "big") == 7
         return 1
     finally:

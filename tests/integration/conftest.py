@@ -1,6 +1,7 @@
 """Integration tests share real clusters, one set a process: see `kafka_actors.testing.plugin`."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -17,13 +18,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kafka)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A broker that wants TLS and SASL, and the files for it: see `fakes.secure`."""
     from fakes.secure import secure_kafka
 
     with secure_kafka(tmp_path_factory.mktemp("secure")) as made:
         yield made
+
+
+@pytest.fixture
+def topic(kafka_cluster_3: Any, kafka_topic: Callable[..., str], produce: Callable[..., object]) -> str:
+    """12,000 records over 4 partitions, for those who have no topic of their own."""
+    name = kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3)
+    values = [b"%d" % n for n in range(12_000)]
+    where = [n % 4 for n in range(12_000)]
+    produce(name, values, partition=where, bootstrap_servers=kafka_cluster_3.bootstrap_servers)
+    return name
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, here and in the processes that the test starts. A shell has it ignored in what it runs in the
+    background, and who is started by a process that ignores it does so too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -108,16 +108,6 @@ class Shell:
 
 
 @pytest.fixture
-def topic(kafka_cluster_3, kafka_topic, produce):
-    """12,000 records over 4 partitions."""
-    name = kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3)
-    values = [b"%d" % n for n in range(12_000)]
-    where = [n % 4 for n in range(12_000)]
-    produce(name, values, partition=where, bootstrap_servers=kafka_cluster_3.bootstrap_servers)
-    return name
-
-
-@pytest.fixture
 def shell(ray_local, kafka_cluster_3, topic, group_id, tmp_path):
     return Shell(tmp_path, kafka_cluster_3.bootstrap_servers, topic, group_id)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fakes.asking import answer_to
 from fakes.loop import in_loop
 
 from kafka_actors.config import ClientConfig, build
@@ -143,7 +144,7 @@ def test_the_fetch_socket_reads_records(
             )
         ],
     )
-    data = fetch.exchange(frame(FetchRequest.api_key, version, 7, "me", request))
+    data = answer_to(frame(FetchRequest.api_key, version, 7, "me", request), fetch)
     header, body = decode_header(FetchRequest.api_key, version, "response", data)
     assert header.correlation_id == 7
     answer = decode(FetchRequest, version, "response", body)

@@ -1,7 +1,8 @@
 """A job on real Kafka and real Ray: the whole way from a topic to committed offsets."""
 
 import pytest
-from jobs.journal import Journal, Recorder, until
+from jobs.journal import Journal, until
+from jobs.scene import recorder
 
 import kafka_actors as ka
 
@@ -13,17 +14,7 @@ def journal(tmp_path):
     return Journal(tmp_path / "journal")
 
 
-def recorder(journal, **more):
-    """A `process` class bound to a journal: Ray pickles it by value."""
-    directory = str(journal.directory)
-
-    class Bound(Recorder):
-        def __init__(self):
-            super().__init__(directory, **more)
-
-    return Bound
-
-
+@pytest.mark.alone  # each worker has some of it: where one comes up late the others may be done before
 def test_a_bounded_job_processes_everything_once_and_commits_to_the_end(
     ray_local, kafka_cluster_3, kafka_topic, produce, group_id, journal
 ):

@@ -11,7 +11,7 @@ from jobs.journal import until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
 
 # A call takes 50 ms, most of them asleep, and has 50 records: a worker does at most 1,000 a second, on any machine.
 WORK = {"work": 0.05, "batch_rows": 50}
@@ -77,11 +77,11 @@ def test_a_burst_is_worked_off_in_time_and_the_group_never_notices(scene):
 
 
 def test_a_number_holds_until_a_policy_has_its_say_again(scene):
-    policy = ka.Autoscale(min=1, max=4, target_lag_seconds=5, downscale_delay_seconds=4)
+    policy = ka.Autoscale(min=1, max=4, target_lag_seconds=5, downscale_delay_seconds=2)
     scene.start(workers=policy)
     scene.running.scale(3)
     scene.spread(3, 60)
-    time.sleep(10)  # idle for more than twice the time after which the policy would have given two up
+    time.sleep(5)  # idle for more than twice the time after which the policy would have given two up
     status = scene.status()
     assert (len(status.workers), status.scaling.workers, status.scaling.autoscale) == (3, 3, None)
     assert status.scaling.changes[-1].reason == "scale(3) instead of 1..4"
@@ -89,7 +89,7 @@ def test_a_number_holds_until_a_policy_has_its_say_again(scene):
     scene.spread(1, 30)
     status = scene.status()
     assert (status.scaling.workers, status.scaling.autoscale) == (1, policy)
-    assert status.scaling.changes[-1].reason == "nothing to do for 4 s"
+    assert status.scaling.changes[-1].reason == "nothing to do for 2 s"
     until(lambda: len(scene.pids("worker")) == 1, 20, "the retired workers' ends")
 
 

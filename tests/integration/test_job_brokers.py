@@ -10,7 +10,10 @@ from jobs.driver import exists
 from jobs.journal import until
 from jobs.scene import Scene
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(400)]
+
+WATCHED_S = 12.0
+"""So long what is led elsewhere is looked at: new leaders are there, and the group has a new coordinator, after six."""
 
 
 @pytest.fixture
@@ -70,8 +73,8 @@ def test_theme_15_a_broker_with_leaders_and_the_coordinator_is_lost(stage, fault
     getattr(scene.cluster, fault)(scene.victim)
     new = elected(scene, theirs)
     scene.flowing(60)
-    until(lambda: time.monotonic() > at + 20, 21, "20 s to pass")
-    end = at + 20
+    until(lambda: time.monotonic() > at + WATCHED_S, WATCHED_S + 1, "time to pass")
+    end = time.monotonic()
     pause = max(scene.journal.longest_pause(p, at, end) for p in others)
     everyone = {e.pid for e in scene.journal.entries()}
     later = {p: scene.journal.first_after(when, [p], everyone)[p] for p, when in new.items()}

@@ -6,7 +6,7 @@ import time
 import pytest
 from jobs.journal import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 def test_a_killed_driver_leaves_no_actor_and_the_next_of_its_name_goes_on(scene):
@@ -65,8 +65,8 @@ def test_theme_22_batches_in_hand_have_the_drain_timeout_and_a_second_sigterm_no
     assert not scene.committed() or max(scene.committed().values()) == 0, "nothing was finished"
     assert scene.cluster.describe_group(scene.group).members == []
 
-    driver = scene.driver(workers=2, work=20.0, config={"drain_timeout_ms": 15000}).started()
     before = len(scene.journal.entries())
+    driver = scene.driver(workers=2, work=20.0, config={"drain_timeout_ms": 15000}).started()
     until(lambda: len(scene.journal.entries()) >= before + 2, 30, "a call in hand in each worker")
     driver.send(signal.SIGTERM)
     time.sleep(1)

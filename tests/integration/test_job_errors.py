@@ -122,6 +122,7 @@ def test_sys_exit_in_a_worker_is_an_error_of_the_call(filled):
     assert failed.value.cause.attempts == 2
 
 
+@pytest.mark.alone
 def test_trap_1_a_function_that_hangs_is_replaced_and_the_group_never_rebalances(scene, tmp_path):
     hung = tmp_path / "hung"
     directory = str(scene.journal.directory)

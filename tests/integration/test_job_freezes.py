@@ -12,9 +12,12 @@ from jobs.journal import until
 from kafka_actors.actors.machines.supervision import ActorKey
 from kafka_actors.actors.messages import CommitEntry, CommitReply, CommitRequest, Orders, Report, pack, unpack
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
 
 slow = pytest.mark.slow
+
+WATCHED_S = 10.0
+"""So long every partition is looked at after a freeze. The promise is that none stands for more than six."""
 
 
 @pytest.mark.parametrize(
@@ -28,12 +31,12 @@ def test_theme_36_every_partition_goes_on_within_six_seconds_without_a_stopped(s
     until(lambda: scene.pids("spare"), 30, "a spare connection actor")
     generation = scene.status().group.generation
     pid, at = scene.freeze(min(scene.pids(kind)))
-    until(lambda: time.monotonic() > at + 20, 21, "20 s to pass")
+    until(lambda: time.monotonic() > at + WATCHED_S, WATCHED_S + 1, "time to pass")
     scene.thaw(pid)
     live = scene.others(pid)
     progress = scene.journal.first_after(at, scene.partitions, live)
     assert progress.keys() == set(scene.partitions)
-    pauses = [scene.journal.longest_pause(p, at, at + 20) for p in scene.partitions]
+    pauses = [scene.journal.longest_pause(p, at, at + WATCHED_S) for p in scene.partitions]
     print(f"{kind}: first calls within {max(progress.values()):.2f} s, longest pause {max(pauses):.2f} s")
     scene.flowing()
     assert pid not in scene.pids().values()

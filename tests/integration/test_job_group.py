@@ -5,7 +5,8 @@ import signal
 import pytest
 from jobs.journal import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+# Two members' short sessions don't bear a machine on which others start clusters.
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
 
 slow = pytest.mark.slow
 

@@ -6,7 +6,10 @@ import time
 import pytest
 from jobs.journal import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone]
+
+WATCHED_S = 4.0
+"""So long every partition is looked at after a kill. The promise is that none stands for more than two."""
 
 
 def kill_workers(scene, times):
@@ -31,7 +34,7 @@ def kill_workers(scene, times):
 @pytest.mark.parametrize(
     ("times", "constructor_s"),
     [
-        (3, 0),
+        (2, 0),  # the second finds workers that have taken over already; more of them are more of the same
         pytest.param(20, 0, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
         pytest.param(2, 30, marks=[pytest.mark.slow, pytest.mark.timeout(400)]),
     ],
@@ -54,11 +57,11 @@ def test_theme_04_theme_05_partitions_of_a_killed_worker_go_on_within_two_second
     assert slowest <= 2.0
 
 
-def pause_after(scene, at, seconds, pids=None):
-    """The longest time without a call of process on any partition from `at` on, watched for so long."""
-    until(lambda: time.monotonic() > at + seconds, seconds + 1, "time to pass")
+def pause_after(scene, at):
+    """The longest time without a call of process on any partition from `at` on."""
+    until(lambda: time.monotonic() > at + WATCHED_S, WATCHED_S + 1, "time to pass")
     scene.flowing()
-    return max(scene.journal.longest_pause(p, at, at + seconds) for p in scene.partitions)
+    return max(scene.journal.longest_pause(p, at, at + WATCHED_S) for p in scene.partitions)
 
 
 @pytest.mark.parametrize("identity", ["auto", pytest.param(None, marks=pytest.mark.slow)])
@@ -68,7 +71,7 @@ def test_trap_6_a_killed_coordinator_actor_moves_nothing(scene, identity):
     scene.flowing()
     before, owners = scene.status().group, scene.owners()
     at = scene.kill("coordinator.1")
-    pause = pause_after(scene, at, 6)
+    pause = pause_after(scene, at)
     until(lambda: "coordinator.2" in scene.pids(), 20, "a new coordinator actor")
     until(lambda: scene.owners() == owners, 20, "every partition with the worker that had it")
     after = scene.status().group
@@ -99,7 +102,7 @@ def test_theme_36_fetching_goes_on_within_two_seconds_of_the_death_of_a(scene, k
     victim = min(scene.pids(kind))
     time.sleep(1)
     at = scene.kill(victim)
-    pause = pause_after(scene, at, 6)
+    pause = pause_after(scene, at)
     until(lambda: f"{victim.split('.')[0]}.2" in scene.pids(), 10, f"a new {kind} actor")
     scene.flowing()
     assert scene.owners() == owners

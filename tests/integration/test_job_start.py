@@ -108,6 +108,7 @@ def test_code_that_cannot_travel_is_refused_in_one_line(scene):
     one_line(failed.value)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_theme_22_an_interrupt_while_starting_leaves_no_actor_and_no_member(scene):
     def members():
         return scene.cluster.describe_group(scene.group).members

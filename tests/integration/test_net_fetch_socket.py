@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
+from fakes.asking import answer_to
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import (
@@ -91,16 +92,16 @@ def test_responses_are_received_whole_and_into_the_same_memory_once_nobody_has_a
                 conn.sendall(body[at : at + 100_000])
 
     fetch = served(serve)
-    view = fetch.exchange(b"\x00\x00\x00\x03ask")
+    view = answer_to(b"\x00\x00\x00\x03ask", fetch)
     assert view == body
     first = pa.py_buffer(view).address
     part = pa.py_buffer(view[100:200])
     del view
-    second = fetch.exchange(b"\x00\x00\x00\x03ask")
+    second = answer_to(b"\x00\x00\x00\x03ask", fetch)
     assert pa.py_buffer(second).address != first, "a slice keeps it"
     assert part.to_pybytes() == body[100:200]
     del part
-    assert pa.py_buffer(fetch.exchange(b"\x00\x00\x00\x03ask")).address == first
+    assert pa.py_buffer(answer_to(b"\x00\x00\x00\x03ask", fetch)).address == first
     assert second == body
 
 

@@ -208,9 +208,11 @@ def test_a_sink_that_fails_ends_the_job_and_none_of_its_records_are_committed(pl
         def flush(self):
             raise OSError("disk full")
 
-    run = place.read().decode_json(SCHEMA).write(Sink).on_ray(workers=1).start()
+    pipeline = place.read().decode_json(SCHEMA).write(Sink)
+    # What it has drained has no commit to wait for: it would be waited for longer than the test does.
+    run = pipeline.on_ray(workers=1, config={"drain_timeout_ms": 50_000}).start()
     with pytest.raises(ka.JobFailed) as failed:
-        run.wait(60)
+        run.wait(40)
     run.stop()
     assert isinstance(failed.value.cause, SinkError)
     assert "write(Sink): OSError: disk full" in str(failed.value.cause)

@@ -90,7 +90,8 @@ def topic(kafka_cluster_3, kafka_topic):
     )
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+# What is sent again is the same bytes, whatever the codec: the fault with another one is for the whole run.
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.slow)])
 def test_a_broker_killed_under_load_loses_nothing_and_repeats_nothing(kafka_cluster_3, topic, codec):
     load = Load(kafka_cluster_3, topic, compression_type=codec, batch_size=20_000)
     load.wait(2_000)
@@ -116,7 +117,7 @@ def test_a_broker_that_stands_still_loses_nothing_and_repeats_nothing(kafka_clus
 
 def test_leaders_that_move_again_and_again_lose_nothing_and_repeat_nothing(kafka_cluster_3, topic):
     load = Load(kafka_cluster_3, topic, batch_size=20_000)
-    for broker in kafka_cluster_3.broker_ids:
+    for broker in kafka_cluster_3.broker_ids[:2]:  # what the first one led moves twice
         load.wait(4_000)
         kafka_cluster_3.shutdown(broker)
         load.wait(4_000)

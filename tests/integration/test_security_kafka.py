@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fakes.asking import Tokens, over_connection, over_socket, sasl_options
+from fakes.asking import Tokens, answer_to, over_connection, over_socket, sasl_options
 from fakes.secure import (
     KEY_PASSWORD,
     ONE_CIPHER,
@@ -192,7 +192,7 @@ def test_theme_23_a_fetch_socket_renews_its_session(kafka, files):
     renewals = {channel._renew_at}
     until = time.monotonic() + 3.2 * RENEW_MS / 1000
     while time.monotonic() < until:
-        channel.exchange(frame(ApiKey.METADATA, version, 7, "me", MetadataRequest(topics=[])))
+        answer_to(frame(ApiKey.METADATA, version, 7, "me", MetadataRequest(topics=[])), channel)
         renewals.add(channel._renew_at)
         time.sleep(0.01)
     channel.close()
@@ -217,7 +217,7 @@ def test_theme_23_a_session_that_ended_while_idle_is_renewed_first(kafka, files,
     channel = FetchSocket(*address, config).open()
     version = channel.versions.pick(MetadataRequest)
     time.sleep(1.5 * RENEW_MS / 1000)
-    channel.exchange(frame(ApiKey.METADATA, version, 7, "me", MetadataRequest(topics=[])))
+    answer_to(frame(ApiKey.METADATA, version, 7, "me", MetadataRequest(topics=[])), channel)
     channel.close()
 
 

@@ -68,6 +68,7 @@ def watched(target, environment=None):
         top.kill()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_running_jobs_page_has_what_the_job_has(scene):
     running = scene.start(workers=2, status_address=HERE)
     page = running.status().page
@@ -158,6 +159,7 @@ def test_trap_a_frozen_coordinator_is_not_ready_and_its_job_is_again_when_it_goe
     assert running.status().actors["coordinator.1"] == pid
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_detached_jobs_page_is_there_without_its_driver_and_tells_of_its_end(scene, tmp_path):
     def broken(batch):
         raise ValueError("no such country")

@@ -52,16 +52,6 @@ job = ka.Job(
 
 
 @pytest.fixture
-def topic(kafka_cluster_3, kafka_topic, produce):
-    """12,000 records over 4 partitions."""
-    name = kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3)
-    values = [b"%d" % n for n in range(12_000)]
-    where = [n % 4 for n in range(12_000)]
-    produce(name, values, partition=where, bootstrap_servers=kafka_cluster_3.bootstrap_servers)
-    return name
-
-
-@pytest.fixture
 def start(ray_local, kafka_cluster_3, topic, group_id, tmp_path):
     """Starts `kafka-actors run` on the job above, with these arguments and variables."""
     import ray
@@ -109,6 +99,7 @@ def number(point):
     return getattr(point, point.WhichOneof("value"))
 
 
+@pytest.mark.alone  # how long the calls took is part of it
 def test_a_collector_gets_what_the_conventions_say(start, topic, group_id):
     with Collector() as collector:
         process = start(

@@ -23,7 +23,8 @@ def commits(servers: str, group: str) -> dict[TopicPartition, list[int]]:
     found: dict[TopicPartition, list[int]] = defaultdict(list)
     left = set(partitions)
     while left:
-        for message in consumer.consume(1000, timeout=5):
+        # It waits for all 1,000 as long as it may, at the end of the log in vain: so it may not wait for long.
+        for message in consumer.consume(1000, timeout=0.2):
             if message.error() is not None:
                 left.discard(message.partition())
             elif message.value() is not None and (at := _partition_of(message.key(), group)) is not None:

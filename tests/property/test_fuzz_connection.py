@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 from fakes.arbitrary import filled
+from fakes.asking import answer_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,7 +82,7 @@ def over_connection(port: int) -> None:
 def over_socket(port: int) -> None:
     channel = FetchSocket("127.0.0.1", port, CONFIG).open()
     try:
-        channel.exchange(frame(ApiKey.METADATA, 9, 1, "me", MetadataRequest(topics=[])))
+        answer_to(frame(ApiKey.METADATA, 9, 1, "me", MetadataRequest(topics=[])), channel)
     finally:
         channel.close()
 

@@ -74,6 +74,7 @@ class Holdings:
     def __init__(self) -> None:
         self.held: dict[TopicPartition, Held] = {}
         self.seen: Version = (0, 0)
+        self._unsafe = False
 
     def apply(self, orders: Orders) -> Changes:
         """Makes the holdings what the orders say. Orders older than the newest seen change nothing."""
@@ -165,12 +166,20 @@ class Holdings:
 
     # ------------------------------------------------------------ commits and reports
 
+    def commit_nothing_more(self) -> None:
+        """Results were lost, and nobody knows which: whoever gets the partitions does again what isn't committed, so
+        a drain has no commit to wait for."""
+        self._unsafe = True
+
     def commits(self) -> list[CommitEntry]:
         return [
             CommitEntry(h.partition, h.epoch, h.processed, h.leader_epoch, h.rewind)
             for h in self.held.values()
-            if h.processed is not None and h.uncommitted
+            if h.processed is not None and self._to_commit(h)
         ]
+
+    def _to_commit(self, held: Held) -> bool:
+        return held.uncommitted and not self._unsafe
 
     @property
     def draining(self) -> bool:
@@ -179,7 +188,7 @@ class Holdings:
     @property
     def drain_waits_for_commit(self) -> bool:
         return any(
-            h.state is HeldState.DRAINING and not h.in_hand and h.uncommitted for h in self.held.values()
+            h.state is HeldState.DRAINING and not h.in_hand and self._to_commit(h) for h in self.held.values()
         )
 
     def committed(self, reply: CommitReply) -> None:
@@ -190,11 +199,11 @@ class Holdings:
                 held.rewind = held.rewind and held.processed != entry.offset
 
     def release_drained(self) -> list[TopicPartition]:
-        """Lets go of what is drained: nothing in hand, nothing uncommitted."""
+        """Lets go of what is drained: nothing in hand, nothing to be committed."""
         done = [
             h.partition
             for h in self.held.values()
-            if h.state is HeldState.DRAINING and not h.in_hand and not h.uncommitted
+            if h.state is HeldState.DRAINING and not h.in_hand and not self._to_commit(h)
         ]
         for partition in done:
             del self.held[partition]
@@ -203,7 +212,7 @@ class Holdings:
     @property
     def quiet(self) -> bool:
         """Nothing is in hand and nothing waits to be committed."""
-        return not any(h.in_hand or h.uncommitted for h in self.held.values())
+        return not any(h.in_hand or self._to_commit(h) for h in self.held.values())
 
     def in_hand(self) -> Iterable[TopicPartition]:
         return [h.partition for h in self.held.values() if h.in_hand]

@@ -72,6 +72,10 @@ class Scaling:
         reason = f"scale({said})" + (f" instead of {replaced}" if replaced is not None else "")
         return self._changed(Decision(now, self.workers, said, reason)) if said != self.workers else None
 
+    def give_up(self, workers: int, reason: str, now: float) -> Decision:
+        """What was said can't be had: back to so many."""
+        return self._changed(Decision(now, self.workers, workers, reason))
+
     def observe(self, seen: Observation, now: float) -> Decision | None:
         """What the policy makes of the job as it is now."""
         if self.policy is None:

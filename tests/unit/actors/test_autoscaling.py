@@ -34,15 +34,17 @@ class Shell:
 
     def __init__(self, said):
         self.now, self.asked, self.told, self.broken = 0.0, [], [], False
-        self.scaling = Autoscaling(said, self, lambda: self.now, self.told.append)
+        self.scaling = Autoscaling(said, self, lambda: self.now, self.told.append, patience_s=60.0)
 
     def ask_for_room(self, workers):
         self.asked.append(workers)
         if self.broken:
             raise RuntimeError("Ray is gone")
 
-    def see_to_room(self, unplaced=""):
-        asyncio.run(self.scaling.see_to_room(unplaced))
+    def see_to_room(self, unplaced="", placed=None):
+        """All are placed unless said otherwise."""
+        there = self.scaling.workers - bool(unplaced) if placed is None else placed
+        return asyncio.run(self.scaling.see_to_room(there, unplaced))
 
     def burst(self):
         for second in range(8):
@@ -124,6 +126,63 @@ def test_without_request_resources_nothing_is_asked_and_the_wait_is_shown_all_th
     assert shell.scaling.status().holding == "worker-2 needs num_cpus=1"
     shell.see_to_room()
     assert shell.scaling.status().holding == ""
+
+
+LACKS = "worker-2 needs num_cpus=1"
+
+
+def test_a_number_without_room_is_given_up_for_the_one_that_there_was(caplog):
+    shell = Shell(2)
+    shell.see_to_room()
+    shell.scaling.say(8)
+    assert shell.see_to_room("", placed=2) is None, "they are asked for, and don't wait yet"
+    assert shell.see_to_room(LACKS) is None
+    shell.now += NO_ROOM_S
+    assert shell.see_to_room(LACKS) is None
+    assert (shell.scaling.workers, shell.scaling.sure) == (8, 2)
+    assert shell.scaling.status().holding == LACKS
+    shell.now += 60.0 - NO_ROOM_S
+    given_up = shell.see_to_room(LACKS)
+    reason = f"no room for 8 workers within 60 s: {LACKS}"
+    assert (given_up.before, given_up.after, given_up.reason) == (8, 2, reason)
+    assert (shell.scaling.workers, shell.scaling.sure) == (2, 2)
+    assert shell.told[-1] == WorkersChanged(8, 2, reason)
+    assert f"{reason}; the job goes on with 2" in caplog.text
+    assert shell.scaling.status().holding == ""
+    assert shell.asked == []
+
+
+def test_each_number_is_waited_for_anew():
+    shell = Shell(2)
+    shell.scaling.say(8)
+    shell.see_to_room(LACKS)
+    shell.now += 50.0
+    shell.see_to_room(LACKS)
+    shell.scaling.say(6)
+    shell.see_to_room(LACKS)
+    shell.now += 59.0
+    assert shell.see_to_room(LACKS) is None
+    shell.now += 1.0
+    assert shell.see_to_room(LACKS).after == 2
+
+
+def test_workers_that_found_room_are_not_given_up_for_one_that_waits_again():
+    shell = Shell(2)
+    shell.scaling.say(3)
+    shell.see_to_room()
+    assert shell.scaling.sure == 3
+    for _ in range(2):
+        assert shell.see_to_room(LACKS) is None
+        shell.now += 600.0
+    assert shell.scaling.workers == 3
+
+
+def test_what_a_policy_wants_is_waited_for_however_long_it_takes():
+    shell = Shell(Autoscale(max=4, initial=3))
+    for _ in range(2):
+        assert shell.see_to_room(LACKS) is None
+        shell.now += 600.0
+    assert (shell.scaling.workers, shell.scaling.sure) == (3, 0)
 
 
 def test_a_ray_that_can_not_be_asked_ends_nothing(caplog):

@@ -66,6 +66,19 @@ def test_trap_4_a_drain_waits_for_the_call_and_then_for_its_commit():
     assert holdings.held == {}
 
 
+def test_where_results_were_lost_nothing_is_committed_and_a_drain_waits_for_the_call_alone():
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    holdings.commit_nothing_more()
+    holdings.apply(orders(2, [], [Drain(P0, (1, 1))]))
+    assert holdings.release_drained() == []
+    holdings.done(P0, (1, 1), 8)
+    assert holdings.commits() == []
+    assert not holdings.drain_waits_for_commit
+    assert holdings.release_drained() == [P0]
+
+
 def test_a_new_incarnation_renews_the_epoch_without_disturbing_the_call_in_hand():
     holdings = Holdings()
     holdings.apply(Orders((1, 4), [Grant(P0, (1, 1), 5)], [], 10.0))

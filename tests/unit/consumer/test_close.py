@@ -73,10 +73,12 @@ def test_close_takes_a_timeout_only():
         Consumer(group_id="g").close("soon")
 
 
-def test_a_consumer_that_nobody_closed_is_warned_of_as_files_are():
-    consumer = Consumer("t", group_id="g", bootstrap_servers="a:1")
-    consumer._session._core = HangingCore()
-    with pytest.warns(ResourceWarning, match="<Consumer group='g' of a:1> was never closed"):
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_a_consumer_that_nobody_closed_is_warned_of_as_files_are(kind):
+    consumer = kind("t", group_id="g", bootstrap_servers="a:1")
+    session = consumer._session  # the IO thread has it, as long as it runs
+    session._core = HangingCore()
+    with pytest.warns(ResourceWarning, match=f"<{kind.__name__} group='g' of a:1> was never closed"):
         del consumer
 
 
@@ -91,8 +93,9 @@ def test_an_admin_that_nobody_closed_is_warned_of_as_files_are():
 def test_what_was_closed_or_never_began_is_not_warned_of(recwarn):
     with Admin(bootstrap_servers="a:1"):
         pass
-    Consumer("t", group_id="g")
-    with pytest.raises(ConfigError):
-        Consumer("t", grup="g")
+    for kind in (Consumer, AsyncConsumer):
+        kind("t", group_id="g")
+        with pytest.raises(ConfigError):
+            kind("t", grup="g")
     gc.collect()
     assert not [w for w in recwarn if w.category is ResourceWarning]

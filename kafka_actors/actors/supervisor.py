@@ -17,7 +17,7 @@ from typing import Any
 from kafka_actors.errors import DisconnectedError, JobError, JobFailed, KafkaActorsError, StartTimeoutError
 
 from .autoscale import Autoscale
-from .autoscaling import ENDS_S, Autoscaling
+from .autoscaling import Autoscaling
 from .loops import Loops
 from .machines.supervision import Action, ActorKey, Dismiss, Fail, Kill, Ping, Probe, Start, Supervision
 from .messages import (
@@ -455,11 +455,14 @@ class Supervisor:
     # ------------------------------------------------------------ telling the actors
 
     def _worker_plan(self) -> WorkerPlan:
+        measured = self._observer.measured
+        looked_at = measured or self.plan.status_address is not None
         return self._running.worker_plan(
             paused=self.report.paused,
             complete=self._started.done(),
             expected=self._scaling.workers,
-            ends_every_s=self._scaling.ends_every_s or (ENDS_S if self.plan.status_address else None),
+            ends_every_s=self._scaling.ends_every_s(looked_at=looked_at),
+            measured=measured,
         )
 
     async def _plan_changed(self) -> None:

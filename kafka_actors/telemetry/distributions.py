@@ -27,7 +27,9 @@ class Distributions:
         self._lock = threading.Lock()
         self._sums: dict[Instrument, dict[Attributes, Sums]] = {}
 
-    def add(self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes) -> None:
+    def add(
+        self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes
+    ) -> None:
         """So many more values in each bucket, and what they come to."""
         with self._lock:
             of = self._sums.setdefault(instrument, {})

@@ -72,7 +72,9 @@ class Tally(Recorder):
     def state(self, gauges: list[Point] | None = None, counted: list[Buckets] | None = None) -> TallyState:
         """All of it, to be sent; with histograms that are counted elsewhere."""
         with self._lock:
-            own = [Buckets(n, a, list(counts), list(sums)) for (n, a), (counts, sums) in self._buckets.items()]
+            own = [
+                Buckets(n, a, list(counts), list(sums)) for (n, a), (counts, sums) in self._buckets.items()
+            ]
             return TallyState(
                 [Point(name, attributes, value) for (name, attributes), value in self._counts.items()],
                 own + (counted or []),

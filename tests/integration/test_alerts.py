@@ -129,7 +129,9 @@ def test_the_rules_are_such_as_prometheus_loads(promtool, rule_file):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'fires' if case[3] is not None else 'rests'}")
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case[0]}-{'fires' if case[3] is not None else 'rests'}"
+)
 def test_an_alert_fires_when_it_should(promtool, rule_file, case):
     name, series, minutes, labels = case
     expected = [] if labels is None else [{"exp_labels": labels}]
@@ -141,9 +143,7 @@ def test_an_alert_fires_when_it_should(promtool, rule_file, case):
             {
                 "interval": "1m",
                 "input_series": made,
-                "alert_rule_test": [
-                    {"eval_time": f"{minutes}m", "alertname": name, "exp_alerts": expected}
-                ],
+                "alert_rule_test": [{"eval_time": f"{minutes}m", "alertname": name, "exp_alerts": expected}],
             }
         ],
     }
@@ -184,7 +184,9 @@ def metrics_of(expression):
 
 
 def test_names_are_found_in_expressions():
-    found = metrics_of('sum by (messaging_destination_name) (increase(kafka_x_total{kafka_y="z"}[5m])) > 0 or messaging_w')
+    found = metrics_of(
+        'sum by (messaging_destination_name) (increase(kafka_x_total{kafka_y="z"}[5m])) > 0 or messaging_w'
+    )
     assert found == {"kafka_x_total", "messaging_w"}
 
 
@@ -219,8 +221,16 @@ def test_a_real_prometheus_finds_the_metrics_of_all_alerts_in_a_running_job(
             assert [name for name in shown if not any(n.startswith(name) for n in names())] == []
             until(lambda: len(loaded()) == len(alerts()), loaded)
             until(lambda: all(rule["health"] == "ok" for rule in loaded()), loaded)
-            until(lambda: prometheus.query('ALERTS{alertname="RecordsFailed",alertstate="firing"}') != [], loaded)
-            assert prometheus.query('ALERTS{alertname=~"NoWorkers|WorkersDie|PositionsMoved"}') == []
+            until(
+                lambda: prometheus.query('ALERTS{alertname="RecordsFailed",alertstate="firing"}') != [],
+                loaded,
+            )
+            assert (
+                prometheus.query(
+                    'ALERTS{alertname=~"NoWorkers|WorkersDie|PositionsMoved",alertstate="firing"}'
+                )
+                == []
+            )
         finally:
             process.send_signal(signal.SIGTERM)
             out, err = process.communicate(timeout=60)

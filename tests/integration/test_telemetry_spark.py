@@ -111,9 +111,7 @@ def id_of(span):
 def test_spans_of_tasks_name_the_application_and_the_task(kafka_cluster, topics, tmp_path):
     source, sink = topics
     with Collector() as collector:
-        said, _ = run(
-            WORK, kafka_cluster, topics, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url
-        )
+        said, _ = run(WORK, kafka_cluster, topics, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     assert said["rows"] == "20"
     found = spans_of(collector)
     assert found.keys() == {f"poll {source}", f"process {source}", "score", f"send {sink}"}

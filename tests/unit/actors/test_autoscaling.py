@@ -58,6 +58,14 @@ async def turns(count):
         await asyncio.sleep(0)
 
 
+async def turns_until(condition):
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come")
+
+
 def test_what_the_coordinator_says_is_what_is_observed():
     said = status(
         partition(0, 50, 20), partition(1, 90, None), partition(2, None, None, "no leader"), partition(3, 7, 0, "buffer full"),
@@ -215,8 +223,7 @@ def test_a_question_that_nobody_answered_is_put_again_soon_however_seldom_it_is_
     async def scenario():
         question, loops = Asked("the answer", ask, None), Loops(failed.append)
         question.keep(30.0, loops)
-        while question.answer is None:
-            await asyncio.sleep(0)
+        await turns_until(lambda: question.answer is not None)
         await turns(2)
         assert pauses[:3] == [RETRY_S, RETRY_S, 30.0]
         question.keep(None, loops)

@@ -47,7 +47,11 @@ async def ends_of_nothing(partitions):
 
 
 async def made(
-    ends, recorder=None, leader=lambda partition: None, ask_for_ends=ends_of_nothing, ask_for_starts=ends_of_nothing
+    ends,
+    recorder=None,
+    leader=lambda partition: None,
+    ask_for_ends=ends_of_nothing,
+    ask_for_starts=ends_of_nothing,
 ):
     member = Member()
     config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
@@ -185,6 +189,14 @@ async def turns(count):
         await asyncio.sleep(0)
 
 
+async def turns_until(condition):
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come")
+
+
 async def granted(coordinator, member, *partitions):
     """Has the group give these partitions, and the worker take them. Returns its orders."""
     member.assignment = frozenset(partitions)
@@ -209,9 +221,7 @@ def test_where_logs_begin_and_who_is_in_the_group_is_asked_for_only_while_the_jo
         assert (wanted, member.asked) == ([], 0)
         assert ([p.start for p in status.partitions], status.group.members) == ([None], None)
 
-        await coordinator.set_plan(
-            WorkerPlan(2, {"w": 1.0}, [], paused=False, complete=True, measured=True)
-        )
+        await coordinator.set_plan(WorkerPlan(2, {"w": 1.0}, [], paused=False, complete=True, measured=True))
         await turns(20)
         status = coordinator.status()
         assert (wanted, member.asked) == ([{P0}], 1)
@@ -245,8 +255,7 @@ def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_
             coordinator._clock = lambda moment=moment: moment
             ends[P0] = end
             before = len(asked)
-            while len(asked) < before + 2:
-                await asyncio.sleep(0)
+            await turns_until(lambda before=before: len(asked) >= before + 2)
             holding = Holding(P0, grant.epoch, processed=100, position=100, end=100, blocked="buffer full")
             await coordinator.poll(Report("w", orders.version, ready=True, holdings=[holding], wait_s=0))
         (status,) = coordinator.status().partitions

@@ -1,5 +1,6 @@
 """Latency counted in buckets, of a sample of each batch."""
 
+import itertools
 import random
 
 import pytest
@@ -79,7 +80,7 @@ def test_coarser_buckets_hold_the_same_records_and_sums_are_near():
     bounds = [0.0, *LATENCY_SECONDS, float("inf")]
     inside = [
         [age / 1000 for age in ages_ms if low <= age / 1000 < high]
-        for low, high in zip(bounds, bounds[1:], strict=False)
+        for low, high in itertools.pairwise(bounds)
     ]
     assert counts == [len(ages) for ages in inside]
     for found, ages in zip(sums[1:-1], inside[1:-1], strict=True):

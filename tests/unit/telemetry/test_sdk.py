@@ -105,7 +105,12 @@ def test_latency_is_a_histogram_as_prometheus_has_them(monkeypatch):
     (family,) = text_string_to_metric_families(text)
     found = {(s.name, s.labels["group"], s.labels.get("le")): s.value for s in family.samples}
     name = "kafka_actors_latency_seconds"
-    assert [found[f"{name}_bucket", "scorer", le] for le in ("0.001", "0.002", "0.004", "+Inf")] == [3, 3, 5, 5]
+    assert [found[f"{name}_bucket", "scorer", le] for le in ("0.001", "0.002", "0.004", "+Inf")] == [
+        3,
+        3,
+        5,
+        5,
+    ]
     assert [found[f"{name}_{part}", "scorer", None] for part in ("count", "sum")] == [5, 0.25]
     assert [found[f"{name}_bucket", "other", le] for le in ("4194.304", "+Inf")] == [0, 1]
     assert len(found) == 2 * (len(counts) + 2)

@@ -43,7 +43,13 @@ def test_a_tracer_that_was_got_before_a_task_gives_spans_of_it(traces, exporter)
         traces.get_tracer("ours", "1.0", schema_url="https://opentelemetry.io/schemas/1.44.0").start_span(
             f"ours in {task}"
         ).end()
-    assert tasks_of(exporter) == {"before all tasks": None, "in 1": 1, "ours in 1": 1, "in 2": 2, "ours in 2": 2}
+    assert tasks_of(exporter) == {
+        "before all tasks": None,
+        "in 1": 1,
+        "ours in 1": 1,
+        "in 2": 2,
+        "ours in 2": 2,
+    }
     scopes = {s.instrumentation_scope.name: s.instrumentation_scope for s in exporter.get_finished_spans()}
     assert (scopes["ours"].version, scopes["ours"].schema_url) == (
         "1.0",
@@ -77,7 +83,9 @@ def test_the_first_task_sets_up_traces_and_logs_alone_and_each_has_its_attribute
     )
     monkeypatch.setattr(sdk.trace_api, "set_tracer_provider", made.append)
     monkeypatch.setattr(sdk, "has_tracer_provider", lambda: bool(made))
-    monkeypatch.setattr(sdk, "_metrics", lambda *_: pytest.fail("a worker of Spark has no metrics of its own"))
+    monkeypatch.setattr(
+        sdk, "_metrics", lambda *_: pytest.fail("a worker of Spark has no metrics of its own")
+    )
     monkeypatch.setattr(sdk, "_task_traces", [])
     monkeypatch.setattr(sdk, "_running", [])
     for number in (1, 2):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from benchmarks import spark
+from benchmarks import spark, telemetry
 from benchmarks.batches import LARGE_NAME, SMALL_NAME
 from benchmarks.common import OURS
 from benchmarks.consumer import FLOOR
@@ -154,6 +154,7 @@ TARGETS: tuple[Target, ...] = (
            Sense.REPORTED, 0, unit="s"),
     _rate("Producer, Arrow, against confluent-kafka, plain", "producer/none", PRODUCER, CONFLUENT, 3),
     _rate("Producer, Arrow, against confluent-kafka, zstd", "producer/zstd", PRODUCER, CONFLUENT, 3),
+    _rate("Consumer that nobody measures, against one without the calls", "telemetry/consumer", OURS, telemetry.UNTOLD, 0.97, "%"),
     _rate("Spark, batch, against its own source, plain", "spark/none", spark.OURS, spark.THEIRS, 3),
     _rate("Spark, batch, against its own source, zstd", "spark/zstd", spark.OURS, spark.THEIRS, 2.5),
     _rate("the same with a .schema() of two columns, plain", "spark/none", spark.TWO_COLUMNS, spark.THEIRS, 4),

@@ -21,7 +21,7 @@ __all__ = ["ENDS_S", "Autoscaling"]
 logger = logging.getLogger(__name__)
 
 ENDS_S = 2.0
-"""How often the ends of the logs are asked for where somebody looks at the lag: a policy, or who has the status page open."""
+"""How often the ends of the logs are asked for where somebody looks at the lag: a policy, a status page, metrics."""
 NO_ROOM_S = 10.0
 """A worker that is not placed by then waits for room in the Ray cluster."""
 
@@ -64,11 +64,17 @@ class Autoscaling:
         """The policy that decides; None where a number was said."""
         return self._scaling.autoscale
 
-    @property
-    def ends_every_s(self) -> float | None:
-        """How often the ends of the logs have to be asked for."""
+    def ends_every_s(self, *, looked_at: bool) -> float | None:
+        """How often the ends of the logs have to be asked for. `looked_at`: there are metrics, or a status page.
+
+        What fetches say of the ends is oldest where the lag is largest: full buffers fetch nothing. Metrics want them as often as a
+        page does, however seldom they are collected: lag in time is reckoned from how the logs grew, so it is as exact as its points
+        are close. It is one small request to each leader, about as often as heartbeats; where nobody looks there is none.
+        """
         policy = self.autoscale
-        return None if policy is None else min(ENDS_S, policy.target_lag_seconds / 5)
+        if policy is not None:
+            return min(ENDS_S, policy.target_lag_seconds / 5)
+        return ENDS_S if looked_at else None
 
     def say(self, said: int | Autoscale) -> Decision | None:
         """What a user wants from now on. Returns the change, if it is one at once."""

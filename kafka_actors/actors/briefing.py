@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from .autoscaling import ENDS_S
 from .messages import WorkerPlan, pack
 from .roster import COORDINATOR, METADATA, Running
 from .runtime import quietly
@@ -29,11 +28,13 @@ class Briefing:
     def worker_plan(self) -> WorkerPlan:
         """For the coordinator, under the next version."""
         job = self._job
+        measured = job.observer.measured
         return self._roster.worker_plan(
             paused=job.report.paused,
             complete=job.started.done(),
             expected=job.scaling.workers,
-            ends_every_s=job.scaling.ends_every_s or (ENDS_S if job.plan.status_address else None),
+            ends_every_s=job.scaling.ends_every_s(looked_at=measured or job.plan.status_address is not None),
+            measured=measured,
         )
 
     async def plan_changed(self) -> None:

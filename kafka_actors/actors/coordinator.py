@@ -26,6 +26,7 @@ from kafka_actors.telemetry.machines.latency import added
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import committing
 
+from .asked import Asked
 from .log_ends import AskForEnds, LogEnds
 from .loops import Loops
 from .machines import lease
@@ -55,14 +56,17 @@ __all__ = ["JobCoordinator"]
 logger = logging.getLogger(__name__)
 
 RECOVERY_S = 3.0
+SLOWLY_S = 30.0
+"""How often brokers are asked for what changes seldom: where logs begin (a broker deletes every five minutes, by default), and how
+many members the group has, beside the question that each assignment brings."""
 COMMIT_GRACE_S = 1.0
 KEEPS = frozenset({SlotState.GRANTED})
 LETS_GO = frozenset({SlotState.DRAINING, SlotState.LEAVING})
 
 
 class JobCoordinator:
-    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `ask_for_ends`
-    asks the brokers where the logs end now; `leader` knows of which broker a partition is read. `wall`: seconds since 1970.
+    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `ask_for_ends` and
+    `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a partition is read. `wall`: seconds since 1970.
 
     A partition that was not there when the job started is read from its beginning whatever the reset policy.
     """
@@ -76,6 +80,7 @@ class JobCoordinator:
         ends: Mapping[TopicPartition, int] | None,
         present_at_start: frozenset[TopicPartition],
         ask_for_ends: AskForEnds,
+        ask_for_starts: AskForEnds,
         events: EventSink,
         leader: Callable[[TopicPartition], int | None] = lambda partition: None,
         recorder: Recorder | None = None,
@@ -113,7 +118,9 @@ class JobCoordinator:
         self._fatal: bytes | None = None
         self._had: list[TopicPartition] = []  # what a stop has given up, for the last status
         self._notified = 0
-        self._log_ends = LogEnds(ask_for_ends, lambda: self.placement.slots)
+        self._log_ends = LogEnds(ask_for_ends, lambda: self.placement.slots, self._ends_seen)
+        self._log_starts = LogEnds(ask_for_starts, lambda: self.placement.slots)
+        self._group_size: Asked[int | None] = Asked("the size of the group", self.member.count_members, None)
 
     # ------------------------------------------------------------ life
 
@@ -148,6 +155,9 @@ class JobCoordinator:
         self.gate.baseline(committed)
         self.placement.give(partitions)
         self._assigned_once = True
+        self._log_ends.soon()
+        self._log_starts.soon()
+        self._group_size.soon()
         if self.placement.recovering:
             for worker, report in self._reports.items():
                 self.placement.adopt(worker, report.seen, report.holdings, partitions)
@@ -195,6 +205,9 @@ class JobCoordinator:
         self.placement.held_back = not plan.complete
         self.placement.expected = plan.expected
         self._log_ends.keep(plan.ends_every_s, self._loops)
+        slowly = SLOWLY_S if plan.measured else None
+        self._log_starts.keep(slowly, self._loops)
+        self._group_size.keep(slowly, self._loops)
         if was_paused and not plan.paused:
             self._stalls.restart(self._clock())
         for worker, capacity in plan.capacities.items():
@@ -239,6 +252,7 @@ class JobCoordinator:
             len(self.placement.slots),
             self._rebalances,
             None if acknowledged is None else self._clock() - acknowledged,
+            self._group_size.answer,
         )
 
     def _partition_status(self, partition: TopicPartition) -> PartitionStatus:
@@ -264,6 +278,7 @@ class JobCoordinator:
             holding.blocked if holding else "",
             self._lag_times.behind(partition, done, self._clock()) if done is not None else None,
             self._leader(partition),
+            self._log_starts.answer.get(partition),
         )
 
     def _finished(self) -> bool:
@@ -305,8 +320,7 @@ class JobCoordinator:
         for holding in report.holdings:
             if self._holds(worker, holding):
                 self._held[holding.partition] = holding
-                if holding.end is not None:
-                    self._lag_times.observe(holding.partition, holding.end, self._clock())
+                self._end_seen(holding.partition)
                 self._watch_for_stalls(worker, holding)
         if report.ready:
             self.placement.worker_ready(worker)
@@ -314,6 +328,18 @@ class JobCoordinator:
             self.placement.adopt(worker, report.seen, report.holdings, self.member.assignment)
         self.placement.reported(worker, report.seen, report.holdings)
         await self._step()
+
+    def _ends_seen(self) -> None:
+        """The brokers have said where the logs end."""
+        for partition in self.placement.slots:
+            self._end_seen(partition)
+
+    def _end_seen(self, partition: TopicPartition) -> None:
+        """Lag in time is reckoned from the end that is shown: of what a fetch and an answer say the further one."""
+        holding = self._held.get(partition)
+        end = self._log_ends.latest(partition, holding.end if holding else None)
+        if end is not None:
+            self._lag_times.observe(partition, end, self._clock())
 
     def _watch_for_stalls(self, worker: str, holding: Holding) -> None:
         """A partition with records to read that does not move for the maximal poll interval begins anew."""

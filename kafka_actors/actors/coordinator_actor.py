@@ -10,7 +10,7 @@ from kafka_actors.config import JobConfig, resolved
 from kafka_actors.coordinator import ConsumerCoordinator
 from kafka_actors.events import log_event
 from kafka_actors.metrics import Metrics
-from kafka_actors.net import KafkaClient
+from kafka_actors.net import EARLIEST, KafkaClient
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry.events import counting
 from kafka_actors.telemetry.recorder import Recorder
@@ -90,6 +90,7 @@ class CoordinatorActor(ActorShell):
             ends=ends,
             present_at_start=frozenset(self._start.partitions),
             ask_for_ends=asking(client, self._config),
+            ask_for_starts=asking(client, self._config, EARLIEST),
             events=events,
             leader=leader,
             recorder=self._recorder,

@@ -187,7 +187,8 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     `complete`: all workers that the job starts with are ready. Until then nothing is granted, so that the first
     to come up isn't given what is taken from it again a moment later. `expected`: how many there are to be once all
     have come up. `ends_every_s`: how often to ask the brokers for the ends of the logs, because somebody decides by
-    the lag: what a fetch says of them is as old as the fetch, and a worker with full buffers makes none.
+    the lag or looks at it: what a fetch says of them is as old as the fetch, and a worker with full buffers makes none. `measured`:
+    there are metrics of the job, which also tell where the logs begin and how many members the group has.
     """
 
     version: int
@@ -197,10 +198,12 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     complete: bool
     expected: int = 0
     ends_every_s: float | None = None
+    measured: bool = False
 
 
 class GroupState(Struct, frozen=True, tag=True):
-    """The member as the coordinator actor sees it. `heartbeat_age_s`: since the last one was sent that was acknowledged."""
+    """The member as the coordinator actor sees it. `heartbeat_age_s`: since the last one was sent that was acknowledged. `members`: how
+    many the group has, of which the job is one; None unless the job is measured."""
 
     state: str
     generation: int
@@ -209,11 +212,13 @@ class GroupState(Struct, frozen=True, tag=True):
     partitions: int
     rebalances: int
     heartbeat_age_s: float | None = None
+    members: int | None = None
 
 
 class PartitionStatus(Struct, frozen=True, tag=True):
     """One partition of the job: who has it, and how far it is. `lag_seconds`: how long ago its end was where the job
-    is now. `leader`: the broker that it is read from, None while nobody knows one."""
+    is now. `leader`: the broker that it is read from, None while nobody knows one. `start`: where its log begins, None unless the job
+    is measured."""
 
     topic: str
     partition: int
@@ -226,6 +231,7 @@ class PartitionStatus(Struct, frozen=True, tag=True):
     reason: str = ""
     lag_seconds: float | None = None
     leader: int | None = None
+    start: int | None = None
 
 
 class CoordinatorStatus(Struct, frozen=True, tag=True):

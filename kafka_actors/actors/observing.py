@@ -17,17 +17,24 @@ from kafka_actors.telemetry.instruments import (
     ASSIGNED,
     BLOCKED,
     CURRENT_OFFSET,
+    DRAINS,
     GROUP_OFFSET,
     GROUP_OFFSET_SUM,
     LAG,
     LAG_SUM,
     LAG_TIME,
+    LATENCY,
+    MEMBERS,
+    MOVES,
+    OLDEST_OFFSET,
     POSITION,
+    REBALANCE_FAILURES,
     RESTARTS,
     WORKERS,
     Instrument,
 )
 from kafka_actors.telemetry.recorder import Recorder, metered
+from kafka_actors.telemetry.settings import has_meter_provider
 from kafka_actors.telemetry.tally import Point, TallyState, Totals
 
 from .messages import PartitionStatus, unpack
@@ -38,6 +45,25 @@ from .status import JobStatus
 __all__ = ["JobObserver", "measure", "points_of"]
 
 STATUS_S = 2.0
+FROM_ZERO: tuple[tuple[Instrument, str, tuple[str, ...]], ...] = (
+    (RESTARTS, "role", ("worker", "coordinator", "metadata", "connection")),
+    (DRAINS, "outcome", ("released", "forced")),
+    (
+        MOVES,
+        "cause",
+        (
+            "worker_died",
+            "worker_retired",
+            "balance",
+            "stalled",
+            "group_revoked",
+            "group_lost",
+            "conflict",
+        ),
+    ),
+)
+"""Counters whose series are all known, and the attribute that tells them apart. They begin with 0: of a series that comes into being
+with its first event Prometheus sees no increase. Those by partition can't."""
 
 
 def measure(plan: JobPlan) -> None:
@@ -49,10 +75,12 @@ def measure(plan: JobPlan) -> None:
 
 
 class JobObserver:
-    """`on`: whether anybody measures. Everything but what the SDK calls runs in the supervisor's loop."""
+    """`on`: whether anybody measures, or traces; `measured`: whether metrics go anywhere. Everything but what the SDK calls runs in the
+    supervisor's loop."""
 
     def __init__(self, group_id: str | None, on: bool, recorder: Recorder | None = None) -> None:
         self.on = on
+        self.measured = on and has_meter_provider()
         self._group_id = group_id
         self._recorder = (recorder or metered()) if on else Recorder()
         self._totals = Totals(self._recorder)
@@ -73,7 +101,16 @@ class JobObserver:
             for told in list(self._totals.gauges.values()):
                 yield from told
 
+        self._begin_counting()
         self._forget = gauges().register(points)
+
+    def _begin_counting(self) -> None:
+        group = self._group_id
+        for instrument, key, values in FROM_ZERO:
+            for value in values:
+                self._recorder.add(instrument, 0, of_group(group, **{key: value}))
+        self._recorder.add(REBALANCE_FAILURES, 0, of_group(group))
+        self._recorder.merge(LATENCY, [0] * (len(LATENCY.boundaries) + 1), 0.0, of_group(group))
 
     def end(self) -> None:
         """The job ends: its counters stay, its gauges go."""
@@ -99,6 +136,8 @@ def points_of(status: JobStatus) -> Iterator[Point]:
     """The gauges of a job."""
     group = status.group_id
     yield Point(ASSIGNED.name, of_group(group), len(status.partitions))
+    if status.group is not None and status.group.members is not None:
+        yield Point(MEMBERS.name, of_group(group), status.group.members)
     for ready in (True, False):
         count = sum(worker.ready is ready for worker in status.workers)
         yield Point(WORKERS.name, of_group(group, ready=str(ready).lower()), count)
@@ -108,10 +147,9 @@ def points_of(status: JobStatus) -> Iterator[Point]:
         for instrument, value in _numbers(partition):
             attributes = of_group(group, topic=topic, partition=partition.partition)
             yield Point(instrument.name, attributes, value)
-        if partition.end is not None:
-            yield Point(
-                CURRENT_OFFSET.name, (("topic", topic), ("partition", partition.partition)), partition.end
-            )
+        for instrument, offset in ((CURRENT_OFFSET, partition.end), (OLDEST_OFFSET, partition.start)):
+            if offset is not None:
+                yield Point(instrument.name, (("topic", topic), ("partition", partition.partition)), offset)
         if partition.lag is not None:
             sums[LAG_SUM.name, topic] = sums.get((LAG_SUM.name, topic), 0) + partition.lag
         if partition.committed is not None:

@@ -67,6 +67,7 @@ class Roster(dict[ActorKey, Running]):
         complete: bool,
         expected: int,
         ends_every_s: float | None,
+        measured: bool,
     ) -> WorkerPlan:
         """For the coordinator, under the next version."""
         placed = {k: r for k, r in self.of_kind("worker").items() if r.info is not None}
@@ -79,6 +80,7 @@ class Roster(dict[ActorKey, Running]):
             complete,
             expected,
             ends_every_s,
+            measured,
         )
 
     def wiring(self, info: ActorInfo | None) -> Wiring:

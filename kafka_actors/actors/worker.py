@@ -19,6 +19,7 @@ from kafka_actors.errors import DisconnectedError, KafkaActorsError
 from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import FetchedBytes, Fetcher, Standing, Start
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.machines.latency import Counts
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, committing
 
@@ -140,6 +141,11 @@ class Worker:
         """Bytes that are fetched and not processed yet."""
         return self._fetcher.buffered
 
+    @property
+    def latency(self) -> Counts:
+        """Records by the bucket of their latency, since the start."""
+        return dict(self._bench.progress.latency.counts)  # at one go: the bench counts on
+
     # ------------------------------------------------------------ orders
 
     async def _orders_loop(self) -> None:
@@ -180,7 +186,7 @@ class Worker:
             self._failed,
             wait_s,
             progress.work_s(self._clock()),
-            dict(progress.latency.counts),  # at one go: the bench counts on
+            self.latency,
         )
 
     def _blocked(self, held: Held) -> str:

@@ -12,9 +12,10 @@ from kafka_actors.fetch import Fetcher
 from kafka_actors.net import OffsetLookups
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.events import counting
-from kafka_actors.telemetry.instruments import BUFFER_LIMIT, BUFFER_USAGE
+from kafka_actors.telemetry.instruments import BUFFER_LIMIT, BUFFER_USAGE, LATENCY
+from kafka_actors.telemetry.machines.latency import histogram
 from kafka_actors.telemetry.recorder import Recorder, record_into
-from kafka_actors.telemetry.tally import Point, Tally
+from kafka_actors.telemetry.tally import Buckets, Point, Tally
 
 from .broker_link import BrokerLink
 from .messages import pack
@@ -98,13 +99,15 @@ class WorkerActor(ActorShell):
     def _counted(self) -> bytes:
         if self._tally is None:
             return b""
-        worker = of_group(self._config.group_id, worker=self._name.rpartition(".")[0])
+        group = self._config.group_id
+        worker = of_group(group, worker=self._name.rpartition(".")[0])
         limit = self._budget
         gauges = [
             Point(BUFFER_USAGE.name, worker, self._worker.buffered),
             Point(BUFFER_LIMIT.name, worker, limit),
         ]
-        return pack(self._tally.state(gauges))
+        latency = Buckets(LATENCY.name, of_group(group), *histogram(self._worker.latency, LATENCY.boundaries))
+        return pack(self._tally.state(gauges, [latency]))
 
     async def close(self) -> None:
         await self._worker.close()

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import ProtocolError, raise_for_code
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.metrics import Metrics
+from kafka_actors.protocol import DescribeGroupsRequest
 
 from .calls import Call
 from .driver import LEAVE_TIMEOUT, MemberDriver
@@ -128,6 +130,20 @@ class BaseCoordinator(MemberDriver):
         """Returns when the group is active: joined and synced. Raises as `ensure_coordinator_known`."""
         await self.start()
         await self._until(lambda: self.joined, timeout_ms, "the group could not be joined")
+
+    async def count_members(self) -> int:
+        """How many members the group has now, this one among them, as its coordinator says.
+
+        Raises the coordinator's error, and `NodeNotReadyError` while it is not known; needs the right to describe the group, which
+        who may read it has.
+        """
+        request = DescribeGroupsRequest(groups=[self.group_id])
+        response = await self._channels.ask(request, self._group_config.request_timeout * 1000)
+        if len(response.groups) != 1:
+            raise ProtocolError(f"DescribeGroups of one group was answered with {len(response.groups)}")
+        (group,) = response.groups
+        raise_for_code(group.error_code, group.error_message, request="DescribeGroups")
+        return len(group.members)
 
     def user_progress(self) -> None:
         """The user asked for more: `max_poll_interval_ms` counts from now."""

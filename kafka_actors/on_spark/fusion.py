@@ -10,8 +10,9 @@ import pyarrow as pa
 from kafka_actors.events import log_event
 from kafka_actors.pipeline.checking import Step
 from kafka_actors.pipeline.failures import events_of, of_policy
-from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.fused import Fused, Outcome
 from kafka_actors.pipeline.rows import Rows
+from kafka_actors.telemetry.spans import ProcessSpans, failed, tracing
 
 from .dataframe import Frame
 from .worker_cache import Kept
@@ -34,7 +35,7 @@ class Fusion(msgspec.Struct, frozen=True, eq=False):
     def run(self, source: pa.RecordBatch, begun: Rows | None = None) -> Iterator[pa.RecordBatch]:
         """The rows that the stages make of records, and behind them the failed records where `behind` has them. Raises
         `StageError`."""
-        outcome = self.made().run(source, begun)
+        outcome = self._outcome(source, begun)
         for rows in () if self.failed_only else outcome.rows:
             yield self.behind.pack(rows, source)
         policies = {step.stage.name: step.on_error for step in self.steps}
@@ -44,5 +45,19 @@ class Fusion(msgspec.Struct, frozen=True, eq=False):
         if self.behind.errors and (dead := of_policy(outcome.failures, policies, "dead_letter")):
             yield self.behind.pack_failed(dead, source)
 
+    def _outcome(self, source: pa.RecordBatch, begun: Rows | None) -> Outcome:
+        """In a span, where anybody traces and the rows still know their records."""
+        made = self.made()
+        if not (self.steps and tracing()) or source["topic"][0].as_py() is None:
+            return made.run(source, begun)
+        with _spans.call(source, "batch") as span:
+            try:
+                return made.run(source, begun)
+            except Exception as error:
+                if span is not None:
+                    failed(span, error)
+                raise
+
 
 _made: Kept[Fused] = Kept(Fused.close)
+_spans = ProcessSpans(None, None)

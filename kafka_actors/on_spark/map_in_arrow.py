@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.spark.tracing import traced_task
+
 from .dataframe import Frame
 from .fusion import Fusion
 
@@ -20,9 +22,10 @@ class Stages(msgspec.Struct, frozen=True, eq=False):
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Raises `StageError`."""
         behind = self.fusion.behind
-        for batch in batches:
-            good, failed = self.before.split(batch)
-            for part in self.before.parts(good):
-                yield from self.fusion.run(part.source, part.rows)
-            if failed is not None:
-                yield behind.pack_again(failed)
+        with traced_task():
+            for batch in batches:
+                good, failed = self.before.split(batch)
+                for part in self.before.parts(good):
+                    yield from self.fusion.run(part.source, part.rows)
+                if failed is not None:
+                    yield behind.pack_again(failed)

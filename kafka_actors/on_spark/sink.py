@@ -25,6 +25,7 @@ from kafka_actors.pipeline.rows import Failed
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.sinks import Writer, origin_of
 from kafka_actors.sinks.stage import guarded, opened
+from kafka_actors.spark.tracing import traced_task
 
 from .dataframe import Frame
 from .dead_letters import Dead, DeadLetterPlan
@@ -108,7 +109,7 @@ _kept: Kept[Writer] = Kept(_close)
 def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
     sink_step = plan.checked.sink
     assert sink_step is not None
-    with ExitStack() as stack:
+    with traced_task(), ExitStack() as stack:
         dead = None if plan.dead_letters is None else stack.enter_context(plan.dead_letters.task())
         try:
             sink = _kept.get(plan.key, lambda: opened(sink_step, plan.source))

@@ -31,11 +31,13 @@ class KafkaInputPartition(InputPartition):
 def read_task(options: ReadOptions, columns: Columns, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The records of one task as Arrow record batches. Raises as `reading.read_ranges`."""
     from .reading import read_ranges
+    from .tracing import polled, traced_task
 
     assert isinstance(partition, KafkaInputPartition)
     if partition.ranges:
-        with ClearErrors():
-            for batch in read_ranges(options, partition.ranges):
+        with ClearErrors(), traced_task() as traced:
+            batches = read_ranges(options, partition.ranges)
+            for batch in polled(batches) if traced else batches:
                 yield columns.of(batch)
 
 

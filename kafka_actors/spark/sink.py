@@ -39,9 +39,10 @@ class _Writing:
             logger.warning("%s", note)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        from .tracing import traced_task
         from .writing import write_batches
 
-        with ClearErrors():
+        with ClearErrors(), traced_task():
             return Written(write_batches(self._options, batches))
 
     def _abort(self, messages: Messages) -> None:

@@ -17,6 +17,8 @@ SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.
 """The boundaries that the conventions advise for durations."""
 LONG_SECONDS: Final = (*SECONDS[5:], 30.0, 60.0, 120.0, 300.0)
 """For what may take as long as a session."""
+LATENCY_SECONDS: Final = tuple(2**n / 1000 for n in range(23))
+"""From a millisecond to more than an hour. They are ends of the finer buckets in which latencies are counted."""
 
 
 class Kind(Enum):
@@ -24,6 +26,8 @@ class Kind(Enum):
 
     COUNTER = "counter"
     HISTOGRAM = "histogram"
+    DISTRIBUTION = "distribution"
+    """A histogram of so many values that they come counted: OpenTelemetry takes them one by one only, so it goes to Prometheus alone."""
     GAUGE = "gauge"
     UP_DOWN_COUNTER = "up_down_counter"
     """As a gauge, of something that can be summed."""
@@ -117,6 +121,14 @@ GROUP_OFFSET_SUM: Final = Instrument(
     "Sum of consumer group offset across partitions of topic",
     ("group", "topic"),
 )
+MEMBERS: Final = Instrument(
+    "kafka.consumer_group.members",
+    Kind.UP_DOWN_COUNTER,
+    "{members}",
+    "Count of members in the consumer group",
+    ("group",),
+)
+"""Of the whole group: a job is one of them, however many workers it has."""
 CURRENT_OFFSET: Final = Instrument(
     "kafka.partition.current_offset",
     Kind.GAUGE,
@@ -124,6 +136,14 @@ CURRENT_OFFSET: Final = Instrument(
     "Current offset of partition of topic.",
     ("topic", "partition"),
 )
+OLDEST_OFFSET: Final = Instrument(
+    "kafka.partition.oldest_offset",
+    Kind.GAUGE,
+    "1",
+    "Oldest offset of partition of topic",
+    ("topic", "partition"),
+)
+"""What else that receiver has (`kafka.brokers`, `kafka.topic.partitions`, replicas) is about the cluster, not about a group."""
 
 # ---------------------------------------------------------------- the group and its partitions
 
@@ -211,6 +231,14 @@ WORKERS: Final = Instrument(
     "{worker}",
     "Workers of the job, ready and not",
     ("group", "ready"),
+)
+LATENCY: Final = Instrument(
+    "kafka_actors.latency",
+    Kind.DISTRIBUTION,
+    "s",
+    "From the timestamp of a message to its having been processed, estimated from sixteen messages of each batch",
+    ("group",),
+    LATENCY_SECONDS,
 )
 RETRIES: Final = Instrument(
     "kafka_actors.process.retries",

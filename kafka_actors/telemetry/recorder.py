@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from opentelemetry import metrics as api
 
 from .attributes import Attributes
+from .distributions import distributions
 from .instruments import SCHEMA_URL, Instrument, Kind
 
 __all__ = ["MeterRecorder", "Recorder", "as_mapping", "meter", "metered", "record_into"]
@@ -22,6 +23,11 @@ class Recorder:
 
     def record(self, instrument: Instrument, value: float, attributes: Attributes = ()) -> None:
         """One value of a histogram."""
+
+    def merge(
+        self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes = ()
+    ) -> None:
+        """Values of a distribution that were counted elsewhere: how many in each bucket, and what they come to."""
 
     def into(self, instrument: Instrument, attributes: Attributes = ()) -> Callable[[float], None]:
         """`add` or `record` of one instrument, as a function of the value alone."""
@@ -41,6 +47,11 @@ class MeterRecorder(Recorder):
 
     def record(self, instrument: Instrument, value: float, attributes: Attributes = ()) -> None:
         self.add(instrument, value, attributes)
+
+    def merge(
+        self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes = ()
+    ) -> None:
+        distributions().add(instrument, counts, total, attributes)
 
     def _make(self, instrument: Instrument) -> Callable[[float, Mapping[str, Any]], object]:
         name, unit, description = instrument.name, instrument.unit, instrument.description

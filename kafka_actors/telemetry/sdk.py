@@ -6,10 +6,11 @@ What the process has already stays as it is: an application that sets up its own
 from __future__ import annotations
 
 import importlib
+import itertools
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from opentelemetry import metrics as metrics_api
@@ -17,9 +18,11 @@ from opentelemetry import trace as trace_api
 
 from kafka_actors.errors import ConfigError, UsageError
 
+from .distributions import distributions
 from .settings import SIGNALS, Settings, has_meter_provider, has_tracer_provider
+from .task_traces import TaskTraces
 
-__all__ = ["configure", "exposition", "flush"]
+__all__ = ["begin_task", "configure", "exposition", "flush"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +35,7 @@ OURS = "kafka_actors"
 
 _running: list[Callable[[int], object]] = []
 _log_providers: list[Any] = []
+_task_traces: list[TaskTraces] = []
 _registries: list[Any] = []
 """What is scraped: one where there is anything."""
 
@@ -48,8 +52,30 @@ def configure(
     settings and for an address that can't be used, `UsageError` where the SDK is not installed.
     """
     settings = settings or Settings.of_process(os.environ)
+    if settings is not None:
+        _set_up(settings, attributes, signals)
+
+
+def begin_task(process: Mapping[str, str | int], task: Mapping[str, str | int]) -> bool:
+    """In a process that works on one task after the other: traces and logs are set up as its `OTEL_*` variables ask for, with the
+    attributes of `process` in their resource, and spans from now on have those of `task` there, too. Returns whether anybody
+    traces. Raises as `configure`."""
+    settings = Settings.of_process(os.environ)
     if settings is None:
-        return
+        return False
+    _set_up(settings, process, ("traces", "logs"), by_task=True)
+    for traces in _task_traces:
+        traces.begin(task)
+    return has_tracer_provider()
+
+
+def _set_up(
+    settings: Settings,
+    attributes: Mapping[str, str | int] | None,
+    signals: tuple[str, ...],
+    *,
+    by_task: bool = False,
+) -> None:
     for name, value in settings.variables.items():  # where a job's part runs, the driver's variables are not
         os.environ.setdefault(name, value)
     wanted = {s: settings.exporters(s) for s in signals if settings.exporters(s)}
@@ -58,7 +84,7 @@ def configure(
     elif settings.page and "metrics" in signals and not has_meter_provider() and not _why_not_scraped():
         _metrics(settings, (), _resource(attributes))
     if "traces" in wanted and not has_tracer_provider():
-        _traces(settings, wanted["traces"], _resource(attributes))
+        _traces(settings, wanted["traces"], _resource(attributes), by_task=by_task)
     if "logs" in wanted and not _log_providers:
         _logs(settings, wanted["logs"], _resource(attributes))
 
@@ -133,8 +159,26 @@ def _prometheus(host: str, port: int) -> Any:
 def _scraped() -> tuple[Any, Any]:
     """A reader of metrics for Prometheus, and the registry that it fills when that is looked through."""
     registry = _module("prometheus_client").CollectorRegistry()
+    registry.register(_Distributions())
     reader = _module("opentelemetry.exporter.prometheus").PrometheusMetricReader(registry=registry)
     return reader, registry
+
+
+class _Distributions:
+    """What OpenTelemetry can't take, as a collector of `prometheus_client`: named as its exporter names the rest."""
+
+    def collect(self) -> Iterator[Any]:
+        """One family a histogram, with cumulative buckets."""
+        families = _module("prometheus_client.core")
+        for instrument, by_attributes in distributions().read().items():
+            name = f"{instrument.name.replace('.', '_')}_seconds"
+            keys = [key for key, _ in next(iter(by_attributes))]
+            family = families.HistogramMetricFamily(name, instrument.description, labels=keys)
+            for attributes, sums in by_attributes.items():
+                bounds = [*map(str, instrument.boundaries), "+Inf"]
+                buckets = list(zip(bounds, itertools.accumulate(sums.counts), strict=True))
+                family.add_metric([str(value) for _, value in attributes], buckets, sums.total)
+            yield family
 
 
 def _why_not_scraped() -> str:
@@ -146,14 +190,26 @@ def _why_not_scraped() -> str:
     return ""
 
 
-def _traces(settings: Settings, exporters: tuple[str, ...], resource: Any) -> None:
+def _traces(settings: Settings, exporters: tuple[str, ...], resource: Any, *, by_task: bool) -> None:
     sdk, export = _module("opentelemetry.sdk.trace"), _module("opentelemetry.sdk.trace.export")
-    provider = sdk.TracerProvider(resource=resource)
+    processors = sdk.SynchronousMultiSpanProcessor()
     for exporter in exporters:
         made = export.ConsoleSpanExporter() if exporter == "console" else _otlp(settings, "traces")
-        provider.add_span_processor(export.BatchSpanProcessor(made))
-    trace_api.set_tracer_provider(provider)
-    _running.append(provider.force_flush)
+        processors.add_span_processor(export.BatchSpanProcessor(made))
+
+    def provider_of(task: Mapping[str, str | int]) -> trace_api.TracerProvider:
+        whole = resource.merge(_module("opentelemetry.sdk.resources").Resource(task))
+        provider: trace_api.TracerProvider = sdk.TracerProvider(
+            resource=whole, active_span_processor=processors, shutdown_on_exit=not by_task
+        )
+        return provider
+
+    if by_task:
+        _task_traces.append(TaskTraces(provider_of))
+        trace_api.set_tracer_provider(_task_traces[-1])
+    else:
+        trace_api.set_tracer_provider(provider_of({}))
+    _running.append(processors.force_flush)
 
 
 def _logs(settings: Settings, exporters: tuple[str, ...], resource: Any) -> None:

@@ -2,8 +2,8 @@
 
 | operation | span | kind | of |
 |---|---|---|---|
-| poll | `poll {topic}` | CLIENT | a `Consumer` hands out a batch |
-| process | `process {topic}` | CONSUMER | one call of a job's function; it is current meanwhile |
+| poll | `poll {topic}` | CLIENT | a `Consumer` hands out a batch; a task of Spark gets one |
+| process | `process {topic}` | CONSUMER | one call of a job's function, or the stages of a pipeline on a batch in a task of Spark; it is current meanwhile |
 | commit | `commit` | CLIENT | a worker's or a consumer's offsets, until they are acknowledged |
 | send | `send {topic}` | PRODUCER | one `send` or `send_batch`, until all of it is acknowledged |
 
@@ -101,8 +101,8 @@ def end(span: Span, error: BaseException | None) -> None:
     span.end()
 
 
-def received(group: str | None, client_id: str, batch: pa.RecordBatch, seconds: float) -> None:
-    """A consumer's poll has brought a batch, after so many seconds."""
+def received(group: str | None, client_id: str | None, batch: pa.RecordBatch, seconds: float) -> None:
+    """A consumer's poll, or a task of Spark that waited for records, has brought a batch, after so many seconds."""
     now = time.time_ns()  # wall clock: a span's times are of the day
     span = start(
         "poll",
@@ -121,7 +121,7 @@ def received(group: str | None, client_id: str, batch: pa.RecordBatch, seconds: 
 class ProcessSpans:
     """The calls of a job's function. `recent`: the spans since the last commit, which then links to them."""
 
-    def __init__(self, group: str | None, client_id: str) -> None:
+    def __init__(self, group: str | None, client_id: str | None) -> None:
         self._group = group
         self._client_id = client_id
         self._recent: deque[SpanContext] = deque(maxlen=MOST_LINKS)

@@ -12,10 +12,10 @@ from bisect import bisect_left
 from msgspec import Struct
 
 from .attributes import Attributes
-from .instruments import BY_NAME, Instrument
+from .instruments import BY_NAME, Instrument, Kind
 from .recorder import Recorder
 
-__all__ = ["Point", "Tally", "TallyState", "Totals"]
+__all__ = ["Buckets", "Point", "Tally", "TallyState", "Totals"]
 
 Key = tuple[str, Attributes]
 
@@ -69,12 +69,15 @@ class Tally(Recorder):
             known[0][place] += 1
             known[1][place] += value
 
-    def state(self, gauges: list[Point] | None = None) -> TallyState:
-        """All of it, to be sent."""
+    def state(self, gauges: list[Point] | None = None, counted: list[Buckets] | None = None) -> TallyState:
+        """All of it, to be sent; with histograms that are counted elsewhere."""
         with self._lock:
+            own = [
+                Buckets(n, a, list(counts), list(sums)) for (n, a), (counts, sums) in self._buckets.items()
+            ]
             return TallyState(
                 [Point(name, attributes, value) for (name, attributes), value in self._counts.items()],
-                [Buckets(n, a, list(counts), list(sums)) for (n, a), (counts, sums) in self._buckets.items()],
+                own + (counted or []),
                 gauges or [],
             )
 
@@ -111,12 +114,16 @@ class Totals:
 
     def _replay(self, now: Buckets, before: Buckets | None) -> None:
         instrument = BY_NAME[now.name]
-        for place, count in enumerate(now.counts):
-            new = count - (before.counts[place] if before is not None else 0)
-            if new > 0:
-                total = now.sums[place] - (before.sums[place] if before is not None else 0.0)
-                for _ in range(new):
-                    self._recorder.record(instrument, total / new, now.attributes)
+        counts, sums = now.counts, now.sums
+        if before is not None:
+            counts = [count - old for count, old in zip(counts, before.counts, strict=True)]
+            sums = [total - old for total, old in zip(sums, before.sums, strict=True)]
+        if instrument.kind is Kind.DISTRIBUTION:
+            self._recorder.merge(instrument, counts, sum(sums), now.attributes)
+            return
+        for new, total in zip(counts, sums, strict=True):
+            for _ in range(new):
+                self._recorder.record(instrument, total / new, now.attributes)
 
     def forget(self, source: str) -> None:
         """The incarnation has ended; what it counted stays counted."""

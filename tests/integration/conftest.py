@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +75,35 @@ def scene(
     topic = kafka_topic(12, cluster=kafka_cluster_3, replication_factor=3)
     with closing(Scene(kafka_cluster_3, topic, 12, group_id, tmp_path)) as made:
         yield made
+
+
+@pytest.fixture
+def run_job(ray_local: None, tmp_path: Any) -> Iterator[Callable[..., Any]]:
+    """Starts `kafka-actors run` on the job that this text defines, in the session's Ray, with these arguments and these variables of
+    telemetry, which no others are beside. What still runs at the end is killed."""
+    import ray
+
+    command = Path(sys.executable).with_name("kafka-actors")
+    address = ray.get_runtime_context().gcs_address
+    started: list[subprocess.Popen[str]] = []
+
+    def run(job: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        (tmp_path / "work.py").write_text(job)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+        process = subprocess.Popen(
+            [command, "run", "work.py:job", *arguments],
+            cwd=tmp_path,
+            env={**clean, "RAY_ADDRESS": address, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

@@ -23,6 +23,7 @@ from kafka_actors.errors import (
     GroupAuthorizationFailedError,
     IllegalGenerationError,
     KafkaTimeoutError,
+    ProtocolError,
     TopicAuthorizationFailedError,
     UsageError,
 )
@@ -30,12 +31,14 @@ from kafka_actors.events import CoordinatorChanged, PartitionsLost, PatternMatch
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import (
     ApiKey,
+    DescribeGroupsResponse,
     HeartbeatResponse,
     JoinGroupResponse,
     LeaveGroupResponse,
     OffsetCommitResponse,
     OffsetFetchResponse,
 )
+from kafka_actors.protocol.messages.describe_groups import DescribedGroup
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -387,6 +390,24 @@ async def test_errors_of_single_partitions_are_in_the_outcome_and_the_callback_g
         assert results[A] is None
         assert isinstance(results[B], TopicAuthorizationFailedError)
         assert calls == [({A: at(1), B: at(1)}, results)]
+
+
+@in_loop
+async def test_the_groups_members_are_counted_by_its_coordinator_and_a_refusal_is_named():
+    group = FakeGroup()
+    async with group.cluster, member(group) as one:
+        await until(lambda: one.listener.has == BOTH)
+        assert await one.member.count_members() == 1
+        async with member(group) as two:
+            await until(lambda: one.member.joined and two.member.joined and len(two.listener.has) == 1)
+            assert await one.member.count_members() == 2
+        refused = DescribeGroupsResponse(groups=[DescribedGroup(error_code=30, group_id="g")])
+        group.broker.on(ApiKey.DESCRIBE_GROUPS, refused)
+        with pytest.raises(GroupAuthorizationFailedError, match="DescribeGroups"):
+            await one.member.count_members()
+        group.broker.on(ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse())
+        with pytest.raises(ProtocolError, match="was answered with 0"):
+            await one.member.count_members()
 
 
 @in_loop

@@ -124,6 +124,10 @@ def test_a_running_jobs_page_has_what_the_job_has(scene):
     ]
     assert sum(consumed) > 0
     assert f'kafka_consumer_group_lag{{group="{scene.group}"' in metrics
+    latencies = re.findall(
+        rf'^kafka_actors_latency_seconds_count{{group="{scene.group}"}} (\S+)$', metrics, re.M
+    )
+    assert [float(count) > 0 for count in latencies] == [True]
     assert get(page)[0] == 200
     assert [get(page, path, "POST")[0] for path in ("", "status.json", "healthz")] == [405] * 3
     assert get(page, method="HEAD") == (200, "")

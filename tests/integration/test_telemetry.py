@@ -3,25 +3,23 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
-import urllib.parse
 import urllib.request
-from pathlib import Path
+from functools import partial
 
 import pytest
 from fakes.collector import Collector, plain
+from fakes.prometheus import prometheuses, until
+from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_actors.telemetry.instruments import BY_NAME, SCHEMA_URL, SECONDS, Kind
 from kafka_actors.testing.ports import free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
-COMMAND = Path(sys.executable).with_name("kafka-actors")
 JOB = """
 import os
 import time
@@ -52,36 +50,10 @@ job = ka.Job(
 
 
 @pytest.fixture
-def start(ray_local, kafka_cluster_3, topic, group_id, tmp_path):
+def start(run_job, kafka_cluster_3, topic, group_id, tmp_path):
     """Starts `kafka-actors run` on the job above, with these arguments and variables."""
-    import ray
-
-    address = ray.get_runtime_context().gcs_address
     servers = kafka_cluster_3.bootstrap_servers
-    (tmp_path / "work.py").write_text(
-        JOB.format(topic=topic, group=group_id, servers=servers, directory=tmp_path)
-    )
-    started = []
-
-    def run(*arguments, **variables):
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-        process = subprocess.Popen(
-            [COMMAND, "run", "work.py:job", *arguments],
-            cwd=tmp_path,
-            env={**clean, "RAY_ADDRESS": address, **variables},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    return partial(run_job, JOB.format(topic=topic, group=group_id, servers=servers, directory=tmp_path))
 
 
 def kind_of(metric):
@@ -209,6 +181,9 @@ def check_metrics(scopes, topic, group_id):
     assert {a["topic"] for a, _ in gauges["kafka.consumer_group.lag_sum"]} == {topic}
     assert {value for _, value in gauges["kafka.partition.current_offset"]} == {3_000}
     assert gauges["kafka_actors.consumer_group.lag.time"]
+    assert {value for _, value in gauges["kafka.partition.oldest_offset"]} == {0}
+    ((_, members),) = last["kafka.consumer_group.members"]
+    assert number(members) == 1
 
 
 # ---------------------------------------------------------------- traces
@@ -267,7 +242,7 @@ def id_of(span):
 
 
 def test_traces_go_from_the_producer_over_all_actors_to_the_commit_and_the_sink(
-    start, kafka_cluster_3, kafka_topic, group_id, tmp_path
+    run_job, kafka_cluster_3, kafka_topic, group_id
 ):
     servers = kafka_cluster_3.bootstrap_servers
     source, sink = (kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3) for _ in range(2))
@@ -278,8 +253,7 @@ def test_traces_go_from_the_producer_over_all_actors_to_the_commit_and_the_sink(
             [sys.executable, "-c", script], env={**os.environ, **variables}, check=True, timeout=60
         )
         job = PASS_ON.format(topic=source, out=sink, group=group_id, servers=servers)
-        (tmp_path / "work.py").write_text(job)
-        process = start("--until", "latest", **variables)
+        process = run_job(job, "--until", "latest", **variables)
         out, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, ""), out
     found = traced(collector)
@@ -333,69 +307,10 @@ def headers_of(servers, topic, count):
 # ---------------------------------------------------------------- Prometheus
 
 
-class Prometheus:
-    """A real one, which scrapes `target` ten times a second."""
-
-    def __init__(self, directory: Path, target: str) -> None:
-        self._port = free_ports(1)[0]
-        config = directory / "prometheus.yml"
-        config.write_text(
-            textwrap.dedent(f"""\
-            global:
-              scrape_interval: 500ms
-            scrape_configs:
-              - job_name: kafka-actors
-                static_configs:
-                  - targets: ["{target}"]
-            """)
-        )
-        self._process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={config}",
-                f"--storage.tsdb.path={directory / 'prometheus'}",
-                f"--web.listen-address=127.0.0.1:{self._port}",
-                "--log.level=error",
-            ],
-            stdin=subprocess.DEVNULL,
-        )
-
-    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of each series; nothing while it isn't up."""
-        query = urllib.parse.urlencode({"query": expression})
-        url = f"http://127.0.0.1:{self._port}/api/v1/query?{query}"
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                found = json.load(answer)["data"]["result"]
-        except OSError:
-            return []
-        return [(series["metric"], float(series["value"][1])) for series in found]
-
-    def until(self, expression: str, value: float, timeout_s: float = 60) -> None:
-        """Waits until a query of one series has this value."""
-        deadline = time.monotonic() + timeout_s
-        while [found for _, found in self.query(expression)] != [value]:
-            assert time.monotonic() < deadline, (expression, self.query(expression))
-            time.sleep(0.2)
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(10)
-
-
 @pytest.fixture
 def prometheus(tmp_path):
-    if shutil.which("prometheus") is None:
-        pytest.skip("there is no prometheus on this machine: apt-get install prometheus")
-    started = []
-
-    def start_one(target):
-        started.append(Prometheus(tmp_path, target))
-        return started[-1]
-
-    yield start_one
-    for each in started:
-        each.close()
+    with prometheuses(tmp_path) as start_one:
+        yield start_one
 
 
 def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tmp_path):
@@ -417,7 +332,10 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
             "kafka_consumer_group_lag",
             "kafka_consumer_group_lag_sum",
             "kafka_consumer_group_offset",
+            "kafka_consumer_group_members",
             "kafka_partition_current_offset",
+            "kafka_partition_oldest_offset",
+            "kafka_actors_latency_seconds_bucket",
             "kafka_actors_consumer_group_lag_time_seconds",
             "kafka_actors_fetch_size_bytes_total",
             "kafka_actors_buffer_usage_bytes",
@@ -429,6 +347,14 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
             "histogram_quantile(0.9, sum by (le) (messaging_process_duration_seconds_bucket))"
         )
         assert 0.01 < ninetieth < 1
+        scraper.until("kafka_consumer_group_members", 1)
+        scraper.until("sum(kafka_partition_oldest_offset)", 0)
+        scraper.until("kafka_actors_latency_seconds_count", 12_000)
+        ((_, slowest),) = scraper.query(
+            "histogram_quantile(1, sum by (le) (kafka_actors_latency_seconds_bucket))"
+        )
+        ((_, mean),) = scraper.query("kafka_actors_latency_seconds_sum / kafka_actors_latency_seconds_count")
+        assert 0 < mean < slowest < 600
         # A worker that dies is replaced, and what was counted stays counted.
         pid, _ = (int(file.name.removeprefix("pid-")) for file in tmp_path.glob("pid-*"))
         os.kill(pid, signal.SIGKILL)
@@ -439,6 +365,88 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
             12_000
         ]
     finally:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, (out, err)
+
+
+BLOCKED = """
+import os
+import time
+
+import kafka_actors as ka
+
+
+def work(batch):
+    while not os.path.exists("{gate}"):
+        time.sleep(0.05)
+
+
+job = ka.Job(
+    topics=["{topic}"],
+    group_id="{group}",
+    bootstrap_servers="{servers}",
+    process=work,
+    workers=2,
+    auto_offset_reset="earliest",
+    config={{"worker_buffer_bytes": 200_000, "max_partition_fetch_bytes": 50_000}},
+)
+"""
+
+
+def gauges_of(port):
+    """What is to be scraped: the sums of all series of a name, and how many there are."""
+    try:
+        with urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return {}
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            total, count = found.get(sample.name, (0, 0))
+            found[sample.name] = total + sample.value, count + 1
+    return found
+
+
+def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
+    run_job, kafka_cluster_3, kafka_topic, produce, group_id, tmp_path
+):
+    """Where the lag is largest a worker hears least of it."""
+    servers = kafka_cluster_3.bootstrap_servers
+    name = kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3)
+
+    def more():
+        values, where = [b"x" * 10_000] * 400, [n % 4 for n in range(400)]
+        produce(name, values, partition=where, bootstrap_servers=servers)
+
+    more()
+    gate, port = tmp_path / "gate", free_ports(1)[0]
+    job = BLOCKED.format(topic=name, group=group_id, servers=servers, gate=gate)
+    process = run_job(job, "--prometheus", f":{port}")
+
+    def has(metric, value, count):
+        return lambda: gauges_of(port).get(metric) == (value, count)
+
+    def shown():
+        return process.poll(), gauges_of(port)
+
+    try:
+        until(has("kafka_partition_current_offset", 400, 4), shown)
+        usage = "kafka_actors_buffer_usage_bytes"
+        until(lambda: gauges_of(port).get(usage, (0, 0))[0] > 200_000, shown)
+        before = None
+        while before != (before := gauges_of(port)[usage]):
+            time.sleep(2)
+        more()
+        until(has("kafka_partition_current_offset", 800, 4), shown)
+        late = gauges_of(port)
+        assert late[usage] == before, "nothing more was fetched"
+        assert late["kafka_consumer_group_lag"][0] >= 400
+        assert late["kafka_actors_consumer_group_lag_time_seconds"][1] == 4
+        assert late["kafka_consumer_group_members"] == (1, 1)
+    finally:
+        gate.touch()
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, (out, err)

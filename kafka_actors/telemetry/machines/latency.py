@@ -8,9 +8,10 @@ stand for all of it, so a batch costs the same however many it has.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["SAMPLES", "Counts", "LatencyTally", "added", "quantile", "since"]
+__all__ = ["SAMPLES", "Counts", "LatencyTally", "added", "histogram", "quantile", "since"]
 
 SAMPLES = 16
 """So many records of a batch are looked at."""
@@ -67,6 +68,19 @@ def quantile(counts: Mapping[int, int], share: float) -> float | None:
             return low + (high - low) * max(0.0, wanted - below) / inside
         below += inside
     return None
+
+
+def histogram(counts: Mapping[int, int], boundaries_s: Sequence[float]) -> tuple[list[int], list[float]]:
+    """How many records, and what their latencies come to in seconds, by coarser buckets that end at these boundaries, with one more
+    behind the last. Boundaries are to be milliseconds times powers of two, so that no bucket lies in two. Sums take each record for the
+    middle of its bucket."""
+    found, sums = [0] * (len(boundaries_s) + 1), [0.0] * (len(boundaries_s) + 1)
+    for bucket, records in counts.items():
+        low, high = _bounds(bucket)
+        place = bisect_left(boundaries_s, high / 1000)
+        found[place] += records
+        sums[place] += records * (low + high) / 2000
+    return found, sums
 
 
 def _bounds(bucket: int) -> tuple[float, float]:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from kafka_actors.actors import Autoscale
+from kafka_actors.actors.asked import RETRY_S, Asked
 from kafka_actors.actors.autoscaling import NO_ROOM_S, Autoscaling
 from kafka_actors.actors.log_ends import LogEnds
 from kafka_actors.actors.loops import Loops
@@ -57,6 +58,14 @@ class Shell:
 async def turns(count):
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def turns_until(condition):
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come")
 
 
 def test_what_the_coordinator_says_is_what_is_observed():
@@ -223,7 +232,7 @@ def test_ends_are_asked_for_while_somebody_wants_them_and_a_fetch_may_know_more(
         assert ends.latest(P0, None) is None
         ends.keep(0.0, loops)
         ends.keep(0.0, loops)
-        await turns(10)
+        await turns(50)
         assert len(asked) >= 3
         assert ends.latest(P0, 7) >= 30
         assert ends.latest(P0, 10_000) == 10_000
@@ -231,11 +240,11 @@ def test_ends_are_asked_for_while_somebody_wants_them_and_a_fetch_may_know_more(
         assert ends.latest(P1, 0) == 0
         ends.keep(None, loops)
         count = len(asked)
-        await turns(10)
+        await turns(50)
         assert len(asked) <= count + 1
         assert ends.latest(P0, 5) == 5
         ends.keep(0.0, loops)
-        await turns(3)
+        await turns(10)
         assert len(asked) > count
         loops.cancel()
 
@@ -243,3 +252,44 @@ def test_ends_are_asked_for_while_somebody_wants_them_and_a_fetch_may_know_more(
     asyncio.run(scenario())
     assert failed == []
     assert all(of == {P0, P1} for of in asked)
+
+
+@pytest.mark.parametrize(
+    ("said", "looked_at", "every_s"),
+    [
+        (4, False, None),
+        (4, True, 2.0),
+        (Autoscale(max=4, target_lag_seconds=30), False, 2.0),
+        (Autoscale(max=4, target_lag_seconds=5), True, 1.0),
+    ],
+)
+def test_ends_are_asked_for_where_somebody_decides_or_looks_and_never_otherwise(said, looked_at, every_s):
+    assert Shell(said).scaling.ends_every_s(looked_at=looked_at) == every_s
+
+
+def test_a_question_that_nobody_answered_is_put_again_soon_however_seldom_it_is_asked(monkeypatch):
+    pauses = []
+
+    async def pause(self, seconds):
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    async def ask():
+        if len(pauses) < 2:
+            raise NoBrokersAvailable("none")
+        return 7
+
+    async def scenario():
+        question, loops = Asked("the answer", ask, None), Loops(failed.append)
+        question.keep(30.0, loops)
+        await turns_until(lambda: question.answer is not None)
+        await turns(2)
+        assert pauses[:3] == [RETRY_S, RETRY_S, 30.0]
+        question.keep(None, loops)
+        await turns(5)
+        assert question.answer is None, "what nobody follows is not known"
+
+    failed = []
+    monkeypatch.setattr(Asked, "_pause", pause)
+    asyncio.run(scenario())
+    assert failed == []

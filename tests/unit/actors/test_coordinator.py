@@ -24,6 +24,7 @@ class Member:
         self.last_heartbeat_sent_and_acked = 0.0
         self.answer = asyncio.Event()
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.asked = 0
 
     async def start(self):
         """It has joined already."""
@@ -36,12 +37,22 @@ class Member:
         self.committed.update(offsets)
         return dict.fromkeys(offsets)
 
+    async def count_members(self):
+        self.asked += 1
+        return 3
+
 
 async def ends_of_nothing(partitions):
     return {}
 
 
-async def made(ends, recorder=None, leader=lambda partition: None):
+async def made(
+    ends,
+    recorder=None,
+    leader=lambda partition: None,
+    ask_for_ends=ends_of_nothing,
+    ask_for_starts=ends_of_nothing,
+):
     member = Member()
     config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
     coordinator = JobCoordinator(
@@ -50,7 +61,8 @@ async def made(ends, recorder=None, leader=lambda partition: None):
         lambda job: member,
         ends=ends,
         present_at_start=frozenset(ends or ()),
-        ask_for_ends=ends_of_nothing,
+        ask_for_ends=ask_for_ends,
+        ask_for_starts=ask_for_starts,
         events=lambda event: None,
         leader=leader,
         recorder=recorder,
@@ -168,5 +180,86 @@ def test_lag_in_seconds_and_moves_are_told():
             {"group": "g", "cause": "worker_died"},
             1,
         )
+
+    asyncio.run(scenario())
+
+
+async def turns(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def turns_until(condition):
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come")
+
+
+async def granted(coordinator, member, *partitions):
+    """Has the group give these partitions, and the worker take them. Returns its orders."""
+    member.assignment = frozenset(partitions)
+    member.answer.set()
+    await coordinator.on_partitions_assigned(member.assignment)
+    await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+    return await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+
+
+def test_where_logs_begin_and_who_is_in_the_group_is_asked_for_only_while_the_job_is_measured():
+    wanted = []
+
+    async def starts(partitions):
+        wanted.append(set(partitions))
+        return {P0: 40}
+
+    async def scenario():
+        coordinator, member = await made(None, ask_for_starts=starts)
+        await granted(coordinator, member, P0)
+        await turns(20)
+        status = coordinator.status()
+        assert (wanted, member.asked) == ([], 0)
+        assert ([p.start for p in status.partitions], status.group.members) == ([None], None)
+
+        await coordinator.set_plan(WorkerPlan(2, {"w": 1.0}, [], paused=False, complete=True, measured=True))
+        await turns(20)
+        status = coordinator.status()
+        assert (wanted, member.asked) == ([{P0}], 1)
+        assert ([p.start for p in status.partitions], status.group.members) == ([40], 3)
+
+        member.assignment = frozenset({P0, P1})
+        await coordinator.on_partitions_assigned(frozenset({P1}))
+        await turns(20)
+        assert (wanted, member.asked) == ([{P0}, {P0, P1}], 2), "an assignment is asked about at once"
+
+    asyncio.run(scenario())
+
+
+def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_fetch_nothing():
+    """The worker's own knowledge of the end stays at 100: it fetches nothing more."""
+    ends = {P0: 100}
+    asked = []
+
+    async def ask(partitions):
+        asked.append(1)
+        return dict(ends)
+
+    async def scenario():
+        coordinator, member = await made(None, ask_for_ends=ask)
+        orders = await granted(coordinator, member, P0)
+        (grant,) = orders.grants
+        await coordinator.set_plan(
+            WorkerPlan(2, {"w": 1.0}, [], paused=False, complete=True, ends_every_s=0.0)
+        )
+        for moment, end in ((1.0, 100), (11.0, 100), (21.0, 200)):
+            coordinator._clock = lambda moment=moment: moment
+            ends[P0] = end
+            before = len(asked)
+            await turns_until(lambda before=before: len(asked) >= before + 2)
+            holding = Holding(P0, grant.epoch, processed=100, position=100, end=100, blocked="buffer full")
+            await coordinator.poll(Report("w", orders.version, ready=True, holdings=[holding], wait_s=0))
+        (status,) = coordinator.status().partitions
+        assert (status.end, status.lag, status.lag_seconds) == (200, 100, 10.0)
+        coordinator._loops.cancel()
 
     asyncio.run(scenario())

@@ -1,6 +1,9 @@
 """A job's status as gauges, and the tallies of its actors."""
 
-from kafka_actors.actors.messages import PartitionStatus, pack
+import asyncio
+
+from kafka_actors.actors import observing
+from kafka_actors.actors.messages import GroupState, PartitionStatus, pack
 from kafka_actors.actors.observing import JobObserver, points_of
 from kafka_actors.actors.status import JobStatus, ScalingStatus, WorkerStatus
 from kafka_actors.telemetry.instruments import BY_NAME, CONSUMED_MESSAGES
@@ -9,7 +12,7 @@ from kafka_actors.telemetry.tally import Tally
 
 def status():
     partitions = [
-        PartitionStatus("t", 0, "worker-0.1", 70, 60, 100, 30, "granted", "", 2.5),
+        PartitionStatus("t", 0, "worker-0.1", 70, 60, 100, 30, "granted", "", 2.5, start=40),
         PartitionStatus("t", 1, "worker-0.1", 10, None, 20, 10, "granted", "retrying: offset 10, ValueError"),
         PartitionStatus("u", 0, None, None, 5, None, None, "free"),
     ]
@@ -17,7 +20,8 @@ def status():
         WorkerStatus("worker-0.1", 1, "n", True, [("t", 0), ("t", 1)], 9, 90, 0),
         WorkerStatus("worker-1.2", None, None, False, [], 0, 0, 1),
     ]
-    return JobStatus("running", "g", None, workers, partitions, 9, 90, {}, {}, {}, ScalingStatus(workers=2))
+    group = GroupState("stable", 3, "m", None, 3, 1, members=4)
+    return JobStatus("running", "g", group, workers, partitions, 9, 90, {}, {}, {}, ScalingStatus(workers=2))
 
 
 def test_a_status_becomes_the_gauges_of_the_table():
@@ -36,6 +40,8 @@ def test_a_status_becomes_the_gauges_of_the_table():
         ("kafka.consumer_group.offset", "u", 0): 5,
         ("kafka.consumer_group.offset_sum", "t"): 60,
         ("kafka.consumer_group.offset_sum", "u"): 5,
+        ("kafka.consumer_group.members",): 4,
+        ("kafka.partition.oldest_offset", "t", 0): 40,
         ("kafka.partition.current_offset", "t", 0): 100,
         ("kafka.partition.current_offset", "t", 1): 20,
         ("kafka_actors.consumer_group.lag.time", "t", 0): 2.5,
@@ -68,3 +74,37 @@ def test_a_job_that_nobody_measures_counts_nothing():
     observer.counted("worker-0.1", pack(actor.state()))
     observer.restarted("worker")
     assert here.state().counts == []
+
+
+def test_counters_whose_series_are_known_are_there_before_anything_happens():
+    here = Tally()
+    observer = JobObserver("g", on=True, recorder=here)
+
+    async def status_of_nothing():
+        raise AssertionError("nobody looks")
+
+    async def begins():
+        observer.begin(status_of_nothing)
+
+    asyncio.run(begins())
+    observer.end()
+    zeros = {(p.name, *(v for k, v in p.attributes if k != "group")): p.value for p in here.state().counts}
+    assert set(zeros.values()) == {0}
+    assert zeros.keys() >= {
+        ("kafka_actors.actor.restarts", "worker"),
+        ("kafka_actors.partition.drains", "forced"),
+        ("kafka_actors.partition.moves", "worker_died"),
+        ("kafka_actors.consumer_group.rebalance.failures",),
+    }
+    for point in here.state().counts:
+        assert {key for key, _ in point.attributes} == set(BY_NAME[point.name].attributes)
+    observer.restarted("worker")
+    restarts = {p.attributes: p.value for p in here.state().counts if p.name == "kafka_actors.actor.restarts"}
+    assert sorted(restarts.values()) == [0, 0, 0, 1], "what happens counts in the series that was there"
+
+
+def test_metrics_go_somewhere_only_where_the_process_has_an_sdk(monkeypatch):
+    for has in (True, False):
+        monkeypatch.setattr(observing, "has_meter_provider", lambda has=has: has)
+        assert JobObserver("g", on=True, recorder=Tally()).measured is has
+        assert not JobObserver("g", on=False, recorder=Tally()).measured

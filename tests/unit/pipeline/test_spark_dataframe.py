@@ -5,6 +5,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from fakes.records import records
+from fakes.spans import kept_spans
+from opentelemetry import trace
 
 import kafka_actors as ka
 from kafka_actors.errors import ConfigError, StageError
@@ -186,3 +188,38 @@ def test_what_close_raises_is_only_told(caplog):
     kept.get("a", lambda: "A")
     kept.drop("a")
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_stages_on_a_batch_are_a_span_that_is_current_in_them_and_a_failed_one_says_so():
+    seen = []
+
+    def look(batch):
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        if len(seen) > 1:
+            raise ValueError("a record's text")
+        return batch
+
+    made = fusion(READ.decode_json("id BIGINT").map_batches(look, schema="id BIGINT"), "spans")
+    context = b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01"
+    source = records([b'{"id": 1}', b'{"id": 2}'], headers=[None, [("traceparent", context)]])
+    with kept_spans() as ended:
+        list(made.run(source))
+        with pytest.raises(StageError):
+            list(made.run(source))
+        good, bad = ended()
+    assert (good.name, good.kind) == ("process orders", trace.SpanKind.CONSUMER)
+    assert seen == [good.context.span_id, bad.context.span_id]
+    assert [link.context.span_id for link in good.links] == [int("2" * 16, 16)]
+    assert good.attributes["messaging.batch.message_count"] == 2
+    assert (good.status.is_ok, bad.status.is_ok) == (True, False)
+    assert "a record's text" not in bad.to_json()
+
+
+def test_rows_that_know_no_record_are_no_messages_and_so_no_span():
+    step = READ.decode_json("id BIGINT").map_batches(lambda batch: batch, schema="id BIGINT")
+    frame = Frame(pa.schema({"id": pa.int64()}))
+    stages = Stages(frame, Fusion("without records", step.check("spark").steps[1:], 0, frame))
+    with kept_spans() as ended:
+        (batch,) = stages([pa.RecordBatch.from_pydict({"id": [1, 2]})])
+        assert ended() == ()
+    assert batch.to_pydict() == {"id": [1, 2]}

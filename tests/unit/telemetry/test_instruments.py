@@ -41,9 +41,11 @@ KAFKAMETRICS = {
     "kafka.consumer_group.lag_sum": ("1", {"group", "topic"}),
     "kafka.consumer_group.offset": ("1", {"group", "topic", "partition"}),
     "kafka.consumer_group.offset_sum": ("1", {"group", "topic"}),
+    "kafka.consumer_group.members": ("{members}", {"group"}),
     "kafka.partition.current_offset": ("1", {"topic", "partition"}),
+    "kafka.partition.oldest_offset": ("1", {"topic", "partition"}),
 }
-"""`receiver/kafkametricsreceiver/metadata.yaml` of the collector; all are gauges."""
+"""`receiver/kafkametricsreceiver/metadata.yaml` of the collector; all are gauges but `members`, which is a sum that may fall."""
 DEPRECATED = {
     "messaging.kafka.message.offset",
     "messaging.kafka.destination.partition",
@@ -73,7 +75,9 @@ def test_the_four_metrics_of_messaging_are_those_of_the_conventions():
 def test_lag_and_offsets_are_named_as_the_collector_names_them():
     mine = {i.name: (i.unit, set(i.attributes)) for i in INSTRUMENTS if i.name.startswith("kafka.")}
     assert mine == KAFKAMETRICS
-    assert {BY_NAME[name].kind for name in KAFKAMETRICS} == {Kind.GAUGE}
+    sums = {name for name in KAFKAMETRICS if BY_NAME[name].kind is Kind.UP_DOWN_COUNTER}
+    assert sums == {"kafka.consumer_group.members"}
+    assert {BY_NAME[name].kind for name in KAFKAMETRICS.keys() - sums} == {Kind.GAUGE}
 
 
 def test_no_attribute_is_unknown_or_deprecated():
@@ -87,11 +91,12 @@ def test_no_attribute_is_unknown_or_deprecated():
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS, ids=lambda i: i.name)
 def test_instruments_are_well_formed(instrument: Instrument):
-    # The syntax of names is the specification's; units are UCUM: what is counted is in braces, singular.
+    # The syntax of names is the specification's; units are UCUM: what is counted is in braces, singular but for the collector.
     assert re.fullmatch(r"[a-z][a-z0-9_.]{0,254}", instrument.name)
-    assert instrument.unit in {"s", "By", "1"} or re.fullmatch(r"\{[a-z]+[^s]\}", instrument.unit)
+    units = {"s", "By", "1", *(unit for unit, _ in KAFKAMETRICS.values())}
+    assert instrument.unit in units or re.fullmatch(r"\{[a-z]+[^s]\}", instrument.unit)
     assert instrument.description
-    assert bool(instrument.boundaries) == (instrument.kind is Kind.HISTOGRAM)
+    assert bool(instrument.boundaries) == (instrument.kind in (Kind.HISTOGRAM, Kind.DISTRIBUTION))
     assert list(instrument.boundaries) == sorted(set(instrument.boundaries))
     assert len(set(instrument.attributes)) == len(instrument.attributes)
 

@@ -1,10 +1,12 @@
 """Latency counted in buckets, of a sample of each batch."""
 
+import itertools
 import random
 
 import pytest
 
-from kafka_actors.telemetry.machines.latency import LatencyTally, added, quantile, since
+from kafka_actors.telemetry.instruments import LATENCY_SECONDS
+from kafka_actors.telemetry.machines.latency import LatencyTally, added, histogram, quantile, since
 
 
 def counted(*ages_ms, each=1):
@@ -69,3 +71,23 @@ def test_sums_and_differences():
 
 def test_a_coordinator_that_knows_less_than_the_one_before_makes_no_negative_counts():
     assert since({1: 5}, {1: 9, 2: 4}) == {}
+
+
+def test_coarser_buckets_hold_the_same_records_and_sums_are_near():
+    random.seed(2)
+    ages_ms = [random.lognormvariate(5, 3) for _ in range(5_000)]
+    counts, sums = histogram(counted(*ages_ms), LATENCY_SECONDS)
+    bounds = [0.0, *LATENCY_SECONDS, float("inf")]
+    inside = [
+        [age / 1000 for age in ages_ms if low <= age / 1000 < high]
+        for low, high in itertools.pairwise(bounds)
+    ]
+    assert counts == [len(ages) for ages in inside]
+    for found, ages in zip(sums[1:-1], inside[1:-1], strict=True):
+        assert found == pytest.approx(sum(ages), rel=0.1)
+
+
+def test_what_is_faster_and_what_is_slower_than_all_boundaries_has_its_bucket():
+    counts, _ = histogram(counted(0.5, 10_000_000.0, each=7), LATENCY_SECONDS)
+    assert (counts[0], counts[-1], sum(counts)) == (7, 7, 14)
+    assert histogram({}, LATENCY_SECONDS) == ([0] * 24, [0.0] * 24)

@@ -10,18 +10,21 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from kafka_actors.errors import ConfigError, UnknownTopicOrPartitionError
-from kafka_actors.telemetry.attributes import error_type, of_operation, of_partition, with_error
+from kafka_actors.telemetry import recorder as recording
+from kafka_actors.telemetry.attributes import error_type, of_group, of_operation, of_partition, with_error
+from kafka_actors.telemetry.distributions import Distributions, Sums
 from kafka_actors.telemetry.gauges import Gauges
 from kafka_actors.telemetry.instruments import (
     BY_NAME,
     CONSUMED_MESSAGES,
     LAG,
+    LATENCY,
     PROCESS_DURATION,
     SECONDS,
     WORKERS,
 )
 from kafka_actors.telemetry.recorder import MeterRecorder, Recorder
-from kafka_actors.telemetry.tally import Point, Tally, TallyState, Totals
+from kafka_actors.telemetry.tally import Buckets, Point, Tally, TallyState, Totals
 
 A, B = of_partition("g", "t", 0, "process"), of_partition("g", "t", 1, "process")
 
@@ -141,6 +144,42 @@ def test_a_histogram_arrives_with_its_count_its_sum_and_its_buckets(rounds):
         return sorted(sum(v > b * (1 + 1e-12) for b in SECONDS) for v in values)
 
     assert buckets(arrived) == buckets(sent)
+
+
+def latencies(**counts):
+    """Counts and sums of a worker's latencies: so many of each second's bucket."""
+    found, sums = [0] * (len(LATENCY.boundaries) + 1), [0.0] * (len(LATENCY.boundaries) + 1)
+    for place, count in counts.items():
+        found[int(place[1:])] = count
+        sums[int(place[1:])] = count * 0.5
+    return Buckets(LATENCY.name, of_group("g"), found, sums)
+
+
+def test_latencies_come_counted_and_are_never_gone_through_one_by_one(monkeypatch):
+    here = Distributions()
+    monkeypatch.setattr(recording, "distributions", lambda: here)
+    totals = Totals(MeterRecorder(None))  # no meter is asked for anything
+    many = 10**12
+    totals.take("worker-0.1", TallyState([], [latencies(b3=many)]))
+    totals.take("worker-0.1", TallyState([], [latencies(b3=many)]))
+    totals.take("worker-0.1", TallyState([], [latencies(b3=many, b4=2)]))
+    totals.forget("worker-0.1")
+    totals.take("worker-0.2", TallyState([], [latencies(b3=5)]))
+    ((instrument, by_attributes),) = here.read().items()
+    assert instrument is LATENCY
+    assert by_attributes.keys() == {of_group("g")}
+    sums = by_attributes[of_group("g")]
+    assert (sums.counts[3], sums.counts[4], sum(sums.counts)) == (many + 5, 2, many + 7)
+    assert sums.total == pytest.approx((many + 7) * 0.5)
+
+
+def test_what_was_read_of_distributions_does_not_change_with_what_comes():
+    here = Distributions()
+    here.add(LATENCY, [1, 0], 0.5, ())
+    before = here.read()
+    here.add(LATENCY, [1, 1], 2.0, ())
+    assert before == {LATENCY: {(): Sums((1, 0), 0.5)}}
+    assert here.read() == {LATENCY: {(): Sums((2, 1), 2.5)}}
 
 
 def test_a_tally_may_be_read_while_others_record():

@@ -4,9 +4,12 @@ import importlib
 
 import prometheus_client
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.telemetry import Settings, configure, sdk
+from kafka_actors.telemetry.distributions import Distributions
+from kafka_actors.telemetry.instruments import LATENCY
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +89,28 @@ def test_metrics_are_given_in_the_form_that_is_asked_for(monkeypatch):
     body, content_type = sdk.exposition("application/openmetrics-text; version=1.0.0")
     assert body.endswith(b"# EOF\n")
     assert content_type.startswith("application/openmetrics-text")
+
+
+def test_latency_is_a_histogram_as_prometheus_has_them(monkeypatch):
+    here = Distributions()
+    counts = [0] * (len(LATENCY.boundaries) + 1)
+    here.add(LATENCY, [3, 0, 2, *counts[3:]], 0.25, (("group", "scorer"),))
+    here.add(LATENCY, [*counts[:-1], 1], 9_000.0, (("group", "other"),))
+    monkeypatch.setattr(sdk, "distributions", lambda: here)
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(sdk._Distributions())
+    text = prometheus_client.generate_latest(registry).decode()
+    assert text.count("# TYPE kafka_actors_latency_seconds histogram") == 1
+
+    (family,) = text_string_to_metric_families(text)
+    found = {(s.name, s.labels["group"], s.labels.get("le")): s.value for s in family.samples}
+    name = "kafka_actors_latency_seconds"
+    assert [found[f"{name}_bucket", "scorer", le] for le in ("0.001", "0.002", "0.004", "+Inf")] == [
+        3,
+        3,
+        5,
+        5,
+    ]
+    assert [found[f"{name}_{part}", "scorer", None] for part in ("count", "sum")] == [5, 0.25]
+    assert [found[f"{name}_bucket", "other", le] for le in ("4194.304", "+Inf")] == [0, 1]
+    assert len(found) == 2 * (len(counts) + 2)

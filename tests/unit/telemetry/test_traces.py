@@ -2,12 +2,10 @@
 
 import pyarrow as pa
 import pytest
+from fakes.spans import kept_spans
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
 from kafka_actors.producer.futures import BatchFuture, BatchResult
@@ -65,16 +63,10 @@ def made(number):
 
 
 @pytest.fixture
-def exported(monkeypatch):
+def exported():
     """The spans that ended, with an SDK in the process."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    monkeypatch.setattr(spans, "_look_at", 0.0)
-    spans.tracer.cache_clear()
-    yield exporter.get_finished_spans
-    spans.tracer.cache_clear()
+    with kept_spans() as ended:
+        yield ended
 
 
 def checked(span):

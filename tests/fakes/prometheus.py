@@ -1,0 +1,99 @@
+"""A real Prometheus of a test's own, which scrapes one target and evaluates rules; Debian's package has it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import textwrap
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_actors.testing.ports import free_ports
+
+MISSING = "there is no prometheus on this machine: apt-get install prometheus"
+
+
+class Prometheus:
+    """Scrapes `target` twice a second, and evaluates the rules of a file as often."""
+
+    def __init__(self, directory: Path, target: str, rules: Path | None = None) -> None:
+        self._port = free_ports(1)[0]
+        config = directory / "prometheus.yml"
+        config.write_text(
+            textwrap.dedent(f"""\
+            global:
+              scrape_interval: 500ms
+              evaluation_interval: 500ms
+            rule_files: {json.dumps([str(rules)] if rules else [])}
+            scrape_configs:
+              - job_name: kafka-actors
+                static_configs:
+                  - targets: ["{target}"]
+            """)
+        )
+        self._process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory / 'prometheus'}",
+                f"--web.listen-address=127.0.0.1:{self._port}",
+                "--log.level=error",
+            ],
+            stdin=subprocess.DEVNULL,
+        )
+
+    def ask(self, path: str, **query: str) -> Any:
+        """The data of an answer of its API; None while it isn't up, and for an expression that is wrong."""
+        url = f"http://127.0.0.1:{self._port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return json.load(answer)["data"]
+        except OSError:
+            return None
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of each series; nothing while it isn't up."""
+        found = self.ask("query", query=expression)
+        return [(s["metric"], float(s["value"][1])) for s in found["result"]] if found else []
+
+    def until(self, expression: str, value: float) -> None:
+        """Waits until a query of one series has this value."""
+        until(
+            lambda: [found for _, found in self.query(expression)] == [value],
+            lambda: (expression, self.query(expression)),
+        )
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+def until(condition: Callable[[], bool], shown: Callable[[], object], timeout_s: float = 60) -> None:
+    """Waits for it; what is `shown` says what was missing."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, shown()
+        time.sleep(0.2)
+
+
+@contextmanager
+def prometheuses(directory: Path) -> Iterator[Callable[..., Prometheus]]:
+    """What starts one for a target; all of them end with the block. Skips the test where there is no Prometheus."""
+    if shutil.which("prometheus") is None:
+        pytest.skip(MISSING)
+    with ExitStack() as stack:
+
+        def start(target: str, rules: Path | None = None) -> Prometheus:
+            started = Prometheus(directory, target, rules)
+            stack.callback(started.close)
+            return started
+
+        yield start

@@ -74,7 +74,7 @@ def given(monkeypatch):
         def note(outcome):
             if not isinstance(outcome, Exception):
                 pulls[self.broker] += 1
-                sizes[self.broker] += sum(f.size for reply, _ in outcome for f in reply.partitions)
+                sizes[self.broker] += sum(fetched.size for fetched in outcome[0].partitions)
             answered(outcome)
 
         fetch(self, pull, note)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.spark.garbage import leave_imports_out
+
 from .dataframe import Frame
 from .fusion import Fusion
 
@@ -19,6 +21,7 @@ class Stages(msgspec.Struct, frozen=True, eq=False):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Raises `StageError`."""
+        leave_imports_out()
         behind = self.fusion.behind
         for batch in batches:
             good, failed = self.before.split(batch)

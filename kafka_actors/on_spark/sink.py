@@ -25,6 +25,7 @@ from kafka_actors.pipeline.rows import Failed
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.sinks import Writer, origin_of
 from kafka_actors.sinks.stage import guarded, opened
+from kafka_actors.spark.garbage import leave_imports_out
 
 from .dataframe import Frame
 from .dead_letters import Dead, DeadLetterPlan
@@ -76,6 +77,7 @@ class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a batch."""
 
     def __init__(self, plan: SinkPlan) -> None:
+        leave_imports_out()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -87,6 +89,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of a stream. A micro-batch that is done again after a crash is written again."""
 
     def __init__(self, plan: SinkPlan) -> None:
+        leave_imports_out()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -106,6 +109,7 @@ _kept: Kept[Writer] = Kept(_close)
 
 
 def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
+    leave_imports_out()
     sink_step = plan.checked.sink
     assert sink_step is not None
     with ExitStack() as stack:

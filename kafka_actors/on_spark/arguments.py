@@ -119,7 +119,9 @@ def all_given(positions: Mapping[str, str], more: Mapping[str, Any]) -> dict[str
     for name, value in more.items():
         for other in found:
             if other.lower() == name.lower():
-                raise ConfigError(name, f"is said by {'start= or end=' if other in positions else other}, too")
+                raise ConfigError(
+                    name, f"is said by {'start= or end=' if other in positions else other}, too"
+                )
         found[name] = value
     return found
 

@@ -131,4 +131,3 @@ def test_pipelines_run_there(
         "4",
         "3",
     ], done.stderr[-3_000:]
-

@@ -64,7 +64,9 @@ def test_files_have_each_row_once_and_topics_at_least_once(place, tmp_path, stre
         .map_batches(no_one_at_first, schema=SCHEMA)
         .dead_letters(place.dead)
     )
-    for number, sink in enumerate((made.write_parquet(str(tmp_path / "out")), made.write_kafka(place.output))):
+    for number, sink in enumerate(
+        (made.write_parquet(str(tmp_path / "out")), made.write_kafka(place.output))
+    ):
         how = {"checkpoint": str(tmp_path / f"c{number}"), "trigger": "availableNow"} if stream else {}
         sink.on_spark(place.spark, **how).run()
     files = place.spark.read.parquet(str(tmp_path / "out")).collect()

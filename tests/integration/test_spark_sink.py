@@ -181,7 +181,9 @@ def test_spark_refuses_asynchronous_progress_for_the_sink_unless_it_is_told_not_
     stream = spark.readStream.format("kafka_actors").options(**servers, subscribe=source)
     df = stream.option("startingOffsets", "earliest").load().select("value")
     writer = df.writeStream.format("kafka_actors").options(**servers, topic=target)
-    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(processingTime="50 milliseconds")
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
+        processingTime="50 milliseconds"
+    )
     writer = writer.option("asyncProgressTrackingEnabled", "true")
     with pytest.raises(Exception, match="does not support async progress tracking"):
         writer.start()

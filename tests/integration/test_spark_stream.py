@@ -242,7 +242,8 @@ def test_a_group_follows_the_query_and_a_new_query_the_group(
     streams.run(**options, commitOffsets="true")
     assert len(streams.values) == 20
     if LIMITS:
-        assert committed(kafka_cluster, group_id) == {0: 10, 1: 10}  # at the end of availableNow: all that was finished
+        # At the end of availableNow: all that was finished.
+        assert committed(kafka_cluster, group_id) == {0: 10, 1: 10}
     produce(topic, [b"20"], partition=0)
     streams.run(**options, commitOffsets="true")
     if LIMITS:

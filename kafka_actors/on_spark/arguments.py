@@ -14,7 +14,8 @@ from kafka_actors.security import Secret
 
 SPLITTING = ("minPartitions", "maxRecordsPerPartition")
 _GROUP_ID = "kafka.group.id"
-_SAID_BY_THE_PIPELINE = ("subscribe", "subscribePattern", "assign", "includeHeaders")
+_SAID_BY_THE_PIPELINE = ("subscribe", "subscribepattern", "assign", "includeheaders")
+_ASYNC = "asyncprogresstrackingenabled"
 
 
 def source_options(source: ReadKafka) -> dict[str, str]:
@@ -97,13 +98,31 @@ def _text(name: str, value: Any) -> str:
 def more_options(source: ReadKafka, given: Mapping[str, Any]) -> dict[str, str]:
     """Options that the user gives by the data source's own names. The group is the pipeline's, where it is used."""
     for name in given:
-        if name in _SAID_BY_THE_PIPELINE or name.startswith("kafka."):
+        if name.lower() in _SAID_BY_THE_PIPELINE or name.lower().startswith("kafka."):
             raise ConfigError(name, "is the pipeline's: say it in read_kafka(…)")
+        if name.lower() == _ASYNC:
+            raise ConfigError(name, "is for Spark's own sinks: Spark has it for no Python sink")
     found = {name: _text(name, value) for name, value in given.items()}
     lower = {name.lower(): value.lower() for name, value in found.items()}
     uses_group = lower.get("commitoffsets") == "true" or lower.get("startingoffsets") == "committed"
     if uses_group and source.group_id is not None:
         found[_GROUP_ID] = source.group_id
+    return found
+
+
+def all_given(positions: Mapping[str, str], more: Mapping[str, Any]) -> dict[str, Any]:
+    """`start` and `end` with the options given by the data source's own names, which may be written in any case.
+
+    Raises `ConfigError` for what is said twice.
+    """
+    found: dict[str, Any] = dict(positions)
+    for name, value in more.items():
+        for other in found:
+            if other.lower() == name.lower():
+                raise ConfigError(
+                    name, f"is said by {'start= or end=' if other in positions else other}, too"
+                )
+        found[name] = value
     return found
 
 

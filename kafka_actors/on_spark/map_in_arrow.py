@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.spark.garbage import leave_imports_out
 from kafka_actors.spark.tracing import traced_task
 
 from .dataframe import Frame
@@ -21,6 +22,7 @@ class Stages(msgspec.Struct, frozen=True, eq=False):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Raises `StageError`."""
+        leave_imports_out()
         behind = self.fusion.behind
         with traced_task():
             for batch in batches:

@@ -19,6 +19,7 @@ from kafka_actors.spark.stream import LIMITS
 from kafka_actors.spark.stream_driver import StreamDriver
 
 from .arguments import (
+    all_given,
     check_ordered,
     more_options,
     position_options,
@@ -107,7 +108,7 @@ class OnSpark:
         """Those of the data source."""
         source = self.pipeline.source
         assert source is not None
-        given = {**self._positions, **self._more}
+        given = all_given(self._positions, self._more)
         given = {**start_options(source, given, streaming=streaming), **given}
         return {**source_options(source), **more_options(source, given)}
 

@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 from kafka_actors.errors import SinkError
 from kafka_actors.sinks.parquet import file_system
 from kafka_actors.spark.clear import ClearErrors
+from kafka_actors.spark.garbage import leave_imports_out
 
 from .dataframe import Frame
 from .dead_letters import Dead, DeadLetterPlan
@@ -100,6 +101,7 @@ class ParquetBatchWriter(DataSourceArrowWriter):
     """`write` runs in tasks, `commit` and `abort` where the write is planned."""
 
     def __init__(self, plan: ParquetPlan) -> None:
+        leave_imports_out()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
@@ -119,6 +121,7 @@ class ParquetStreamWriter(DataSourceStreamArrowWriter):
     """The same for each micro-batch."""
 
     def __init__(self, plan: ParquetPlan) -> None:
+        leave_imports_out()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
@@ -145,6 +148,7 @@ def _context() -> TaskContext:
 
 
 def _write(plan: ParquetPlan, unit: Unit, batches: Iterator[pa.RecordBatch]) -> WrittenFiles:
+    leave_imports_out()
     task = _context().partitionId()
     with ClearErrors(), _Errors(plan.stage), ExitStack() as stack:
         dead = None

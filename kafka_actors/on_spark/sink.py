@@ -25,6 +25,7 @@ from kafka_actors.pipeline.rows import Failed
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.sinks import Writer, origin_of
 from kafka_actors.sinks.stage import guarded, opened
+from kafka_actors.spark.garbage import leave_imports_out
 from kafka_actors.spark.tracing import traced_task
 
 from .dataframe import Frame
@@ -77,6 +78,7 @@ class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a batch."""
 
     def __init__(self, plan: SinkPlan) -> None:
+        leave_imports_out()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -88,6 +90,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of a stream. A micro-batch that is done again after a crash is written again."""
 
     def __init__(self, plan: SinkPlan) -> None:
+        leave_imports_out()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -107,6 +110,7 @@ _kept: Kept[Writer] = Kept(_close)
 
 
 def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
+    leave_imports_out()
     sink_step = plan.checked.sink
     assert sink_step is not None
     with traced_task(), ExitStack() as stack:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from kafka_actors.spark.batch import KafkaBatchReader, read_task
 from kafka_actors.spark.clear import ClearErrors
+from kafka_actors.spark.garbage import leave_imports_out
 from kafka_actors.spark.machines.stream import StreamOffsets
 from kafka_actors.spark.options import ReadOptions, parse_batch, parse_stream
 from kafka_actors.spark.schema import Columns, columns_of, schema
@@ -61,6 +62,7 @@ class PipelineSource(DataSource):
         return cls.bound.name
 
     def schema(self) -> StructType:
+        leave_imports_out()
         return spark_schema(self.bound.fusion.behind.schema)
 
     def reader(self, schema: StructType) -> PipelineReader:

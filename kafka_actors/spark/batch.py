@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from .clear import ClearErrors
+from .garbage import leave_imports_out
 from .machines.narrowing import EVERYTHING, narrowing_of
 from .machines.tasks import Task, tasks_of
 from .options import BatchOptions, ReadOptions
@@ -57,6 +58,7 @@ class KafkaBatchReader(DataSourceReader):
             logger.warning("%s", note)
         with ClearErrors():
             ranges = plan(self._options, self._narrowing)
+        leave_imports_out()
         tasks = tasks_of(
             ranges,
             min_partitions=self._options.min_partitions,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ from kafka_actors.errors import DataLossError, KafkaTimeoutError, TopicRecreated
 from kafka_actors.fetch import FetchedBytes, Start
 from kafka_actors.protocol.types import TopicPartition
 
+from .garbage import leave_imports_out
 from .machines.loss import go_on_at
 from .machines.ranges import OffsetRange
 from .options import ReadOptions
@@ -32,7 +31,7 @@ def read_ranges(
     records. Raises `KafkaTimeoutError` after `kafkaConsumer.pollTimeoutMs` without progress, `RecordError`,
     `KafkaError`, and with `failOnDataLoss` `DataLossError`.
     """
-    _leave_imports_out_of_collections()
+    leave_imports_out()
     topics = {r.topic for r in ranges}
     with sessions.lend(options.client.key, lambda: ReadSession(options.consumer, topics)) as session:
         session.begin(r.tp for r in ranges)
@@ -42,13 +41,6 @@ def read_ranges(
 
 sessions: Pool[tuple[tuple[str, str], ...], ReadSession] = Pool(ReadSession.close, lambda s: s.works)
 """Connections and metadata stay for this worker process's next task, which may belong to the next micro-batch."""
-
-
-@functools.cache
-def _leave_imports_out_of_collections() -> None:
-    """Spark collects garbage after each task. What is imported by a process's first task is none, and going through it
-    takes some 40 ms, of a task that may have little else to do."""
-    gc.freeze()
 
 
 class _Reading:

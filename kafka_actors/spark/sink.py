@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
 )
 
 from .clear import ClearErrors
+from .garbage import leave_imports_out
 from .sink_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class _Writing:
     """Rows are in the log once a task has ended, and stay there whatever becomes of the others: at least once."""
 
     def __init__(self, options: SinkOptions) -> None:
+        leave_imports_out()
         self._options = options
         for note in options.notes:
             logger.warning("%s", note)
@@ -56,6 +58,10 @@ class KafkaWriter(_Writing, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """All rows of a task, acknowledged when it returns. Raises as `writing.write_batches`."""
         return self._write(iterator)
+
+    def commit(self, messages: Messages) -> None:
+        """All tasks have written."""
+        leave_imports_out()
 
     def abort(self, messages: Messages) -> None:
         """A task failed for good."""

@@ -16,6 +16,12 @@ from .kafka_options import ClientOptions
 from .schema import HEADERS
 
 _NAMES = ("topic", "includeHeaders")
+_OF_SPARK = (
+    "asyncProgressTrackingEnabled",
+    "asyncProgressTrackingCheckpointIntervalMs",
+    "_asyncProgressTrackingOverrideSinkSupportCheck",
+)
+"""What a stream's writer may have for Spark itself, which hands it on to the sink."""
 _TYPES = {
     "key": (StringType, BinaryType),
     "value": (StringType, BinaryType),
@@ -43,7 +49,7 @@ def parse_sink(options: Mapping[str, str], schema: StructType) -> SinkOptions:
 
     Raises `ConfigError` with the option's name, or `schema` and the column's, and what it accepts.
     """
-    given = Given(options, _NAMES)
+    given = Given(options, (*_NAMES, *_OF_SPARK))
     client = ClientOptions(given.kafka, "producer")
     topic = given.text("topic")
     if topic is not None:

@@ -44,6 +44,7 @@ class KafkaDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
+        from .garbage import leave_imports_out
         from .options import parse_batch, parse_stream
         from .schema import schema
         from .stream import LIMITS
@@ -57,6 +58,7 @@ class KafkaDataSource(DataSource):
                     headers = parse_stream(self.options, limits=LIMITS).include_headers
                 except ConfigError:
                     raise error from None
+            leave_imports_out()
             return noted(schema(headers), self.options)
 
     def reader(self, schema: StructType) -> KafkaBatchReader:

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from .batch import KafkaInputPartition, read_task
 from .clear import ClearErrors
+from .garbage import leave_imports_out
 from .options import StreamOptions
 from .schema import Columns
 
@@ -39,6 +40,7 @@ class KafkaStreamReader(DataSourceStreamReader):
     """Plans micro-batches and reads them, for Spark before 4.2. `columns` are what Spark asked for."""
 
     def __init__(self, options: StreamOptions, columns: Columns) -> None:
+        leave_imports_out()
         self._options = options
         self._columns = columns
         self._planning: StreamDriver | None = None

@@ -12,6 +12,7 @@ from kafka_actors.errors import ConfigError, DataLossError, KafkaActorsError
 from kafka_actors.protocol.types import TopicPartition
 
 from .machines.behind import offsets_behind
+from .machines.checkpoint import Checkpoint
 from .machines.stream import (
     Hold,
     Seen,
@@ -59,6 +60,7 @@ class StreamDriver:
         self._target = None if options.ends is None else options.ends.by_partition
         self._available_now = False
         self._newest: dict[TopicPartition, int] | None = None
+        self._checkpoint = Checkpoint()
         self._committed: dict[TopicPartition, int] = {}
         self._refused: dict[TopicPartition, int] = {}
         self._again_at = 0.0
@@ -117,7 +119,7 @@ class StreamDriver:
             raise_first(out_of_reach(base, seen, self._options.ends))
             seen = capped(seen, self._options.ends.by_partition)
         if start is not None:
-            self._commit(base, seen)  # Spark plans a batch when it has finished the one before
+            self._commit(self._checkpoint.at(base), seen)  # Spark plans a batch when the one before has ended
         self._newest, self._known = seen.ends, base
         end = self._end(base, seen, limited)
         self._known = end
@@ -162,8 +164,12 @@ class StreamDriver:
             max_records_per_partition=self._options.max_records_per_partition,
         )
 
+    def checkpointed(self, end: dict[str, Any]) -> None:
+        """Spark from 4.2 on says what is in its checkpoint. What the group may know of it is committed by `latest`."""
+        self._checkpoint.told(StreamOffsets.from_json(end))
+
     def finished(self, end: dict[str, Any]) -> None:
-        """Spark has finished all up to `end`. It says so a batch late: from 4.2 on the next `latest` knew before."""
+        """Spark before 4.2 has finished all up to `end`, and says so a batch late; or a query has ended there."""
         if not self._options.commit_offsets:
             return
         done = StreamOffsets.from_json(end)
@@ -189,10 +195,10 @@ class StreamDriver:
             self._brokers.check_group()
             self._group_checked = True
 
-    def _commit(self, done: StreamOffsets, seen: Seen) -> None:
+    def _commit(self, done: StreamOffsets | None, seen: Seen) -> None:
         """Commits what is new, of topics that are the same still. Spark's checkpoint is what counts, so a failure is
         only told."""
-        if not self._options.commit_offsets or done.initial:
+        if not self._options.commit_offsets or done is None or done.initial:
             return
         here = seen.ends.keys() - newcomers(done, seen)
         new = {tp: o for tp, o in done.by_partition.items() if tp in here and self._committed.get(tp) != o}

@@ -10,6 +10,7 @@ import pyarrow as pa
 from kafka_actors.errors import KafkaActorsError, UsageError
 from kafka_actors.producer import BatchFuture, Producer
 
+from .garbage import leave_imports_out
 from .pool import Pool
 from .sink_options import SinkOptions
 
@@ -20,6 +21,7 @@ def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> in
     Raises `UndeliveredError`, which names topic and partition, `UsageError` for a row without a topic or with a
     partition that there isn't, and what `Producer.send_batch` raises.
     """
+    leave_imports_out()
     rows = 0
     futures: list[BatchFuture] = []
     with producers.lend(options.client.key, lambda: _producer(options)) as producer:

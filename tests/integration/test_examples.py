@@ -64,3 +64,12 @@ def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
     shown = [str(output) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("before rows enter the JVM" in output for output in shown)
     assert any("<td>finished</td>" in output and "<td>10,000</td>" in output for output in shown)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.kafka
+def test_history_and_live_are_in_files_once(tmp_path):
+    shown = run("backfill_then_live.py", str(tmp_path))
+    assert "live on Ray" in shown
+    assert "22000 orders in files, 22000 different ones" in shown

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import threading
 
 import msgspec
 import pyarrow as pa
@@ -299,3 +300,17 @@ def test_references_are_looked_up_in_the_actors_and_travel_as_such(place, tmp_pa
         n for n in range(30) if n != 5
     ]
     assert [m.value for m in place.records(place.dead)] == [b"no"]
+
+
+def test_a_run_that_another_thread_started_shows_how_it_gets_on(place):
+    place.fill(30)
+    run = place.read().decode_json(SCHEMA).write(lambda batch: None).on_ray(workers=1)
+    thread = threading.Thread(target=run.start)
+    thread.start()
+    thread.join()
+    until(lambda: run.status().records == 30, 30, "all records")
+    shown = run._repr_html_()
+    run.stop()
+    assert "<td>running</td>" in shown
+    assert "<td>30</td>" in shown
+    assert place.settled()

@@ -54,6 +54,7 @@ def test_rows_are_those_of_the_stages_and_a_dataframe_stage_goes_on_from_there(s
     )
     df = pipeline.on_spark(spark).dataframe()
     assert df.columns == ["id", "country", "amount", "tax"]
+    assert "MapInArrow" not in df._jdf.queryExecution().toString(), "all of it runs in the source"
     found = {row.id: (row.country, row.amount, row.tax) for row in df.collect()}
     good = [n for n in range(20, 300) if n not in (100, 299)]
     assert found == {n: (COUNTRIES[n % 3], n / 2, n / 8) for n in good}
@@ -115,7 +116,9 @@ def test_a_stage_that_wants_a_gpu_and_what_follows_run_behind_the_source_with_th
         .with_columns(at=pc.field("_kafka", "offset"))
         .on_error("fail", retries=0)
     )
-    rows = pipeline.on_spark(spark).dataframe().collect()
+    df = pipeline.on_spark(spark).dataframe()
+    assert "MapInArrow" in df._jdf.queryExecution().toString()
+    rows = df.collect()
     good = {row.id: row for row in rows if row._error is None}
     assert good.keys() == {n for n in range(300) if n not in (7, 40, 100, 299)}
     assert all(row.at == n // 3 and row.made == 1 for n, row in good.items())

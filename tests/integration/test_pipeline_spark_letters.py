@@ -201,3 +201,18 @@ def test_references_are_looked_up_in_the_tasks_and_stand_in_no_plan(place, tmp_p
     pipeline.on_spark(place.spark).run()
     assert written(place) == GOOD
     assert letters(place) == sorted(BAD.values())
+
+
+def test_two_actions_on_a_micro_batch_send_nothing_and_both_see_the_failed_records(place, tmp_path):
+    pipeline = place.read().decode_json(SCHEMA, on_error="dead_letter").dead_letters(place.dead)
+    counts = []
+
+    def take(df, _):
+        counts.append(sorted(row.id for row in df.where("_error is null").collect()))
+        counts.append(sorted(bytes(row._error.value) for row in df.where("_error is not null").collect()))
+
+    writer = pipeline.on_spark(place.spark).dataframe(streaming=True).writeStream.foreachBatch(take)
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    assert writer.start().awaitTermination(90)
+    assert counts == [GOOD, sorted(BAD.values())]
+    assert letters(place) == []

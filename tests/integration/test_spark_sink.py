@@ -167,6 +167,32 @@ def test_an_aggregation_is_written_whole_at_each_trigger_as_spark_allows_a_pytho
         run("update")
 
 
+def test_spark_refuses_asynchronous_progress_for_the_sink_unless_it_is_told_not_to(
+    spark: SparkSession,
+    log: Log,
+    kafka_topic: Topic,
+    produce: Produce,
+    kafka_cluster: KafkaCluster,
+    tmp_path: Path,
+) -> None:
+    source, target = kafka_topic(prefix="source"), kafka_topic(prefix="target")
+    produce(source, [b"a", b"b"])
+    servers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers}
+    stream = spark.readStream.format("kafka_actors").options(**servers, subscribe=source)
+    df = stream.option("startingOffsets", "earliest").load().select("value")
+    writer = df.writeStream.format("kafka_actors").options(**servers, topic=target)
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
+        processingTime="50 milliseconds"
+    )
+    writer = writer.option("asyncProgressTrackingEnabled", "true")
+    with pytest.raises(Exception, match="does not support async progress tracking"):
+        writer.start()
+    query = writer.option("_asyncProgressTrackingOverrideSinkSupportCheck", "true").start()
+    query.processAllAvailable()
+    query.stop()
+    assert [m.value() for m in log(target)] == [b"a", b"b"]
+
+
 # ---------------------------------------------------------------- errors
 
 

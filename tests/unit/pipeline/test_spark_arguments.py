@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 from kafka_actors.on_spark import OnSpark
 from kafka_actors.on_spark.arguments import (
     NOT_ON_SPARK,
+    all_given,
     more_options,
     position_options,
     source_options,
@@ -85,6 +86,22 @@ def test_the_group_is_the_pipelines_where_it_is_used():
     assert more_options(READ.source, {"startingOffsets": "committed"})["kafka.group.id"] == "g"
     with pytest.raises(ConfigError, match=r"^subscribe: is the pipeline's"):
         more_options(READ.source, {"subscribe": "others"})
+
+
+def test_names_of_options_are_case_insensitive_and_said_once():
+    for name in ("Subscribe", "KAFKA.group.id", "includeheaders"):
+        with pytest.raises(ConfigError, match=rf"^{name}: is the pipeline's"):
+            more_options(READ.source, {name: "x"})
+    with pytest.raises(ConfigError, match=r"^asyncProgressTrackingEnabled: is for Spark's own sinks"):
+        more_options(READ.source, {"asyncProgressTrackingEnabled": True})
+    positions = position_options("earliest", None)
+    assert all_given(positions, {"minPartitions": 2}) == {"startingOffsets": "earliest", "minPartitions": 2}
+    with pytest.raises(ConfigError, match=r"^startingoffsets: is said by start= or end=, too"):
+        all_given(positions, {"startingoffsets": "latest"})
+    with pytest.raises(ConfigError, match=r"^startingOffsets: is said by start= or end=, too"):
+        all_given(positions, {"startingOffsets": "latest"})
+    with pytest.raises(ConfigError, match=r"^MINPARTITIONS: is said by minPartitions, too"):
+        all_given({}, {"minPartitions": 2, "MINPARTITIONS": 3})
 
 
 def options_of(**given):

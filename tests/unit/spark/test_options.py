@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from kafka_actors.errors import ConfigError
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.spark.offsets import Committed, End, Offsets, Timestamps
-from kafka_actors.spark.options import BatchOptions, StreamOptions, parse_batch, parse_stream
+from kafka_actors.spark.options import _NAMES, BatchOptions, StreamOptions, parse_batch, parse_stream
 from kafka_actors.spark.selection import Assign, Pattern, Subscribe
+from kafka_actors.spark.sink_options import _NAMES as SINK_NAMES
 
 ORDERS = TopicPartition("orders", 0)
 BASE = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -365,3 +367,22 @@ def test_a_streams_options_travel_and_show_no_password() -> None:
     assert pickle.loads(pickle.dumps(parsed)) == parsed
     assert "hush" not in repr(parsed)
     assert "kafka.sasl.plain.password" in repr(parsed)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_has_each_option_of_ours_and_of_sparks_own_source_and_sink() -> None:
+    """Those that are taken, and with reasons those that are not."""
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "spark.md").read_text()
+    ours = {*_NAMES, *SINK_NAMES}
+    of_spark = {
+        "kafka.auto.offset.reset",
+        "kafka.enable.auto.commit",
+        "kafka.interceptor.classes",
+        "kafka.group.id",
+        "spark.kafka.consumer.cache.*",
+        "spark.kafka.producer.cache.*",
+        "spark.kafka.clusters.*",
+    }
+    assert {name for name in ours | of_spark if f"`{name}`" not in page} == set()

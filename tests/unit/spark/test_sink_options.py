@@ -150,7 +150,8 @@ def test_a_wrong_option_is_named(name: str, value: str) -> None:
 
 
 def test_what_a_streaming_write_adds_is_passed_over() -> None:
-    assert parse(topic="t", checkpointLocation="/tmp/x", queryName="q").topic == "t"
+    given = {"checkpointLocation": "/tmp/x", "queryName": "q", "asyncProgressTrackingEnabled": "true"}
+    assert parse(topic="t", **given).topic == "t"
 
 
 def test_options_travel_to_the_executors_and_show_no_password() -> None:

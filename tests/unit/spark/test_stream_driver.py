@@ -58,6 +58,7 @@ class FakeBrokers:
 class Scene:
     def __init__(self, ends: StreamOffsets | None = None, **options: str) -> None:
         self.now = 0.0
+        self.base: int | None = None
         self.brokers = FakeBrokers()
         given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "kafka.group.id": "g", **options}
         fake: Any = self.brokers
@@ -65,6 +66,10 @@ class Scene:
         self.driver = StreamDriver(parsed, lambda: self.now, fake)
 
     def latest(self, offset: int) -> int:
+        """As Spark asks: when a batch begins it says that its checkpoint has what the batch begins with."""
+        if self.base not in (None, offset):
+            self.driver.checkpointed({"t": {"0": self.base}})
+        self.base = offset
         found: int = self.driver.latest({"t": {"0": offset}})["t"]["0"]
         return found
 
@@ -93,6 +98,19 @@ def test_a_commit_that_is_refused_is_tried_again_after_a_while_or_with_the_next_
     scene.now += 11
     scene.latest(8)
     assert scene.brokers.commits[-1] == {T0: 8}
+
+
+def test_the_group_is_not_ahead_of_a_checkpoint_that_is_behind_the_batches() -> None:
+    """With asyncProgressTrackingEnabled: `commit` comes when a later end is safe, if at all."""
+    scene = Scene(commitOffsets="true")
+    scene.brokers.end = 30
+    for offset in (5, 10, 15):
+        scene.driver.latest({"t": {"0": offset}})
+    assert scene.brokers.commits == [{T0: 5}]
+    scene.driver.checkpointed({"t": {"0": 10}})
+    scene.driver.latest({"t": {"0": 20}})
+    scene.driver.latest({"t": {"0": 20}})
+    assert scene.brokers.commits == [{T0: 5}, {T0: 10}]
 
 
 def test_nothing_is_committed_unless_it_is_asked_for() -> None:

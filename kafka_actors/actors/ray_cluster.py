@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,26 +47,7 @@ def connect_to_ray(only_existing: bool = False) -> bool:
 
 def start_local_ray(**options: Any) -> None:
     """A Ray for this program alone, without its dashboard. `options` are those of `ray.init`."""
-    with _told_to_free_at_once():
-        ray.init(address="local", include_dashboard=False, **options)
-
-
-FREE_AT_ONCE = "RAY_free_objects_batch_size"
-"""Ray gives the memory of objects that nobody refers to back in hundreds, or after a second. In a second some
-gigabytes of records pass through: they would all be held, and the next ones go into memory that no cache knows."""
-
-
-@contextlib.contextmanager
-def _told_to_free_at_once() -> Iterator[None]:
-    """Ray's own processes read their settings from the environment that they are started in."""
-    if FREE_AT_ONCE in os.environ:
-        yield
-        return
-    os.environ[FREE_AT_ONCE] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[FREE_AT_ONCE]
+    ray.init(address="local", include_dashboard=False, **options)
 
 
 def _started_by_hand() -> str | None:

@@ -128,8 +128,6 @@ spec:
 {{- if include "kafka-actors.codeName" . }}
 - {name: PYTHONPATH, value: /etc/kafka-actors/code}
 {{- end }}
-{{- /* What Ray gives back of records' memory, it gives back at once: see the README of kafka-actors. */}}
-- {name: RAY_free_objects_batch_size, value: "1"}
 - {name: RAY_JOB_STOP_WAIT_TIME_S, value: {{ include "kafka-actors.stopSeconds" . | quote }}}
 {{- /* By then the job has drained; an actor that is at work would be waited for in vain. */}}
 - {name: RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S, value: "0"}

@@ -409,6 +409,7 @@ def gauges_of(port):
     return found
 
 
+@pytest.mark.alone  # it looks at lag while records come
 def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
     run_job, kafka_cluster_3, kafka_topic, produce, group_id, tmp_path
 ):

@@ -243,6 +243,14 @@ class Writer(Protocol):
     ) -> memoryview: ...
 
 
+def is_compressed(data: memoryview) -> bool:
+    """Whether the batch or message that `data` begins with is, by its header alone; False where that is cut off."""
+    if len(data) < HEADER_SIZE:
+        return False
+    at = ATTRIBUTES_AT + 1 if data[MAGIC_AT] >= 2 else MAGIC_AT + 1
+    return bool(data[at] & CODEC_MASK)
+
+
 class Kernel(Protocol):
     """What the compiled kernel and its plain-Python twin both are."""
 

@@ -11,13 +11,17 @@ from kafka_actors.fetch.ahead import CHUNKS, ITEMS, LITTLE_BYTES
 from kafka_actors.fetch.machines.buffer import Slice
 from kafka_actors.fetch.messages import Fetched
 from kafka_actors.records import Chunk
+from kafka_actors.records.batch import ATTRIBUTES_AT, HEADER_SIZE, MAGIC_AT
 
 SOON_S = 10
 
 
-def item(number, size=LITTLE_BYTES):
+def item(number, size=LITTLE_BYTES, codec=4):
     fetched = Fetched("t", 0, (0, 1), number, number + 1)
-    return FetchedBytes(("t", 0), [Slice(memoryview(bytes(size)), fetched, None)])
+    data = bytearray(size)
+    if size > HEADER_SIZE:
+        data[MAGIC_AT], data[ATTRIBUTES_AT + 1] = 2, codec
+    return FetchedBytes(("t", 0), [Slice(memoryview(data), fetched, None)])
 
 
 def chunk(number):
@@ -116,8 +120,10 @@ def test_no_more_waits_than_there_is_room_for(ahead):
     assert fetcher.did.acquire(timeout=SOON_S)
 
 
-def test_what_is_little_is_decoded_where_it_is_used(ahead):
-    fetcher = Fetcher(1, LITTLE_BYTES - 1, 1)
+@pytest.mark.parametrize(("size", "codec"), [(1, 4), (LITTLE_BYTES - 1, 4), (LITTLE_BYTES, 0)])
+def test_what_is_little_or_not_compressed_is_decoded_where_it_is_used(ahead, size, codec):
+    fetcher = Fetcher()
+    fetcher.waiting = [item(n, size, codec) for n in range(3)]
     taking = ahead(fetcher)
     assert [numbers(chunks) for _, chunks in iter(taking.take, None)] == [[0, 1, 2]] * 3
     assert {thread for _, _, thread in fetcher.decoded} == {"MainThread"}

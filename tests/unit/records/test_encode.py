@@ -36,6 +36,14 @@ def test_the_header_says_what_was_asked_for():
     assert (delta, first, last, producer, era, sequence, count) == (13, -1, -1, 3, 4, 5, 2)
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_header_tells_whether_its_batch_is_compressed(codec):
+    batch = pa.record_batch({"value": pa.array([b"a" * 100])})
+    data = memoryview(records.encode(batch, codec=codec, is_transactional=True))
+    assert records.is_compressed(data) is (codec != "none")
+    assert records.is_compressed(data[:60]) is False
+
+
 def test_a_batch_without_rows_is_a_header():
     data = records.encode(pa.record_batch({"value": pa.array([], pa.binary())}), base_offset=9)
     assert len(data) == HEADER_SIZE

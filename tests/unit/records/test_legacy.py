@@ -76,6 +76,13 @@ def test_theme_30_log_append_time_of_v1_is_the_wrappers():
     assert read(data) == [(0, b"a", 9_000_000, 1), (1, b"b", 9_000_000, 1)]
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_header_tells_whether_its_message_is_compressed(magic):
+    plain = message(0, magic, None, b"v" * 100)
+    assert records.is_compressed(memoryview(plain)) is False
+    assert records.is_compressed(memoryview(wrapper(0, magic, plain, plain))) is True
+
+
 def test_a_partial_message_at_the_end_of_a_set_and_of_a_wrapper_is_left_out():
     inner = message(0, 1, None, b"a")
     for cut in (1, 11, 13, len(inner) - 1):

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from kafka_actors.records import Chunk, is_compressed
+from kafka_actors.records import Chunk
+from kafka_actors.records.batch import is_compressed
 
 from .machines.buffer import FetchedBytes
 

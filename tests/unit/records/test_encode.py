@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_actors import records
-from kafka_actors.records.batch import HEADER, HEADER_SIZE
+from kafka_actors.records.batch import HEADER, HEADER_SIZE, is_compressed
 
 
 def header(data: bytes) -> tuple:
@@ -40,8 +40,8 @@ def test_the_header_says_what_was_asked_for():
 def test_a_header_tells_whether_its_batch_is_compressed(codec):
     batch = pa.record_batch({"value": pa.array([b"a" * 100])})
     data = memoryview(records.encode(batch, codec=codec, is_transactional=True))
-    assert records.is_compressed(data) is (codec != "none")
-    assert records.is_compressed(data[:60]) is False
+    assert is_compressed(data) is (codec != "none")
+    assert is_compressed(data[:60]) is False
 
 
 def test_a_batch_without_rows_is_a_header():

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_actors import records
 from kafka_actors.errors import CorruptRecordBatchError, UnsupportedCompressionError
+from kafka_actors.records.batch import is_compressed
 
 GZIP = 1
 
@@ -79,8 +80,8 @@ def test_theme_30_log_append_time_of_v1_is_the_wrappers():
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_header_tells_whether_its_message_is_compressed(magic):
     plain = message(0, magic, None, b"v" * 100)
-    assert records.is_compressed(memoryview(plain)) is False
-    assert records.is_compressed(memoryview(wrapper(0, magic, plain, plain))) is True
+    assert is_compressed(memoryview(plain)) is False
+    assert is_compressed(memoryview(wrapper(0, magic, plain, plain))) is True
 
 
 def test_a_partial_message_at_the_end_of_a_set_and_of_a_wrapper_is_left_out():

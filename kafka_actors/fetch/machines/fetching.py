@@ -26,7 +26,7 @@ from .streams import Stream, want_of
 
 SHORT_WAIT_MS = 20
 PARTITION_BYTES = 1024 * 1024  # Kafka's default of max_partition_fetch_bytes
-RESPONSE_BYTES = 8 * PARTITION_BYTES  # what a response should be able to bring, also of few partitions
+RESPONSE_BYTES = 16 * PARTITION_BYTES  # what a response should be able to bring, also of few partitions
 TOGETHER_BYTES = 4 * 1024 * 1024  # of one partition, handed out at once: more makes nothing faster
 DOUBT_S = 1.5  # a broker that is silent for so long behind its long poll makes us look whether leaders moved
 

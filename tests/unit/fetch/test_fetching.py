@@ -107,7 +107,7 @@ def test_a_partition_is_wanted_from_its_position_and_read_on_without_being_named
     assert (issue.broker, issue.pull.sequence) == (1, 0)
     assert wants(issue) == [(0, 10, E1)]
     want = issue.pull.wants[0]
-    assert (want.leader_epoch, want.topic_id, want.max_bytes) == (5, b"i" * 16, 8 * MIB)
+    assert (want.leader_epoch, want.topic_id, want.max_bytes) == (5, b"i" * 16, 16 * MIB)
     bench.reply(issue, got(10, 20))
     second, third = bench.pulls()
     assert (second.pull.sequence, third.pull.sequence) == (1, 2)
@@ -321,9 +321,10 @@ def test_theme_18_a_response_counts_until_its_last_slice_is_consumed():
 @pytest.mark.parametrize(
     ("partitions", "options", "asked"),
     [
-        (1, {}, 8 * MIB),
-        (3, {}, 8 * MIB // 3),
-        (8, {}, MIB),
+        (1, {}, 16 * MIB),
+        (3, {}, 16 * MIB // 3),
+        (8, {}, 2 * MIB),
+        (16, {}, MIB),
         (20, {}, MIB),
         (1, {"max_partition_fetch_bytes": 5000}, 5000),
     ],

@@ -5,6 +5,7 @@ Used by one thread at a time; the fetcher that it takes from has a lock of its o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ class Reader:
         self._ahead = Ahead(fetcher)
         self._observer = observer
         self._cursor: Cursor | None = None  # the one being handed out
-        self._parked: dict[TopicPartition, Cursor] = {}  # of paused partitions
+        self._parked: dict[TopicPartition, deque[Cursor]] = {}  # of paused partitions, in order
         self._paused: frozenset[TopicPartition] = frozenset()
         self._in_hand: Cursor | None = None
 
@@ -80,7 +81,7 @@ class Reader:
             elif not cursor.current:
                 continue
             if cursor.partition in self._paused:
-                self._parked[cursor.partition] = cursor
+                self._park(cursor)
                 continue
             if cursor.has_rows or self._advances(cursor):
                 self._cursor = cursor
@@ -94,9 +95,23 @@ class Reader:
         self._observer.delivered(cursor.partition, cursor.batch.num_rows)
         return True
 
+    def _park(self, cursor: Cursor) -> None:
+        """Among others of its partition: one that was begun comes before all of them, a new one after."""
+        cursors = self._parked.setdefault(cursor.partition, deque())
+        if cursor.batch is None:
+            cursors.append(cursor)
+        else:
+            cursors.appendleft(cursor)
+
     def _unpark(self) -> Cursor | None:
         ready = next((tp for tp in self._parked if tp not in self._paused), None)
-        return None if ready is None else self._parked.pop(ready)
+        if ready is None:
+            return None
+        cursors = self._parked[ready]
+        cursor = cursors.popleft()
+        if not cursors:
+            del self._parked[ready]
+        return cursor
 
     # ------------------------------------------------------------ what the user changes
 
@@ -117,6 +132,7 @@ class Reader:
         gone = frozenset(partitions)
         if self._cursor is not None and self._cursor.partition in gone:
             self._cursor = None
+        self._ahead.forget(gone)
         for tp in gone:
             self._parked.pop(tp, None)
         if self._in_hand is not None and self._in_hand.partition in gone:
@@ -132,11 +148,9 @@ class Reader:
 
     def position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
         """In front of the next record to hand out; None until it is known. Raises `UsageError` if unassigned."""
-        cursor = (
-            self._cursor
-            if self._cursor is not None and self._cursor.partition == tp
-            else self._parked.get(tp)
-        )
+        cursor = self._cursor
+        if cursor is None or cursor.partition != tp:
+            cursor = next(iter(self._parked.get(tp, ())), None)
         if cursor is not None and cursor.has_rows and cursor.current:
             return cursor.at(cursor.row)
         known = self._fetcher.position(tp)

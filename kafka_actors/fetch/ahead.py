@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from kafka_actors.errors import UsageError
+from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk
 from kafka_actors.records.batch import is_compressed
 
@@ -67,8 +69,11 @@ class ChunksAhead:
     def _go_on(self) -> None:
         """With the lock."""
         if not self._running and not self._ended and len(self._ready) < CHUNKS:
+            try:
+                self._pool.submit(self._run)
+            except RuntimeError:
+                raise UsageError("it was closed while its records were read") from None
             self._running = True
-            self._pool.submit(self._run)
 
     def _run(self) -> None:
         while True:
@@ -107,10 +112,14 @@ class Ahead:
             self._following.append((item, self._begin(item)))
         return taken
 
+    def forget(self, partitions: Container[TopicPartition]) -> None:
+        """Nothing that was taken of these comes any more."""
+        self._following = deque(taken for taken in self._following if taken[0].partition not in partitions)
+
     def close(self) -> None:
-        """What was decoded ahead is dropped."""
+        """What was decoded ahead is dropped. What is being decoded goes on: somebody in another thread may wait for it."""
         self._following.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=False)
 
     def _begin(self, item: FetchedBytes) -> Iterator[Chunk]:
         chunks = self._fetched.unpack(item)

@@ -150,6 +150,43 @@ def test_a_paused_partition_in_the_middle_of_a_chunk_is_parked(bench):
     assert bench.reader.next_batch()["offset"].to_pylist() == list(range(4, 10))
 
 
+def test_all_that_was_taken_of_a_paused_partition_comes_in_order_when_it_goes_on(bench):
+    """What is decoded ahead may be of the same partition, and was taken before the pause."""
+    bench.fetcher._machine.buffer._together = 0  # each slice by itself, as where they are large
+    for first in (0, 10, 20):
+        bench.arrive((0, first, 10))
+    cursor = bench.reader.next_cursor()
+    cursor.begun, cursor.row = 3, 4
+    bench.reader.pause([T0])
+    bench.fetcher.pause([T0])
+    assert bench.reader.next_batch() is None
+    assert offsets(bench.reader.positions([T0])) == {0: 4}
+    bench.fetcher.resume([T0])
+    bench.reader.resume([T0])
+    cursor = bench.reader.next_cursor()
+    came = [cursor.batch["offset"][cursor.row].as_py()]
+    cursor.begun, cursor.row = 4, 5
+    bench.reader.pause([T0])
+    assert bench.reader.next_batch() is None
+    assert offsets(bench.reader.positions([T0])) == {0: 5}
+    bench.reader.resume([T0])
+    while (batch := bench.reader.next_batch()) is not None:
+        came += batch["offset"].to_pylist()
+    assert came == list(range(4, 30))
+    assert offsets(bench.reader.positions([T0])) == {0: 30}
+
+
+def test_theme_04_what_was_taken_ahead_of_a_partition_that_goes_is_not_handed_out(bench):
+    """The listener was told that it is revoked, and its offsets are committed."""
+    bench.arrive((0, 0, 10), (1, 0, 10))
+    assert [bench.reader.next_batch()["partition"][0].as_py() for _ in range(2)] == [0, 1]
+    bench.arrive((0, 10, 10), (1, 10, 10))
+    assert bench.reader.next_batch()["partition"][0].as_py() == 0
+    bench.fetcher.drain([T1])
+    bench.reader.revoked([T1])
+    assert bench.reader.next_batch() is None
+
+
 def test_theme_17_nothing_of_a_chunk_counts_once_the_position_was_moved(bench):
     bench.arrive((0, 0, 10))
     cursor = bench.reader.next_cursor()

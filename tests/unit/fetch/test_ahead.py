@@ -5,7 +5,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from kafka_actors.errors import CorruptRecordBatchError
+from kafka_actors.errors import CorruptRecordBatchError, UsageError
 from kafka_actors.fetch import Ahead, FetchedBytes
 from kafka_actors.fetch.ahead import CHUNKS, ITEMS, LITTLE_BYTES
 from kafka_actors.fetch.machines.buffer import Slice
@@ -148,6 +148,37 @@ def test_an_error_comes_out_behind_the_chunks_before_it(ahead):
     with pytest.raises(CorruptRecordBatchError, match="broken"):
         next(chunks)
     assert list(chunks) == []
+
+
+def test_only_what_was_taken_of_others_is_forgotten(ahead):
+    fetcher = Fetcher()
+    fetcher.waiting = [item(0, 1), item(1, 1), item(2, 1)]
+    fetcher.waiting[1].partition = ("t", 1)
+    taking = ahead(fetcher)
+    taking.take()
+    taking.forget({("t", 1)})
+    assert [taken.fetch_offset for taken, _ in iter(taking.take, None)] == [2]
+
+
+def test_whoever_waits_for_a_chunk_when_it_is_closed_has_all_of_them_or_is_told(ahead):
+    fetcher = Fetcher(1, LITTLE_BYTES, LITTLE_BYTES, LITTLE_BYTES, chunks=5)
+    taking = ahead(fetcher)
+    *_, waiting = [taking.take()[1] for _ in range(4)]  # nobody has begun to decode it
+    outcome = []
+
+    def read():
+        try:
+            outcome.extend(numbers(waiting))
+        except UsageError as error:
+            outcome.append(str(error))
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    taking.close()
+    fetcher.may.release(100)
+    reading.join(SOON_S)
+    assert not reading.is_alive()
+    assert outcome in (list(range(5)), ["it was closed while its records were read"])
 
 
 def test_nothing_is_left_behind_when_it_is_closed(ahead):

@@ -7,9 +7,9 @@ from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import (
     CorruptRecordBatchError,
     DisconnectedError,
-    NodeNotReadyError,
     FetchOffsetOutOfRangeError,
     LogTruncationError,
+    NodeNotReadyError,
     NoOffsetForPartitionError,
     RequestTimedOutError,
     SaslAuthenticationFailedError,

@@ -2,7 +2,7 @@
 
 A wheel of the sources is built, and put where each recipe wants it. What differs from the page: no package registry is asked, so
 the dependencies are those of the Python that runs the tests, and `tar` packs what venv-pack would. Not tested here: images,
-and Ray's `pip`, which would ask a registry, YARN and Kubernetes.
+YARN, Kubernetes, and Ray's `pip`, which wants virtualenv on its nodes.
 """
 
 from __future__ import annotations

@@ -49,11 +49,6 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
         return Setup(self.log_level, origin, self.telemetry)
 
     @property
-    def most_workers(self) -> int:
-        """How many there may ever be by this definition."""
-        return self.workers if isinstance(self.workers, int) else self.workers.max
-
-    @property
     def timings(self) -> Timings:
         config = self.config
         return Timings(

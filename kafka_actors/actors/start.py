@@ -23,7 +23,6 @@ from .sigterm import sigterm_exits
 __all__ = ["attach_job", "job_to_watch", "start_job"]
 
 GIVE_UP_S = 5.0
-STORE_SHARE = 0.5
 
 
 def start_job(job: Job) -> RunningJob:
@@ -33,7 +32,6 @@ def start_job(job: Job) -> RunningJob:
     try:
         with sigterm_exits():
             _check_process(plan)
-            _check_store(plan)
             holder = claim_name(job.name, job.detached) if job.name else None
             if holder is not None and job.detached:
                 return _start_detached(holder, plan)
@@ -116,16 +114,3 @@ def _check_process(plan: JobPlan) -> None:
         except Exception as error:
             said = str(error).partition("\n")[0]
             raise ConfigError(option, f"can't be sent to the workers: {said}") from error
-
-
-def _check_store(plan: JobPlan) -> None:
-    """All that workers may have fetched at once must stay under half of the object store: past its size Ray
-    spills to disk without any back-pressure."""
-    store = ray.cluster_resources().get("object_store_memory", 0)
-    wanted = plan.most_workers * plan.config.worker_buffer_bytes
-    if store and wanted > store * STORE_SHARE:
-        raise ConfigError(
-            "worker_buffer_bytes",
-            f"is {plan.config.worker_buffer_bytes}: {plan.most_workers} workers may then hold {wanted} bytes, more than "
-            f"half of the object store ({store:.0f}); lower it, or give Ray a larger object_store_memory",
-        )

@@ -6,7 +6,7 @@ from benchmarks.common import Section
 from benchmarks.consumer import reads
 from benchmarks.data import Data
 
-RECORDS = 20_000_000
+RECORDS = 30_000_000
 PARTITIONS = (1, 8, 64, 512)
 
 

@@ -145,6 +145,8 @@ class PartitionTable:
 
     def skip_to(self, partition: Partition, next_offset: int) -> None:
         """Goes on behind records that can't be read; what was handed out before them stays valid."""
+        if partition.state is State.AT_END:
+            partition.move(Happening.SOUGHT)  # what was fetched up to the end is dropped, and fetched again
         partition.position = partition.delivered = partition.fetched = next_offset
         partition.retry_at = 0.0
         self.void[partition.tp] = True
@@ -288,6 +290,8 @@ class PartitionTable:
 
     def _rewind(self, partition: Partition) -> None:
         partition.fetched = partition.delivered
+        if partition.retry_at == math.inf:
+            partition.retry_at = 0.0  # the unreadable records that were to be decoded first are dropped too
         self.void.setdefault(partition.tp, False)
         self.touch(partition.tp)
 

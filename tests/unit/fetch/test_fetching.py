@@ -870,6 +870,19 @@ def test_unreadable_bytes_are_not_fetched_again_before_the_decoder_has_seen_them
         bench.machine.take()
 
 
+@pytest.mark.parametrize("change", ["leader epoch", "rewind"])
+def test_unreadable_bytes_that_were_dropped_before_the_decoder_saw_them_are_fetched_again(change):
+    bench = Bench()
+    bench.assign(leader_epoch=5)
+    bench.reply(bench.pull(), got(10, 10))
+    if change == "leader epoch":
+        bench.machine.update_metadata(snapshot(1, 1, epochs=[6, 6]))
+        assert bench.plan().validations
+    else:
+        bench.machine.positions.rewind(A0)
+        assert wants(bench.pulls()[0]) == [(0, 10, E1)]
+
+
 # ---------------------------------------------------------------- bounded runs
 
 
@@ -885,6 +898,31 @@ def test_theme_29_a_bounded_partition_ends_at_its_position_not_at_a_record():
     assert not bench.machine.end_reached(A0)
     bench.machine.consumed(second, 25)
     assert bench.machine.end_reached(A0)
+
+
+def test_theme_21_a_bounded_partition_goes_on_behind_a_skipped_batch_though_all_was_fetched():
+    bench = Bench(on_bad_batch="skip")
+    bench.assign(end_offset=30)
+    bench.reply(bench.pull(), got(10, 30))
+    item = bench.machine.take()
+    bench.machine.consumed(item, 20)
+    bench.machine.bad_batch(item, bad(20, 25))
+    issue = bench.pulls()[0]
+    assert wants(issue) == [(0, 25, E1)]
+    bench.reply(issue, got(25, 30))
+    assert bench.read() == [(0, 25, 30)]
+    assert bench.machine.end_reached(A0)
+
+
+def test_theme_21_a_bounded_partition_whose_last_batch_is_skipped_is_at_its_end():
+    bench = Bench(on_bad_batch="skip")
+    bench.assign(end_offset=30)
+    bench.reply(bench.pull(), got(10, 30))
+    item = bench.machine.take()
+    bench.machine.consumed(item, 25)
+    bench.machine.bad_batch(item, bad(25, 30))
+    assert bench.machine.end_reached(A0)
+    assert [wants(issue) for issue in bench.pulls()] in ([], [[]])
 
 
 def test_a_bounded_partition_that_is_already_there_is_not_fetched():

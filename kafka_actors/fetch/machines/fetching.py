@@ -380,17 +380,19 @@ class FetchMachine:
         stream = self._streams.get(broker)
         return stream is not None and stream.starved and self._room(stream) >= self._response(stream)
 
-    def bad_batch(self, item: FetchedBytes, error: RecordError) -> None:
-        """A batch of `item` can't be read; everything before it was handed out. `on_bad_batch` decides."""
+    def bad_batch(self, item: FetchedBytes, error: RecordError) -> int | None:
+        """A batch of `item` can't be read; everything before it was handed out. `on_bad_batch` decides. Returns where it
+        goes on, if the batch is skipped."""
         partition = self.positions.get(item.partition)
         if not item.valid or partition is None:
-            return
-        if self._on_bad_batch == "skip" and error.next_offset is not None:
+            return None
+        skipped = error.next_offset if self._on_bad_batch == "skip" else None
+        if skipped is not None:
             topic, number = item.partition
             self.positions.events.append(
-                BadBatchSkipped(topic, number, error.offset, error.next_offset, error.kind)
+                BadBatchSkipped(topic, number, error.offset, skipped, error.kind)
             )
-            self.positions.skip_to(partition, error.next_offset)
+            self.positions.skip_to(partition, skipped)
         else:
             self.buffer.drop(item.partition, in_hand=True)
             partition.delivered = partition.fetched = partition.position
@@ -398,6 +400,7 @@ class FetchMachine:
         self._collect_errors()
         self._apply_void()
         self.needs_plan = True
+        return skipped
 
     def end_reached(self, tp: TopicPartition) -> bool:
         """Whether a bounded partition was consumed up to its end offset."""

@@ -155,7 +155,7 @@ class AsyncConsumer(ConsumerFace):
         session = self._open()
         session.subscription.assign_from_user(partitions_of(partitions))
         if session.started:
-            session.reader.revoked(session.assignment() - session.subscription.assigned)
+            session.drop(session.assignment() - session.subscription.assigned)
             await self._call(session.core.assigned(session.subscription.assigned))
 
     async def unsubscribe(self) -> None:
@@ -165,7 +165,7 @@ class AsyncConsumer(ConsumerFace):
             for callback in session.farewell():
                 await awaited(callback())
             offsets = session.last_offsets()
-            session.reader.revoked(session.assignment())
+            session.drop(session.assignment())
             await self._call(session.core.unsubscribed(offsets))
         session.subscription.unsubscribe()
 

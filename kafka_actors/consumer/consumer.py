@@ -160,8 +160,7 @@ class Consumer(ConsumerFace):
         session = self._open()
         session.subscription.assign_from_user(partitions_of(partitions))
         if session.started:
-            gone = session.assignment() - session.subscription.assigned
-            session.reader.revoked(gone)
+            session.drop(session.assignment() - session.subscription.assigned)
             self._call(session.core.assigned(session.subscription.assigned))
 
     def unsubscribe(self) -> None:
@@ -171,7 +170,7 @@ class Consumer(ConsumerFace):
             for callback in session.farewell():
                 callback()
             offsets = session.last_offsets()
-            session.reader.revoked(session.assignment())
+            session.drop(session.assignment())
             self._call(session.core.unsubscribed(offsets))
         session.subscription.unsubscribe()
 

@@ -245,6 +245,7 @@ class Session:
         """The next record of the partition is the first at or behind `offset`."""
         self.fetcher.seek(tp, offset_of(offset, tp, "seek"))
         self.reader.forget([tp])
+        self.attention = True  # a loop over messages has more of what it was at
 
     def seek_to_ends(self, partitions: Partitions, beginning: bool) -> None:
         """The next record is the first of the log, or the first one written from now on."""
@@ -254,6 +255,12 @@ class Session:
             else:
                 self.fetcher.seek_to_end(tp)
         self.reader.forget(partitions)
+        self.attention = True
+
+    def drop(self, partitions: Partitions) -> None:
+        """Nothing more of them is handed out: they are not to be read any more."""
+        self.reader.revoked(partitions)
+        self.attention = True
 
     def to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
         """What `commit` commits: the offsets given, or everything handed out."""
@@ -272,6 +279,7 @@ class Session:
     def pause(self, partitions: Partitions) -> None:
         self.fetcher.pause(partitions)
         self.reader.pause(partitions)
+        self.attention = True
 
     def resume(self, partitions: Partitions) -> None:
         self.fetcher.resume(partitions)

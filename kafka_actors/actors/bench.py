@@ -294,9 +294,7 @@ class Bench:
             piece, attempt = self._giving_up.after(partition, epoch, piece, failure, attempt), 0
         self.progress.did(partition, piece.batch, self._wall())
         with self._lock:
-            ended = self._holdings.done(
-                partition, epoch, piece.next_offset, piece.leader_epoch, piece.resets
-            )
+            ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch, piece.resets)
         self._on_progress(ended)
 
     def _permission(self, partition: TopicPartition, epoch: Epoch) -> Steps:

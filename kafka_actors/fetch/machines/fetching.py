@@ -389,9 +389,7 @@ class FetchMachine:
         skipped = error.next_offset if self._on_bad_batch == "skip" else None
         if skipped is not None:
             topic, number = item.partition
-            self.positions.events.append(
-                BadBatchSkipped(topic, number, error.offset, skipped, error.kind)
-            )
+            self.positions.events.append(BadBatchSkipped(topic, number, error.offset, skipped, error.kind))
             self.positions.skip_to(partition, skipped)
         else:
             self.buffer.drop(item.partition, in_hand=True)

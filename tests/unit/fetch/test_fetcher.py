@@ -145,7 +145,9 @@ def test_an_answer_behind_the_end_changes_nothing(bench):
 
 
 def records(first, last):
-    rows = [{"value": b"v", "offset": offset, "timestamp": 0, "timestampType": 0} for offset in range(first, last)]
+    rows = [
+        {"value": b"v", "offset": offset, "timestamp": 0, "timestampType": 0} for offset in range(first, last)
+    ]
     return bytearray(encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
 
 
@@ -160,7 +162,9 @@ def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(p
     bad = records(5, 9)
     bad[-1] ^= 1
     data = bytes(records(0, 5) + bad)
-    reply = FetchReply(1, issue.pull.sequence, [Fetched("t", 0, (0, 1), 0, 9, size=len(data))], size=len(data))
+    reply = FetchReply(
+        1, issue.pull.sequence, [Fetched("t", 0, (0, 1), 0, 9, size=len(data))], size=len(data)
+    )
     fetcher._machine.on_reply(issue, reply, [data], 0.0)
     chunks = list(fetcher.decode(fetcher.take()))
     assert [(chunk.batch.num_rows, chunk.next_offset) for chunk in chunks] == reached

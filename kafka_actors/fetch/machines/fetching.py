@@ -90,12 +90,16 @@ class FetchMachine:
     # ------------------------------------------------------------ what is asked of this worker
 
     def assign(self, tp: TopicPartition, start: Start) -> None:
+        known = self.positions.get(tp)
+        if known is not None and known.epoch != start.epoch:
+            self.buffer.forget(tp)
         self.positions.assign(tp, start, self._snapshot)
         self._apply_void()
 
     def revoke(self, tp: TopicPartition) -> None:
         self.positions.revoke(tp)
         self._apply_void()
+        self.buffer.forget(tp)
         self._full.discard(tp)
         self._errors = [p for p in self._errors if p.tp != tp]
 
@@ -225,10 +229,14 @@ class FetchMachine:
 
     def _make_room(self, stream: Stream, need: int) -> bool:
         if self._room(stream) < need and not stream.outstanding:
-            for tp in self.buffer.idle_holders(stream.broker):
+            for tp in self.buffer.idle_holders(stream.broker, self._is_paused):
                 self.positions.rewind(tp)
             self._apply_void()
         return self._room(stream) >= need
+
+    def _is_paused(self, tp: TopicPartition) -> bool:
+        partition = self.positions.get(tp)
+        return partition is not None and partition.paused
 
     def _wakeup(self, now: float) -> float | None:
         times = [

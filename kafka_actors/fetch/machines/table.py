@@ -132,8 +132,11 @@ class PartitionTable:
         self._lose(self.require(tp), purpose)
 
     def rewind(self, tp: TopicPartition) -> None:
-        """Drops what is fetched and not handed out; it is fetched again later."""
-        self._rewind(self.require(tp))
+        """Drops all that is fetched and not consumed; it is fetched again later."""
+        partition = self.require(tp)
+        partition.delivered = partition.position
+        self._rewind(partition)
+        self.void[tp] = True
 
     # ------------------------------------------------------------ the user's progress
 

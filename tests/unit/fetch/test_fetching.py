@@ -283,6 +283,27 @@ def test_theme_18_paused_partitions_never_keep_the_room_of_the_others():
     assert (0, 10, E1) in [w for i in bench.pulls() for w in wants(i)]
 
 
+def test_theme_18_nor_does_what_was_taken_of_them_ahead_of_its_time():
+    bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), got(10, 20), got(10, 20, partition=1), size=3 * MIB)
+    begun, other = bench.machine.take(), bench.machine.take()
+    assert (begun.partition, other.partition) == (A0, A1)
+    bench.machine.consumed(begun, 15)
+    bench.machine.pause(A0)
+    assert bench.pulls() == []  # there is no room, and A1 is in hand
+    bench.machine.consumed(other)
+    issues = bench.pulls()
+    assert issues[0].pull.forget == [("a", 0)]
+    assert bench.machine.buffer.total == 0
+    assert not bench.machine.consumed(begun)
+    for issue in issues:
+        bench.reply(issue, nothing(20, partition=1))
+    bench.machine.resume(A0)
+    assert wants(bench.pull()) == [(0, 15, E1)]
+
+
 # ---------------------------------------------------------------- budget
 
 
@@ -848,6 +869,30 @@ def test_theme_21_a_bad_batch_can_be_skipped_with_an_event():
     bench.machine.bad_batch(item, bad(20, 25))
     assert bench.events == [BadBatchSkipped("a", 0, 20, 25, "corrupt")]
     assert wants(bench.pulls()[0]) == [(0, 25, E1)]
+
+
+def test_theme_21_what_follows_a_skipped_batch_waits_for_its_turn():
+    """As the first records of a partition it could be worked on before what a linger holds back of those in front."""
+    bench = Bench(on_bad_batch="skip")
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 30))
+    bench.machine.bad_batch(bench.machine.take(), bad(20, 25))
+    bench.reply(bench.pulls()[0], got(25, 40))
+    assert bench.machine.buffer.ready
+    assert not bench.machine.buffer.newcomer
+
+
+def test_a_partition_that_comes_back_goes_first():
+    for how in ("revoked", "assigned anew"):
+        bench = Bench()
+        bench.assign()
+        bench.reply(bench.pull(), got(10, 20))
+        bench.machine.take()
+        if how == "revoked":
+            bench.machine.revoke(A0)
+        bench.assign(epoch=E2)
+        bench.reply(bench.pulls()[-1], got(10, 20, epoch=E2))
+        assert bench.machine.buffer.newcomer, how
 
 
 def test_theme_21_a_bad_batch_whose_end_is_unknown_cannot_be_skipped():

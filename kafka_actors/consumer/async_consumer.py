@@ -284,6 +284,7 @@ class AsyncConsumer(ConsumerFace):
         session, timeout_s = self._session, seconds_of(timeout_ms)
         if session.closed:
             return
+        session.check_process()
         try:
             if session.started:
                 try:

@@ -297,6 +297,7 @@ class Consumer(ConsumerFace):
         session, timeout_s = self._session, seconds_of(timeout_ms)
         if session.closed:
             return
+        session.check_process()
         if not session.started:
             session.closed = True
             return

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from kafka_actors.errors import UsageError
 from kafka_actors.fetch import FetchedBytes, Fetcher
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.records import Chunk
@@ -62,7 +63,10 @@ class Cursor:
     def advance(self) -> bool:
         """Goes to the next chunk that has records; False at the end, when the bytes are let go."""
         for chunk in self._chunks:
-            self._before = self._fetcher.position_epoch(self.partition)
+            try:
+                self._before = self._fetcher.position_epoch(self.partition)
+            except UsageError:  # it was taken away this very moment
+                break
             if not self._fetcher.consumed(self.item, chunk.next_offset):
                 break
             self.end = chunk.next_offset

@@ -16,6 +16,7 @@ from kafka_actors.errors import ConfigError, UsageError, kind_of
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
 from kafka_actors.net import IoThread
+from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.events import counting
 from kafka_actors.telemetry.recorder import metered
@@ -35,9 +36,11 @@ Pattern = str | re.Pattern[str] | None
 Callback = Callable[[], object]
 
 
-class Session:
+class Session(ProcessBound):
     """One consumer, from its construction to its close. `on_wake` is called in the IO thread whenever the user's
     side may have something to do; `attention` says that it has to call `attend`."""
+
+    _called = "consumer"
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Session:
         config: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> None:
+        super().__init__()
         check_listener(listener)
         if events is not None and not callable(events):
             raise ConfigError("events", f"is {events!r}, {kind_of(events)}: accepts a function of one event")
@@ -130,8 +134,14 @@ class Session:
 
     # ------------------------------------------------------------ checks
 
+    def check_process(self) -> None:
+        """Raises `UsageError` in a child that was forked when it was in use: none of its threads are there."""
+        if self._io is not None:
+            self._check_process()
+
     def check_open(self) -> None:
-        """Raises `UsageError` for a closed consumer, or where the call comes from the IO thread itself."""
+        """Raises `UsageError` for a closed consumer, in a forked child, or where the call comes from the IO thread itself."""
+        self.check_process()
         if self.closed:
             raise UsageError("this consumer is closed")
         if self._io is not None and self._io.inside:
@@ -191,7 +201,9 @@ class Session:
 
     def _take_in(self, notice: Notice) -> Iterator[Callback]:
         if notice.what is What.LOST:
-            self._gone(notice.partitions)
+            # What was taken of them is void by now; what was taken since then, when they came back, is not.
+            self.reader.resume(notice.partitions)
+            self._forget_committed(notice.partitions)
         offsets: Offsets = {}
         try:
             callback = callback_of(self.listener, notice)
@@ -208,6 +220,9 @@ class Session:
 
     def _gone(self, partitions: Partitions) -> None:
         self.reader.revoked(partitions)
+        self._forget_committed(partitions)
+
+    def _forget_committed(self, partitions: Partitions) -> None:
         for tp in partitions:
             self._auto_committed.pop(tp, None)
 

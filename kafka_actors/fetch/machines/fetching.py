@@ -101,7 +101,7 @@ class FetchMachine:
         self._apply_void()
         self.buffer.forget(tp)
         self._full.discard(tp)
-        self._errors = [p for p in self._errors if p.tp != tp]
+        self._collect_errors()
 
     def drain(self, tp: TopicPartition) -> None:
         self.positions.drain(tp)
@@ -316,7 +316,8 @@ class FetchMachine:
 
     def _refuse(self, stream: Stream, error: AuthenticationError) -> None:
         for tp in {*stream.asked, *stream.want}:
-            self.positions.fail(self.positions.require(tp), error)
+            if (partition := self.positions.get(tp)) is not None:
+                self.positions.fail(partition, error)
         del self._streams[stream.broker]
         self._collect_errors()
 
@@ -444,7 +445,11 @@ class FetchMachine:
 
     def _collect_errors(self) -> None:
         failed, self.positions.failed = self.positions.failed, []
-        self._errors = [p for p in [*self._errors, *failed] if p.state is State.FAILED]
+        self._errors = [
+            p
+            for p in [*self._errors, *failed]
+            if p.state is State.FAILED and self.positions.get(p.tp) is p
+        ]
 
     def _apply_void(self) -> None:
         void, self.positions.void = self.positions.void, {}

@@ -498,6 +498,19 @@ def test_theme_23_a_refused_login_fails_the_partitions_and_is_not_tried_again():
     assert "no such user" in bench.machine.reason(A0, bench.now)
 
 
+def test_theme_23_a_refused_login_is_no_matter_of_partitions_that_went_meanwhile():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    issue = bench.pull()
+    bench.machine.revoke(A1)
+    bench.machine.on_pull_failed(issue, SaslAuthenticationFailedError("no such user"), bench.now)
+    with pytest.raises(SaslAuthenticationFailedError, match="no such user"):
+        bench.machine.take()
+    bench.machine.revoke(A0)
+    assert bench.machine.take() is None
+
+
 def test_theme_15_a_dead_source_is_asked_again_from_our_own_position():
     bench = Bench()
     bench.assign(A0)
@@ -624,6 +637,23 @@ def test_theme_09_policy_none_is_a_typed_error():
     assert bench.plan().lookups == []
     with pytest.raises(NoOffsetForPartitionError):
         bench.machine.take()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_error_goes_with_its_partition_also_if_nobody_has_heard_of_it(known):
+    bench = Bench(auto_offset_reset="none")
+    bench.assign(offset=None)
+    bench.plan()
+    if known:
+        with pytest.raises(NoOffsetForPartitionError):
+            bench.machine.take()
+    bench.assign(epoch=E2)  # somebody has committed an offset
+    assert bench.machine.take() is None
+    bench.assign(offset=None, epoch=E1)
+    bench.plan()
+    bench.machine.revoke(A0)
+    assert not bench.machine.has_something
+    assert bench.machine.take() is None
 
 
 def test_theme_11_a_new_partition_starts_at_its_beginning_under_latest():

@@ -342,7 +342,7 @@ class FetchMachine:
         turn with the records of other partitions.
         """
         self._collect_errors()
-        failed = next((p for p in self._errors if not self._has_records(p)), None)
+        failed = next((p for p in self._to_raise if not self._has_records(p)), None)
         if failed is not None and failed.error is not None and not (self._raised and self.buffer.ready):
             self._raised = True
             raise failed.error
@@ -364,12 +364,12 @@ class FetchMachine:
     def take_more(self) -> FetchedBytes | None:
         """As `take`, ahead of what was taken before: None where something else would come first by then."""
         self._collect_errors()
-        return None if self._errors or self.buffer.newcomer else self.take()
+        return None if self._to_raise or self.buffer.newcomer else self.take()
 
     @property
     def has_something(self) -> bool:
         """Whether `take` may return or raise something."""
-        return self.buffer.ready or bool(self._errors or self.positions.failed)
+        return self.buffer.ready or bool(self._to_raise or self.positions.failed)
 
     def consumed(self, item: FetchedBytes, next_offset: int | None = None) -> bool:
         """The user has all records of `item` below `next_offset`, by default all. False if the position was moved meanwhile:
@@ -442,6 +442,11 @@ class FetchMachine:
 
     def _has_records(self, partition: Partition) -> bool:
         return self.buffer.buffered(partition.tp) > 0 or self.buffer.in_hand(partition.tp)
+
+    @property
+    def _to_raise(self) -> list[Partition]:
+        """Failed partitions, but for those that the user has paused."""
+        return [p for p in self._errors if not p.paused]
 
     def _collect_errors(self) -> None:
         failed, self.positions.failed = self.positions.failed, []

@@ -465,6 +465,19 @@ def test_a_failed_partition_is_reported_in_turn_with_the_records_of_others():
     assert bench.machine.take() is None
 
 
+def test_the_error_of_a_failed_partition_is_not_raised_while_it_is_paused():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), nothing(10, error_code=29), got(10, 20, partition=1))
+    bench.machine.pause(A0)
+    assert bench.read() == [(1, 10, 20)]
+    assert not bench.machine.has_something
+    bench.machine.resume(A0)
+    with pytest.raises(TopicAuthorizationFailedError):
+        bench.machine.take()
+
+
 def test_a_session_error_is_retried_at_once_but_not_forever():
     bench = Bench()
     bench.assign()

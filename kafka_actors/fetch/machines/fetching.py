@@ -385,9 +385,13 @@ class FetchMachine:
         return True
 
     def _may_feed(self, broker: int) -> bool:
-        """Whether a stream that had no room for another pull has it now."""
+        """Whether a stream that had no room for another pull has it now, or can have that of paused partitions."""
         stream = self._streams.get(broker)
-        return stream is not None and stream.starved and self._room(stream) >= self._response(stream)
+        if stream is None or not stream.starved:
+            return False
+        if self._room(stream) >= self._response(stream):
+            return True
+        return not stream.outstanding and bool(self.buffer.idle_holders(broker, self._is_paused))
 
     def bad_batch(self, item: FetchedBytes, error: RecordError) -> int | None:
         """A batch of `item` can't be read; everything before it was handed out. `on_bad_batch` decides. Returns where it

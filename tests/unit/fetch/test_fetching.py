@@ -294,6 +294,7 @@ def test_theme_18_nor_does_what_was_taken_of_them_ahead_of_its_time():
     bench.machine.pause(A0)
     assert bench.pulls() == []  # there is no room, and A1 is in hand
     bench.machine.consumed(other)
+    assert bench.machine.needs_plan
     issues = bench.pulls()
     assert issues[0].pull.forget == [("a", 0)]
     assert bench.machine.buffer.total == 0

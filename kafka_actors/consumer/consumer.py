@@ -80,6 +80,13 @@ class Consumer(ConsumerFace):
         timeout_s = None if timeout_ms is None else seconds_of(timeout_ms)
         session = self._reading()
         session.reader.settle()
+        try:
+            return self._next_batch(session, timeout_s)
+        except BaseException:  # an interrupt: what was taken has not reached the user
+            session.reader.put_back()
+            raise
+
+    def _next_batch(self, session: Session, timeout_s: float | None) -> pa.RecordBatch | None:
         began = time.monotonic()
         deadline = None if timeout_s is None else began + timeout_s
         while True:

@@ -67,11 +67,12 @@ class Cursor:
                 self._before = self._fetcher.position_epoch(self.partition)
             except UsageError:  # it was taken away this very moment
                 break
+            # Before it counts as consumed: an interrupt in between must not lose it.
+            self.batch, self.row, self.begun, self._epoch = chunk.batch, 0, 0, chunk.leader_epoch
+            self.end = chunk.next_offset
             if not self._fetcher.consumed(self.item, chunk.next_offset):
                 break
-            self.end = chunk.next_offset
             if chunk.batch.num_rows:
-                self.batch, self.row, self.begun, self._epoch = chunk.batch, 0, 0, chunk.leader_epoch
                 return True
         self.batch = None
         self._fetcher.consumed(self.item)

@@ -186,6 +186,12 @@ class Fetcher:
         self._soon()
         self._notify()
 
+    def rewind(self) -> None:
+        """Drops all that is fetched and not consumed, what was taken included; it is fetched again."""
+        with self._lock:
+            self._machine.rewind()
+        self._soon()
+
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """The next record handed out is the first at or behind `offset`. Raises `UsageError` if unassigned."""
         with self._lock:

@@ -111,6 +111,11 @@ class FetchMachine:
         self.positions.regrant(tp, epoch)
         self._apply_void()
 
+    def rewind(self) -> None:
+        for partition in self.positions:
+            self.positions.rewind(partition.tp)
+        self._apply_void()
+
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         self.positions.seek(tp, offset, leader_epoch)
         self._apply_void()

@@ -26,12 +26,12 @@ async def nothing(*_):
     """What a test doesn't need."""
 
 
-def arrive(fetcher, *partitions, epoch=(0, 1)):
-    """Ten records of each."""
+def arrive(fetcher, *partitions, epoch=(0, 1), first=0):
+    """Ten records of each; a response may begin in front of what was asked for."""
     rows = [{"value": b"v", "offset": o, "timestamp": 0, "timestampType": 0} for o in range(RECORDS)]
     data = bytes(encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
     issue = fetcher._machine.plan(0.0).pulls[0]
-    parts = [Fetched("t", p.partition, epoch, 0, RECORDS, size=len(data)) for p in partitions]
+    parts = [Fetched("t", p.partition, epoch, first, RECORDS, size=len(data)) for p in partitions]
     reply = FetchReply(1, issue.pull.sequence, parts, size=len(parts) * len(data))
     fetcher._machine.on_reply(issue, reply, [data] * len(parts), 0.0)
 
@@ -139,6 +139,54 @@ def test_what_is_lost_while_it_is_decoded_is_not_handed_out(consumer, monkeypatc
 
     monkeypatch.setattr(fetcher, "position_epoch", epoch_of_what_is_lost)
     assert consumer.poll_batch(0)["partition"][0].as_py() == 1
+
+
+class Interrupting:
+    """As `real`, but it raises when it has given `after` elements, or at once; until it is not `armed` any more."""
+
+    def __init__(self, real, after=0, error=KeyboardInterrupt):
+        self._real, self._after, self._error = real, after, error
+        self.armed = True
+
+    def __call__(self, *arguments):
+        if not self.armed:
+            return self._real(*arguments)
+        if not self._after:
+            raise self._error
+        return self._some(*arguments)
+
+    def _some(self, *arguments):
+        for number, chunk in enumerate(self._real(*arguments)):
+            if self.armed and number == self._after:
+                raise self._error
+            yield chunk
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_theme_04_what_an_interrupt_kept_from_the_user_is_read_again(consumer, monkeypatch, error):
+    fetcher = consumer._session.fetcher
+    decoding = Interrupting(fetcher.unpack, after=1, error=error)
+    monkeypatch.setattr(fetcher, "unpack", decoding)
+    assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS))
+    with pytest.raises(error):
+        consumer.poll_batch(0)
+    assert consumer.position(T0) == ROWS
+    decoding.armed = False
+    arrive(fetcher, T0, first=ROWS)
+    assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS, RECORDS))
+    assert consumer.position(T0) == RECORDS
+
+
+@pytest.mark.parametrize("what", ["delivered", "polled"])
+def test_theme_04_nor_is_a_batch_lost_on_its_last_way_to_the_user(consumer, monkeypatch, what):
+    observer = consumer._session.core.observer
+    counting = Interrupting(getattr(observer, what))
+    monkeypatch.setattr(observer, what, counting)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll_batch(0)
+    assert consumer.position(T0) == 0
+    counting.armed = False
+    assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS))
 
 
 def test_theme_26_a_forked_process_can_not_go_on_with_it(consumer, monkeypatch):

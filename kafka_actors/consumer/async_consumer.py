@@ -335,3 +335,8 @@ class AsyncConsumer(ConsumerFace):
             if not limit.expired():
                 raise
             raise KafkaTimeoutError(f"no answer within {seconds:g} s") from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                self._session.check_open()  # another task has closed it
+            raise

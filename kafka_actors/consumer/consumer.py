@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -350,5 +351,8 @@ class Consumer(ConsumerFace):
             if future.done():
                 raise
             raise KafkaTimeoutError(f"no answer within {seconds_of(timeout_ms):g} s") from None
+        except CancelledError:
+            self._session.check_open()  # another thread has closed it
+            raise
         finally:
             future.cancel()

@@ -185,8 +185,9 @@ class Session(ProcessBound):
     def attend(self) -> Iterator[Callback]:
         """Does what is due, and yields the listener's methods that have to be called meanwhile.
 
-        Raises what ended the consumer's work.
+        Raises what ended the consumer's work; `UsageError` where another thread closed it meanwhile.
         """
+        self.check_open()
         self.attention = False
         core = self.core
         if core.error is not None:

@@ -115,6 +115,8 @@ class Core:
         """Returns when the topic's partitions are known. Raises what is wrong with it, `KafkaTimeoutError`."""
         cluster = self.client.cluster
         while not cluster.partitions_for_topic(topic):
+            if self.intake.refusal is not None:
+                raise UsageError(self.intake.refusal)
             update = cluster.request_update() if self.client.tracks(topic) else self.client.add_topic(topic)
             try:
                 async with asyncio.timeout(max(deadline - self._clock(), 0.0)):

@@ -47,7 +47,8 @@ class Intake:
         self._accumulator = Accumulator(config.linger_ms / 1000)
         self._lock = threading.Lock()
         self._overdue = False
-        self._refusal: str | None = None  # why nothing is taken any more
+        self.refusal: str | None = None
+        """Why nothing is taken any more."""
         # Two counters, each changed on one side only: the lock's holder, and the producer's thread.
         self._taken = 0
         self._released = 0
@@ -122,8 +123,8 @@ class Intake:
     def _open(self, partition: TopicPartition, hint: int) -> tuple[Batch, Writer]:
         batch = self._accumulator.get(partition)
         if batch is None:
-            if self._refusal is not None:
-                raise UsageError(self._refusal)
+            if self.refusal is not None:
+                raise UsageError(self.refusal)
             result = BatchResult(partition)
             capacity = min(HEADER_SIZE + hint, self.limit)
             batch = self._accumulator.begin(
@@ -146,7 +147,7 @@ class Intake:
         """The same, and nothing is taken any more: nobody would tell what became of it. Whoever sends gets `UsageError` with
         the reason."""
         with self._lock:
-            self._refusal = reason
+            self.refusal = reason
         self.close_all()
 
     def close_due(self) -> bool:

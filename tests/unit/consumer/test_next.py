@@ -189,6 +189,38 @@ def test_theme_04_nor_is_a_batch_lost_on_its_last_way_to_the_user(consumer, monk
     assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS))
 
 
+def test_theme_22_a_poll_that_waits_while_another_thread_closes_the_consumer_says_so(consumer, monkeypatch):
+    session = consumer._session
+    for _ in range(2 * RECORDS // ROWS):
+        assert consumer.poll_batch(0).num_rows == ROWS
+
+    def refuse(_):
+        raise RuntimeError("Event loop is closed")
+
+    def close(_):
+        session.closed = session.attention = True
+        session.io.post = refuse
+
+    monkeypatch.setattr(consumer._wake, "wait", close)
+    with pytest.raises(UsageError, match="this consumer is closed"):
+        consumer.poll_batch(None)
+
+
+def test_theme_22_a_call_that_waits_while_another_thread_closes_the_consumer_says_so(consumer):
+    session = consumer._session
+    given_up = Future()
+    given_up.cancel()
+
+    def close(work):
+        work.close()
+        session.closed = True
+        return given_up
+
+    session.io.submit = close
+    with pytest.raises(UsageError, match="this consumer is closed"):
+        consumer.assign([T1])
+
+
 def test_theme_26_a_forked_process_can_not_go_on_with_it(consumer, monkeypatch):
     monkeypatch.setattr(process_bound, "_forks", process_bound._forks + 1)
     for call in (consumer.poll_batch, consumer.close, lambda: consumer.seek(T0, 1)):

@@ -67,6 +67,16 @@ def test_what_comes_while_a_producer_is_closed_is_refused_and_what_was_open_gets
     asyncio.run(close())
 
 
+def test_who_waits_for_a_topic_hears_that_the_producer_is_closed():
+    async def wait():
+        core = Core(build(ProducerConfig, bootstrap_servers="b:1"))
+        await core.close(LOST)
+        with pytest.raises(UsageError, match="is closed"):
+            await core.learn("orders", core.client.now() + 60)
+
+    asyncio.run(wait())
+
+
 # ------------------------------------------------------------ sticky
 
 

@@ -241,9 +241,10 @@ class Bench:
                 return
             # Before any of it is consumed: what a linger holds back must not pass for the start of the partition.
             self._holdings.positioned(partition, fetched.fetch_offset)
+            resets = self._holdings.held[partition].resets
         regrouper = self._regrouper(partition, epoch)
         for chunk in self._reader.decode(fetched, unpacked):
-            whole = Piece(chunk.batch, chunk.next_offset, chunk.leader_epoch)
+            whole = Piece(chunk.batch, chunk.next_offset, chunk.leader_epoch, resets)
             for piece in regrouper.add(whole, self._clock()):
                 if not self._holdings.active(partition, epoch):
                     return
@@ -288,7 +289,7 @@ class Bench:
             piece, attempt = self._giving_up.after(partition, epoch, piece, failure, attempt), 0
         self.progress.did(partition, piece.batch, self._wall())
         with self._lock:
-            ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch)
+            ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch, piece.resets)
         self._on_progress(ended)
 
     def _permission(self, partition: TopicPartition, epoch: Epoch) -> Steps:
@@ -311,8 +312,8 @@ class Bench:
         before = int(pc.sum(pc.less(piece.batch["offset"], offset)).as_py())
         self.progress.did(partition, piece.batch.slice(0, before), self._wall())
         with self._lock:
-            self._holdings.done(partition, epoch, offset, piece.leader_epoch)
-        return Piece(piece.batch.slice(before), piece.next_offset, piece.leader_epoch)
+            self._holdings.done(partition, epoch, offset, piece.leader_epoch, piece.resets)
+        return msgspec.structs.replace(piece, batch=piece.batch.slice(before))
 
     def _retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
         self.progress.repeats(partition, failure)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import pickle
 import socket
 import struct
@@ -87,23 +88,29 @@ def send(
 
 def receive(sock: socket.socket) -> tuple[memoryview, memoryview, list[int]]:
     """A message, the bytes behind it and its descriptors. Raises `OSError`; `EOFError` where the other side is gone."""
-    head, descriptors, _, _ = socket.recv_fds(sock, _HEAD.size, _MOST_DESCRIPTORS, socket.MSG_WAITALL)
-    while head and len(head) < _HEAD.size:
-        more, others, _, _ = socket.recv_fds(sock, _HEAD.size - len(head), _MOST_DESCRIPTORS)
-        if not more:
+    flags = socket.MSG_CMSG_CLOEXEC  # a process that the user's function starts has no use for them
+    head, descriptors, _, _ = socket.recv_fds(sock, _HEAD.size, _MOST_DESCRIPTORS, flags | socket.MSG_WAITALL)
+    try:
+        while head and len(head) < _HEAD.size:
+            more, others, _, _ = socket.recv_fds(sock, _HEAD.size - len(head), _MOST_DESCRIPTORS, flags)
+            if not more:
+                raise EOFError
+            head += more
+            descriptors += others
+        if not head:
             raise EOFError
-        head += more
-        descriptors += others
-    if not head:
-        raise EOFError
-    length, behind = _HEAD.unpack(head)
-    body = memoryview(bytearray(length + behind))
-    got = 0
-    while got < len(body):
-        received = sock.recv_into(body[got:], flags=socket.MSG_WAITALL)
-        if not received:
-            raise EOFError
-        got += received
+        length, behind = _HEAD.unpack(head)
+        body = memoryview(bytearray(length + behind))
+        got = 0
+        while got < len(body):
+            received = sock.recv_into(body[got:], flags=socket.MSG_WAITALL)
+            if not received:
+                raise EOFError
+            got += received
+    except BaseException:
+        for descriptor in descriptors:  # each would keep a piece of memory
+            os.close(descriptor)
+        raise
     return body[:length], body[length:].toreadonly(), list(descriptors)
 
 

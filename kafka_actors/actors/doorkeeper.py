@@ -56,9 +56,10 @@ class DoorKeeper:
 
     def forget(self, workers: Collection[str]) -> None:
         """These are gone: nothing of theirs is kept."""
-        for visit in tuple(self._visits):
+        for visit in self._visits:
             if visit.worker in workers:
                 visit.end()
+        self._visits = {v for v in self._visits if not v.ended and v.worker not in workers}
 
     async def _let_in(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
 import pyarrow.compute as pc
 
 from kafka_actors.errors import KafkaActorsError, ProcessError
@@ -37,7 +38,7 @@ class GivingUp:
         if self._on_error != "fail":
             return self._taken_out(partition, epoch, piece, failure)
         with self._lock:
-            self._holdings.halt(partition, epoch, failure.first)
+            self._holdings.halt(partition, epoch, failure.first, piece.resets)
         if isinstance(failure.cause, ProcessError):
             raise failure.cause  # a pipeline's stage has said where and why
         raise ProcessError(
@@ -62,7 +63,7 @@ class GivingUp:
                 self._processor.outputs.dead_letter(piece.batch.slice(0, rest), failure.cause)
             except KafkaActorsError:
                 with self._lock:
-                    self._holdings.halt(partition, epoch, failure.first)
+                    self._holdings.halt(partition, epoch, failure.first, piece.resets)
                 raise
             self._events(RecordsDeadLettered(*span, rest, topic, error))
-        return Piece(piece.batch.slice(rest), piece.next_offset, piece.leader_epoch)
+        return msgspec.structs.replace(piece, batch=piece.batch.slice(rest))

@@ -64,7 +64,8 @@ class SharedMemory:
         number = self._number()
         self._pieces[number] = _Piece(number, memory.ctypes.data, size)
         self._untold[number] = descriptor
-        weakref.finalize(memory, self._forget, number).atexit = False
+        forgotten = weakref.finalize(memory, _forget, number, self._pieces, self._untold, self._gone)
+        forgotten.atexit = False
         return memory
 
     def lend(self, views: Sequence[bytes | memoryview]) -> Place | None:
@@ -85,7 +86,8 @@ class SharedMemory:
     def news(self) -> tuple[list[tuple[int, int]], list[int], list[int]]:
         """Since it was last asked: pieces that came, with their sizes; the descriptors of these, which the caller has to
         close; and pieces that are gone."""
-        untold, self._untold = self._untold, {}
+        untold = dict(self._untold)
+        self._untold.clear()
         came = [(number, self._pieces[number].size) for number in untold]
         gone = [self._gone.popleft() for _ in range(len(self._gone))]
         return came, list(untold.values()), gone
@@ -100,13 +102,17 @@ class SharedMemory:
         self._numbers += 1
         return self._numbers
 
-    def _forget(self, number: int) -> None:
-        """In the thread that dropped the last view of it."""
-        del self._pieces[number]
-        if (descriptor := self._untold.pop(number, None)) is None:
-            self._gone.append(number)
-        else:
-            os.close(descriptor)
+
+def _forget(
+    number: int, pieces: dict[int, _Piece], untold: dict[int, int], gone: deque[int]
+) -> None:
+    """In the thread that dropped the last view of a piece. It knows no `SharedMemory`: what that has lent keeps pieces, which
+    keep this, so none of them would ever go."""
+    del pieces[number]
+    if (descriptor := untold.pop(number, None)) is None:
+        gone.append(number)
+    else:
+        os.close(descriptor)
 
 
 class MappedMemory:

@@ -155,7 +155,7 @@ class AsyncConsumer(ConsumerFace):
         session = self._open()
         session.subscription.assign_from_user(partitions_of(partitions))
         if session.started:
-            session.reader.revoked(session.assignment() - session.subscription.assigned)
+            session.drop(session.assignment() - session.subscription.assigned)
             await self._call(session.core.assigned(session.subscription.assigned))
 
     async def unsubscribe(self) -> None:
@@ -165,7 +165,7 @@ class AsyncConsumer(ConsumerFace):
             for callback in session.farewell():
                 await awaited(callback())
             offsets = session.last_offsets()
-            session.reader.revoked(session.assignment())
+            session.drop(session.assignment())
             await self._call(session.core.unsubscribed(offsets))
         session.subscription.unsubscribe()
 
@@ -284,6 +284,7 @@ class AsyncConsumer(ConsumerFace):
         session, timeout_s = self._session, seconds_of(timeout_ms)
         if session.closed:
             return
+        session.check_process()
         try:
             if session.started:
                 try:
@@ -334,3 +335,8 @@ class AsyncConsumer(ConsumerFace):
             if not limit.expired():
                 raise
             raise KafkaTimeoutError(f"no answer within {seconds:g} s") from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                self._session.check_open()  # another task has closed it
+            raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -80,6 +81,13 @@ class Consumer(ConsumerFace):
         timeout_s = None if timeout_ms is None else seconds_of(timeout_ms)
         session = self._reading()
         session.reader.settle()
+        try:
+            return self._next_batch(session, timeout_s)
+        except BaseException:  # an interrupt: what was taken has not reached the user
+            session.reader.put_back()
+            raise
+
+    def _next_batch(self, session: Session, timeout_s: float | None) -> pa.RecordBatch | None:
         began = time.monotonic()
         deadline = None if timeout_s is None else began + timeout_s
         while True:
@@ -160,8 +168,7 @@ class Consumer(ConsumerFace):
         session = self._open()
         session.subscription.assign_from_user(partitions_of(partitions))
         if session.started:
-            gone = session.assignment() - session.subscription.assigned
-            session.reader.revoked(gone)
+            session.drop(session.assignment() - session.subscription.assigned)
             self._call(session.core.assigned(session.subscription.assigned))
 
     def unsubscribe(self) -> None:
@@ -171,7 +178,7 @@ class Consumer(ConsumerFace):
             for callback in session.farewell():
                 callback()
             offsets = session.last_offsets()
-            session.reader.revoked(session.assignment())
+            session.drop(session.assignment())
             self._call(session.core.unsubscribed(offsets))
         session.subscription.unsubscribe()
 
@@ -298,6 +305,7 @@ class Consumer(ConsumerFace):
         session, timeout_s = self._session, seconds_of(timeout_ms)
         if session.closed:
             return
+        session.check_process()
         if not session.started:
             session.closed = True
             return
@@ -343,5 +351,8 @@ class Consumer(ConsumerFace):
             if future.done():
                 raise
             raise KafkaTimeoutError(f"no answer within {seconds_of(timeout_ms):g} s") from None
+        except CancelledError:
+            self._session.check_open()  # another thread has closed it
+            raise
         finally:
             future.cancel()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from kafka_actors.errors import UsageError
 from kafka_actors.fetch import FetchedBytes, Fetcher
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.records import Chunk
@@ -62,12 +63,16 @@ class Cursor:
     def advance(self) -> bool:
         """Goes to the next chunk that has records; False at the end, when the bytes are let go."""
         for chunk in self._chunks:
-            self._before = self._fetcher.position_epoch(self.partition)
+            try:
+                self._before = self._fetcher.position_epoch(self.partition)
+            except UsageError:  # it was taken away this very moment
+                break
+            # Before it counts as consumed: an interrupt in between must not lose it.
+            self.batch, self.row, self.begun, self._epoch = chunk.batch, 0, 0, chunk.leader_epoch
+            self.end = chunk.next_offset
             if not self._fetcher.consumed(self.item, chunk.next_offset):
                 break
-            self.end = chunk.next_offset
             if chunk.batch.num_rows:
-                self.batch, self.row, self.begun, self._epoch = chunk.batch, 0, 0, chunk.leader_epoch
                 return True
         self.batch = None
         self._fetcher.consumed(self.item)

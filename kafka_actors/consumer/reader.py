@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import KafkaActorsError, UsageError
 from kafka_actors.fetch import Ahead, Fetcher
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -69,23 +69,36 @@ class Reader:
         self._in_hand = None
 
     def _next_cursor(self) -> Cursor | None:
-        """The cursor with the next records: the one begun, one that was parked, or a new one."""
+        """The cursor with the next records. What an interrupt (or a lack of memory) kept from the user is fetched again: nobody
+        has it, though it was taken."""
+        try:
+            return self._found()
+        except KafkaActorsError:
+            raise
+        except BaseException:
+            self._fetcher.rewind()
+            raise
+
+    def _found(self) -> Cursor | None:
+        """The cursor begun, one that was parked, or a new one. Whatever happens, `_cursor` has what is counted as consumed."""
         while True:
             cursor = self._cursor or self._unpark()
-            self._cursor = None
             if cursor is None:
                 taken = self._ahead.take()
                 if taken is None:
                     return None
                 cursor = Cursor(self._fetcher, *taken)
             elif not cursor.current:
+                self._cursor = None
                 continue
             if cursor.partition in self._paused:
                 self._park(cursor)
+                self._cursor = None
                 continue
+            self._cursor = cursor
             if cursor.has_rows or self._advances(cursor):
-                self._cursor = cursor
                 return cursor
+            self._cursor = None
 
     def _advances(self, cursor: Cursor) -> bool:
         """Whether it has another batch, which is then counted as handed out."""

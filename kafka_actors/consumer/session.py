@@ -16,6 +16,7 @@ from kafka_actors.errors import ConfigError, UsageError, kind_of
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
 from kafka_actors.net import IoThread
+from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.events import counting
 from kafka_actors.telemetry.recorder import metered
@@ -35,9 +36,11 @@ Pattern = str | re.Pattern[str] | None
 Callback = Callable[[], object]
 
 
-class Session:
+class Session(ProcessBound):
     """One consumer, from its construction to its close. `on_wake` is called in the IO thread whenever the user's
     side may have something to do; `attention` says that it has to call `attend`."""
+
+    _called = "consumer"
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Session:
         config: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> None:
+        super().__init__()
         check_listener(listener)
         if events is not None and not callable(events):
             raise ConfigError("events", f"is {events!r}, {kind_of(events)}: accepts a function of one event")
@@ -130,8 +134,14 @@ class Session:
 
     # ------------------------------------------------------------ checks
 
+    def check_process(self) -> None:
+        """Raises `UsageError` in a child that was forked when it was in use: none of its threads are there."""
+        if self._io is not None:
+            self._check_process()
+
     def check_open(self) -> None:
-        """Raises `UsageError` for a closed consumer, or where the call comes from the IO thread itself."""
+        """Raises `UsageError` for a closed consumer, in a forked child, or where the call comes from the IO thread itself."""
+        self.check_process()
         if self.closed:
             raise UsageError("this consumer is closed")
         if self._io is not None and self._io.inside:
@@ -175,8 +185,9 @@ class Session:
     def attend(self) -> Iterator[Callback]:
         """Does what is due, and yields the listener's methods that have to be called meanwhile.
 
-        Raises what ended the consumer's work.
+        Raises what ended the consumer's work; `UsageError` where another thread closed it meanwhile.
         """
+        self.check_open()
         self.attention = False
         core = self.core
         if core.error is not None:
@@ -191,7 +202,9 @@ class Session:
 
     def _take_in(self, notice: Notice) -> Iterator[Callback]:
         if notice.what is What.LOST:
-            self._gone(notice.partitions)
+            # What was taken of them is void by now; what was taken since then, when they came back, is not.
+            self.reader.resume(notice.partitions)
+            self._forget_committed(notice.partitions)
         offsets: Offsets = {}
         try:
             callback = callback_of(self.listener, notice)
@@ -208,6 +221,9 @@ class Session:
 
     def _gone(self, partitions: Partitions) -> None:
         self.reader.revoked(partitions)
+        self._forget_committed(partitions)
+
+    def _forget_committed(self, partitions: Partitions) -> None:
         for tp in partitions:
             self._auto_committed.pop(tp, None)
 
@@ -245,6 +261,7 @@ class Session:
         """The next record of the partition is the first at or behind `offset`."""
         self.fetcher.seek(tp, offset_of(offset, tp, "seek"))
         self.reader.forget([tp])
+        self.attention = True  # a loop over messages has more of what it was at
 
     def seek_to_ends(self, partitions: Partitions, beginning: bool) -> None:
         """The next record is the first of the log, or the first one written from now on."""
@@ -254,6 +271,12 @@ class Session:
             else:
                 self.fetcher.seek_to_end(tp)
         self.reader.forget(partitions)
+        self.attention = True
+
+    def drop(self, partitions: Partitions) -> None:
+        """Nothing more of them is handed out: they are not to be read any more."""
+        self.reader.revoked(partitions)
+        self.attention = True
 
     def to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
         """What `commit` commits: the offsets given, or everything handed out."""
@@ -272,6 +295,7 @@ class Session:
     def pause(self, partitions: Partitions) -> None:
         self.fetcher.pause(partitions)
         self.reader.pause(partitions)
+        self.attention = True
 
     def resume(self, partitions: Partitions) -> None:
         self.fetcher.resume(partitions)

@@ -25,6 +25,7 @@ from kafka_actors.errors import (
 from kafka_actors.events import Event, EventSink, log_event
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk, Decoder, Limits
+from kafka_actors.records.arrow import EMPTY
 from kafka_actors.telemetry.attributes import Attributes, of_operation, of_server, with_error
 from kafka_actors.telemetry.instruments import FETCH_BYTES, FETCH_FAILURES, GROUP, OPERATION_DURATION
 from kafka_actors.telemetry.recorder import Recorder
@@ -185,6 +186,12 @@ class Fetcher:
         self._soon()
         self._notify()
 
+    def rewind(self) -> None:
+        """Drops all that is fetched and not consumed, what was taken included; it is fetched again."""
+        with self._lock:
+            self._machine.rewind()
+        self._soon()
+
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """The next record handed out is the first at or behind `offset`. Raises `UsageError` if unassigned."""
         with self._lock:
@@ -327,7 +334,8 @@ class Fetcher:
         other.
 
         Stops early where the position was moved meanwhile, or in front of a batch that can't be read: then
-        `on_bad_batch` decides, and under "fail" the error comes out of `take` and `next`.
+        `on_bad_batch` decides. Under "fail" the error comes out of `take` and `next`; under "skip" a chunk without records
+        comes last, whose `next_offset` is behind that batch.
         """
         topic, number = item.partition
         end = self._end_offset(item.partition)
@@ -343,7 +351,8 @@ class Fetcher:
                     return
                 yield chunk
         except RecordError as error:
-            self._bad_batch(item, error)
+            if (behind := self._bad_batch(item, error)) is not None:
+                yield Chunk(EMPTY, behind if end is None else min(behind, end), item.leader_epoch)
             return
         if reached == item.fetch_offset:
             self._bad_batch(
@@ -360,10 +369,11 @@ class Fetcher:
             self._soon()
         return done
 
-    def _bad_batch(self, item: FetchedBytes, error: RecordError) -> None:
+    def _bad_batch(self, item: FetchedBytes, error: RecordError) -> int | None:
         with self._lock:
-            self._machine.bad_batch(item, error)
+            behind = self._machine.bad_batch(item, error)
         self._soon()
+        return behind
 
     def _end_offset(self, tp: TopicPartition) -> int | None:
         with self._lock:

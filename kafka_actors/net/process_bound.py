@@ -23,6 +23,9 @@ os.register_at_fork(after_in_child=_after_fork)
 class ProcessBound:
     """Refuses use after a fork, which would share sockets between two processes, and refuses pickling."""
 
+    _called = ""
+    """Its name for people, where that isn't the class's."""
+
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._made_after = _forks
@@ -31,12 +34,12 @@ class ProcessBound:
         """Raises `UsageError` in a forked child."""
         if _forks != self._made_after:
             raise UsageError(
-                f"this {type(self).__name__} was made in process {self._pid} and its sockets can't be shared "
-                f"with its fork {os.getpid()}: make a new one there"
+                f"this {self._called or type(self).__name__} was made in process {self._pid} and its sockets can't "
+                f"be shared with its fork {os.getpid()}: make a new one there"
             )
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} can't be pickled, because it holds sockets: send its config and make a "
-            "new one where it is needed"
+            f"a {self._called or type(self).__name__} can't be pickled, because it holds sockets: send its config and "
+            "make a new one where it is needed"
         )

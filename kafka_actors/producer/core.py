@@ -115,6 +115,8 @@ class Core:
         """Returns when the topic's partitions are known. Raises what is wrong with it, `KafkaTimeoutError`."""
         cluster = self.client.cluster
         while not cluster.partitions_for_topic(topic):
+            if self.intake.refusal is not None:
+                raise UsageError(self.intake.refusal)
             update = cluster.request_update() if self.client.tracks(topic) else self.client.add_topic(topic)
             try:
                 async with asyncio.timeout(max(deadline - self._clock(), 0.0)):
@@ -134,6 +136,7 @@ class Core:
     async def close(self, reason: KafkaActorsError) -> None:
         """Gives up what is not settled, and closes every connection."""
         self._dead = reason
+        self.intake.shut("this producer is closed")
         if self._timer is not None:
             self._timer.cancel()
         self._take_closed()
@@ -170,7 +173,10 @@ class Core:
         except Exception as error:
             # Whatever it is, nobody may wait in vain for what can't be sent any more.
             logger.exception("the producer failed")
-            self._dead = UsageError(f"the producer failed: {type(error).__name__}: {error}")
+            reason = f"the producer failed: {type(error).__name__}: {error}"
+            self._dead = UsageError(reason)
+            self.intake.shut(reason)
+            self._take_closed()
             self._settle(self._sender.give_up(self._dead))
 
     def _work(self) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from kafka_actors.config import ProducerConfig
+from kafka_actors.errors import UsageError
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records.batch import HEADER_SIZE, Kernel, Places, Rows, Writer
 from kafka_actors.records.compression import CODECS
@@ -46,6 +47,8 @@ class Intake:
         self._accumulator = Accumulator(config.linger_ms / 1000)
         self._lock = threading.Lock()
         self._overdue = False
+        self.refusal: str | None = None
+        """Why nothing is taken any more."""
         # Two counters, each changed on one side only: the lock's holder, and the producer's thread.
         self._taken = 0
         self._released = 0
@@ -120,12 +123,14 @@ class Intake:
     def _open(self, partition: TopicPartition, hint: int) -> tuple[Batch, Writer]:
         batch = self._accumulator.get(partition)
         if batch is None:
+            if self.refusal is not None:
+                raise UsageError(self.refusal)
             result = BatchResult(partition)
-            self.unsettled[result] = None
             capacity = min(HEADER_SIZE + hint, self.limit)
             batch = self._accumulator.begin(
                 partition, lambda: Batch(partition, self.kernel.writer(capacity), self._clock(), result)
             )
+            self.unsettled[result] = None
             if len(self._accumulator) == 1:
                 self._nudge()  # the time of the first one has to be watched
         return batch, batch.content
@@ -137,6 +142,13 @@ class Intake:
         with self._lock:
             closed = [self._close(partition) for partition in self._accumulator.all()]
         self._pack(closed)
+
+    def shut(self, reason: str) -> None:
+        """The same, and nothing is taken any more: nobody would tell what became of it. Whoever sends gets `UsageError` with
+        the reason."""
+        with self._lock:
+            self.refusal = reason
+        self.close_all()
 
     def close_due(self) -> bool:
         """The batches whose time has come go out. In the producer's thread, which never waits for the lock: where

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -224,7 +225,11 @@ class Producer(ProcessBound):
 
     def _call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         assert self._io is not None
-        return self._io.submit(work).result(timeout_s)
+        try:
+            return self._io.submit(work).result(timeout_s)
+        except CancelledError:
+            self._check_open()  # another thread has closed it
+            raise
 
 
 _GRACE_S = 5.0

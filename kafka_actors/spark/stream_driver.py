@@ -195,10 +195,10 @@ class StreamDriver:
             self._brokers.check_group()
             self._group_checked = True
 
-    def _commit(self, done: StreamOffsets | None, seen: Seen) -> None:
+    def _commit(self, done: StreamOffsets, seen: Seen) -> None:
         """Commits what is new, of topics that are the same still. Spark's checkpoint is what counts, so a failure is
         only told."""
-        if not self._options.commit_offsets or done is None or done.initial:
+        if not self._options.commit_offsets or done.initial:
             return
         here = seen.ends.keys() - newcomers(done, seen)
         new = {tp: o for tp, o in done.by_partition.items() if tp in here and self._committed.get(tp) != o}

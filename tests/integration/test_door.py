@@ -4,12 +4,16 @@ import asyncio
 import gc
 import os
 import queue
+import socket
+import struct
 import threading
+import weakref
+from types import SimpleNamespace
 
 import pytest
 
 from kafka_actors.actors.broker_link import BrokerLink
-from kafka_actors.actors.door import Door
+from kafka_actors.actors.door import Door, receive
 from kafka_actors.actors.doorkeeper import DoorKeeper
 from kafka_actors.actors.messages import pack, unpack
 from kafka_actors.errors import AuthenticationError, DisconnectedError
@@ -197,6 +201,34 @@ def test_when_the_connection_actor_is_gone_all_pulls_fail_and_what_came_stays_re
     assert isinstance(doorway.next_outcome(), DisconnectedError)
     assert doorway.door.closed
     assert bytes(records[0]) == b"z" * SMALL
+
+
+def test_of_a_worker_that_is_gone_no_memory_is_kept(doorway):
+    """Though it never said that it has read what was in it."""
+    doorway.fetch(1)
+    doorway.pulls.answer(b"z" * SMALL)
+    doorway.next_outcome()
+    memory = weakref.ref(next(iter(doorway.keeper._visits))._memory)
+    doorway.door.close()
+    assert doorway.pulls.shut_down.wait(SOON_S)
+    for thread in threading.enumerate():
+        if thread.name == "doorkeeper":
+            thread.join(SOON_S)
+    doorway.keeper.forget(["w-1"])
+    doorway.pulls = SimpleNamespace(shut_down=doorway.pulls.shut_down)
+    gc.collect()
+    assert memory() is None
+
+
+def test_a_message_that_breaks_off_leaves_none_of_its_descriptors_open():
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    with ours, open(os.devnull) as file:
+        socket.send_fds(theirs, [struct.pack(">IIB", 100, 0, 1) + b"cut off"], [file.fileno()])
+        theirs.close()
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(EOFError):
+            receive(ours)
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_only_those_who_are_gone_are_forgotten(doorway):

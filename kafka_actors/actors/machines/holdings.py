@@ -33,7 +33,8 @@ class Held(msgspec.Struct):
     """One partition. `processed` and `committed` are next offsets; None while not known.
 
     `begun_under` is the epoch under which fetching began here; `epoch` is the one to report and commit with,
-    which a new coordinator incarnation renews while fetching and processing go on.
+    which a new coordinator incarnation renews while fetching and processing go on. `resets` counts how often the
+    position was reset: what was fetched before is of another log, or of what is not there any more.
     """
 
     partition: TopicPartition
@@ -46,6 +47,7 @@ class Held(msgspec.Struct):
     leader_epoch: int = -1
     committed: int | None = None
     rewind: bool = False
+    resets: int = 0
 
     @property
     def uncommitted(self) -> bool:
@@ -134,13 +136,22 @@ class Holdings:
         self.held[partition].in_hand = True
         return True
 
-    def done(self, partition: TopicPartition, epoch: Epoch, next_offset: int, leader_epoch: int = -1) -> bool:
-        """The function returned for everything below `next_offset`, or there was nothing to call it for. Returns
-        whether that was the end of a bounded partition."""
+    def done(
+        self,
+        partition: TopicPartition,
+        epoch: Epoch,
+        next_offset: int,
+        leader_epoch: int = -1,
+        resets: int = 0,
+    ) -> bool:
+        """The function returned for everything below `next_offset`, or there was nothing to call it for. Moves nothing if
+        it was fetched before a reset, which `resets` tells. Returns whether that was the end of a bounded partition."""
         held = self._under(partition, epoch)
         if held is None:
             return False
         held.in_hand = False
+        if held.resets != resets:
+            return False
         held.processed, held.leader_epoch = next_offset, leader_epoch
         return held.end_offset is not None and next_offset >= held.end_offset
 
@@ -150,12 +161,13 @@ class Holdings:
         if held is not None:
             held.in_hand = False
 
-    def halt(self, partition: TopicPartition, epoch: Epoch, offset: int) -> None:
-        """The function failed for good at `offset`: that offset is what is committed."""
+    def halt(self, partition: TopicPartition, epoch: Epoch, offset: int, resets: int = 0) -> None:
+        """The function failed for good at `offset`: that offset is what is committed, unless it was reset meanwhile."""
         held = self._under(partition, epoch)
         if held is not None:
             held.in_hand = False
-            held.processed = offset
+            if held.resets == resets:
+                held.processed = offset
             held.state = HeldState.HALTED if held.state is HeldState.ACTIVE else held.state
 
     def positioned(self, partition: TopicPartition, offset: int, *, rewind: bool = False) -> None:
@@ -163,6 +175,7 @@ class Holdings:
         held = self.held.get(partition)
         if held is not None and (held.processed is None or rewind):
             held.processed, held.rewind = offset, rewind
+            held.resets += rewind
 
     # ------------------------------------------------------------ commits and reports
 

@@ -11,11 +11,13 @@ __all__ = ["Piece", "Regrouper"]
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What one call of the user's function gets; `next_offset` is where its partition is after it."""
+    """What one call of the user's function gets; `next_offset` is where its partition is after it, `resets` how often
+    its position had been reset before."""
 
     batch: pa.RecordBatch
     next_offset: int
     leader_epoch: int = -1
+    resets: int = 0
 
 
 class Regrouper:
@@ -57,7 +59,7 @@ class Regrouper:
             return last
         filled = [p.batch for p in held if p.batch.num_rows] or [last.batch]
         joined = filled[0] if len(filled) == 1 else pa.concat_batches(filled)
-        return Piece(joined, last.next_offset, last.leader_epoch)
+        return msgspec.structs.replace(last, batch=joined)
 
 
 def _cut(piece: Piece, first: int, rest: int) -> Iterator[Piece]:
@@ -65,6 +67,6 @@ def _cut(piece: Piece, first: int, rest: int) -> Iterator[Piece]:
     batch, start, size = piece.batch, 0, first
     while batch.num_rows - start > size:
         after = batch["offset"][start + size - 1].as_py() + 1
-        yield Piece(batch.slice(start, size), after, piece.leader_epoch)
+        yield Piece(batch.slice(start, size), after, piece.leader_epoch, piece.resets)
         start, size = start + size, rest
-    yield Piece(batch.slice(start) if start else batch, piece.next_offset, piece.leader_epoch)
+    yield msgspec.structs.replace(piece, batch=batch.slice(start)) if start else piece

@@ -8,6 +8,7 @@ room of another.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from kafka_actors.fetch.messages import Epoch, Fetched
@@ -211,24 +212,26 @@ class Buffer:
                 self._let_go(piece)
         self._waiting.pop(tp, None)
         self._newcomers.pop(tp, None)
-        if in_hand:
-            self._served.discard(tp)
+
+    def forget(self, tp: TopicPartition) -> None:
+        """It is somebody else's from now on: should it come back, it is a newcomer."""
+        self._served.discard(tp)
 
     def in_hand(self, tp: TopicPartition) -> bool:
         """Whether the user still has something of it."""
         return tp in self._in_hand
 
-    def idle_holders(self, broker: int) -> list[TopicPartition]:
-        """Paused partitions whose slices alone fill a broker's share; empty while anything else can be handed
-        out or is in hand, because then room comes by itself."""
-        if any(
-            i.held.broker == broker
-            for queues in (self._ready, self._in_hand)
-            for q in queues.values()
-            for i in q
-        ):
-            return []
-        return [tp for tp, queue in self._paused.items() if any(item.held.broker == broker for item in queue)]
+    def idle_holders(self, broker: int, paused: Callable[[TopicPartition], bool]) -> list[TopicPartition]:
+        """Paused partitions whose slices alone fill a broker's share, those that were handed out included; empty while
+        anything of others can be handed out or is in hand, because then room comes by itself."""
+        holders: dict[TopicPartition, None] = {}
+        for queues in (self._ready, self._in_hand, self._paused):
+            for tp, queue in queues.items():
+                if any(piece.held.broker == broker for piece in queue):
+                    if not paused(tp):
+                        return []
+                    holders[tp] = None
+        return list(holders)
 
     def _let_go(self, piece: Slice) -> None:
         piece.data = _NOTHING  # its memory is used again, whoever still has the slice

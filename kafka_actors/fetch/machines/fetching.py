@@ -90,14 +90,18 @@ class FetchMachine:
     # ------------------------------------------------------------ what is asked of this worker
 
     def assign(self, tp: TopicPartition, start: Start) -> None:
+        known = self.positions.get(tp)
+        if known is not None and known.epoch != start.epoch:
+            self.buffer.forget(tp)
         self.positions.assign(tp, start, self._snapshot)
         self._apply_void()
 
     def revoke(self, tp: TopicPartition) -> None:
         self.positions.revoke(tp)
         self._apply_void()
+        self.buffer.forget(tp)
         self._full.discard(tp)
-        self._errors = [p for p in self._errors if p.tp != tp]
+        self._collect_errors()
 
     def drain(self, tp: TopicPartition) -> None:
         self.positions.drain(tp)
@@ -105,6 +109,11 @@ class FetchMachine:
 
     def regrant(self, tp: TopicPartition, epoch: Epoch) -> None:
         self.positions.regrant(tp, epoch)
+        self._apply_void()
+
+    def rewind(self) -> None:
+        for partition in self.positions:
+            self.positions.rewind(partition.tp)
         self._apply_void()
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
@@ -225,10 +234,14 @@ class FetchMachine:
 
     def _make_room(self, stream: Stream, need: int) -> bool:
         if self._room(stream) < need and not stream.outstanding:
-            for tp in self.buffer.idle_holders(stream.broker):
+            for tp in self.buffer.idle_holders(stream.broker, self._is_paused):
                 self.positions.rewind(tp)
             self._apply_void()
         return self._room(stream) >= need
+
+    def _is_paused(self, tp: TopicPartition) -> bool:
+        partition = self.positions.get(tp)
+        return partition is not None and partition.paused
 
     def _wakeup(self, now: float) -> float | None:
         times = [
@@ -310,7 +323,8 @@ class FetchMachine:
 
     def _refuse(self, stream: Stream, error: AuthenticationError) -> None:
         for tp in {*stream.asked, *stream.want}:
-            self.positions.fail(self.positions.require(tp), error)
+            if (partition := self.positions.get(tp)) is not None:
+                self.positions.fail(partition, error)
         del self._streams[stream.broker]
         self._collect_errors()
 
@@ -335,7 +349,7 @@ class FetchMachine:
         turn with the records of other partitions.
         """
         self._collect_errors()
-        failed = next((p for p in self._errors if not self._has_records(p)), None)
+        failed = next((p for p in self._to_raise if not self._has_records(p)), None)
         if failed is not None and failed.error is not None and not (self._raised and self.buffer.ready):
             self._raised = True
             raise failed.error
@@ -357,12 +371,12 @@ class FetchMachine:
     def take_more(self) -> FetchedBytes | None:
         """As `take`, ahead of what was taken before: None where something else would come first by then."""
         self._collect_errors()
-        return None if self._errors or self.buffer.newcomer else self.take()
+        return None if self._to_raise or self.buffer.newcomer else self.take()
 
     @property
     def has_something(self) -> bool:
         """Whether `take` may return or raise something."""
-        return self.buffer.ready or bool(self._errors or self.positions.failed)
+        return self.buffer.ready or bool(self._to_raise or self.positions.failed)
 
     def consumed(self, item: FetchedBytes, next_offset: int | None = None) -> bool:
         """The user has all records of `item` below `next_offset`, by default all. False if the position was moved meanwhile:
@@ -378,21 +392,25 @@ class FetchMachine:
         return True
 
     def _may_feed(self, broker: int) -> bool:
-        """Whether a stream that had no room for another pull has it now."""
+        """Whether a stream that had no room for another pull has it now, or can have that of paused partitions."""
         stream = self._streams.get(broker)
-        return stream is not None and stream.starved and self._room(stream) >= self._response(stream)
+        if stream is None or not stream.starved:
+            return False
+        if self._room(stream) >= self._response(stream):
+            return True
+        return not stream.outstanding and bool(self.buffer.idle_holders(broker, self._is_paused))
 
-    def bad_batch(self, item: FetchedBytes, error: RecordError) -> None:
-        """A batch of `item` can't be read; everything before it was handed out. `on_bad_batch` decides."""
+    def bad_batch(self, item: FetchedBytes, error: RecordError) -> int | None:
+        """A batch of `item` can't be read; everything before it was handed out. `on_bad_batch` decides. Returns where it
+        goes on, if the batch is skipped."""
         partition = self.positions.get(item.partition)
         if not item.valid or partition is None:
-            return
-        if self._on_bad_batch == "skip" and error.next_offset is not None:
+            return None
+        skipped = error.next_offset if self._on_bad_batch == "skip" else None
+        if skipped is not None:
             topic, number = item.partition
-            self.positions.events.append(
-                BadBatchSkipped(topic, number, error.offset, error.next_offset, error.kind)
-            )
-            self.positions.skip_to(partition, error.next_offset)
+            self.positions.events.append(BadBatchSkipped(topic, number, error.offset, skipped, error.kind))
+            self.positions.skip_to(partition, skipped)
         else:
             self.buffer.drop(item.partition, in_hand=True)
             partition.delivered = partition.fetched = partition.position
@@ -400,6 +418,7 @@ class FetchMachine:
         self._collect_errors()
         self._apply_void()
         self.needs_plan = True
+        return skipped
 
     def end_reached(self, tp: TopicPartition) -> bool:
         """Whether a bounded partition was consumed up to its end offset."""
@@ -435,9 +454,18 @@ class FetchMachine:
     def _has_records(self, partition: Partition) -> bool:
         return self.buffer.buffered(partition.tp) > 0 or self.buffer.in_hand(partition.tp)
 
+    @property
+    def _to_raise(self) -> list[Partition]:
+        """Failed partitions, but for those that the user has paused."""
+        return [p for p in self._errors if not p.paused]
+
     def _collect_errors(self) -> None:
         failed, self.positions.failed = self.positions.failed, []
-        self._errors = [p for p in [*self._errors, *failed] if p.state is State.FAILED]
+        self._errors = [
+            p
+            for p in [*self._errors, *failed]
+            if p.state is State.FAILED and self.positions.get(p.tp) is p
+        ]
 
     def _apply_void(self) -> None:
         void, self.positions.void = self.positions.void, {}

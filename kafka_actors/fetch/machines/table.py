@@ -132,8 +132,14 @@ class PartitionTable:
         self._lose(self.require(tp), purpose)
 
     def rewind(self, tp: TopicPartition) -> None:
-        """Drops what is fetched and not handed out; it is fetched again later."""
-        self._rewind(self.require(tp))
+        """Drops all that is fetched and not consumed; it is fetched again later."""
+        partition = self.require(tp)
+        if partition.state is State.AT_END:
+            partition.move(Happening.SOUGHT)
+        partition.delivered = partition.position
+        self._rewind(partition)
+        self.void[tp] = True
+        self._check_end(partition)
 
     # ------------------------------------------------------------ the user's progress
 
@@ -145,6 +151,8 @@ class PartitionTable:
 
     def skip_to(self, partition: Partition, next_offset: int) -> None:
         """Goes on behind records that can't be read; what was handed out before them stays valid."""
+        if partition.state is State.AT_END:
+            partition.move(Happening.SOUGHT)  # what was fetched up to the end is dropped, and fetched again
         partition.position = partition.delivered = partition.fetched = next_offset
         partition.retry_at = 0.0
         self.void[partition.tp] = True
@@ -288,6 +296,8 @@ class PartitionTable:
 
     def _rewind(self, partition: Partition) -> None:
         partition.fetched = partition.delivered
+        if partition.retry_at == math.inf:
+            partition.retry_at = 0.0  # the unreadable records that were to be decoded first are dropped too
         self.void.setdefault(partition.tp, False)
         self.touch(partition.tp)
 

@@ -11,23 +11,26 @@ class Checkpoint:
 
     `commit` tells the two apart. Without that option it comes as a batch begins, with the offsets from which it begins.
     With it, it comes once the end of a later batch is safe: so if the last batch began where `commit` said last, its own
-    end is in the checkpoint, too.
+    end is in the checkpoint, too. What `commit` said before that is older than this end.
     """
 
     def __init__(self) -> None:
+        self._safe: StreamOffsets | None = None
         self._told: StreamOffsets | None = None
         self._asked: StreamOffsets | None = None
         self._behind = False
 
     def told(self, end: StreamOffsets) -> None:
         """Spark said `commit`."""
-        self._told = end
+        self._told = self._safe = end
 
-    def at(self, base: StreamOffsets) -> StreamOffsets | None:
-        """What is in the checkpoint when Spark asks for a batch that begins at `base`; None where that isn't known. What
-        the first batch began with is said by no `commit`, and its end is always kept."""
+    def at(self, base: StreamOffsets) -> StreamOffsets:
+        """What is known to be in the checkpoint when Spark asks for a batch that begins at `base`. What the first batch began
+        with is said by no `commit`, and its end is always kept."""
         begun, self._asked = self._asked, base
         if begun is not None and begun.by_partition != base.by_partition:
             told = self._told is not None and self._told.by_partition == begun.by_partition
             self._behind = not (told or begun.initial)
-        return self._told if self._behind else base
+        if self._safe is None or not self._behind:
+            self._safe = base
+        return self._safe

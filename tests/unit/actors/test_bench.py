@@ -263,6 +263,21 @@ def test_trap_8_bytes_of_a_former_epoch_move_nothing():
     assert stage.processed(P0) is None
 
 
+def test_theme_17_a_call_on_records_from_before_a_reset_does_not_move_the_offset_back():
+    stage = Stage(rows=2)
+
+    def reset_meanwhile(rows):
+        if not stage.calls:
+            stage.holdings.positioned(P0, 0, rewind=True)
+        stage.note(rows)
+
+    stage.bench._processor._made = reset_meanwhile
+    stage.bench.work(fetched(P0, 5, 9))
+    assert stage.processed(P0) == 0
+    stage.bench.work(fetched(P0, 0, 2))
+    assert stage.processed(P0) == 2
+
+
 def test_a_newcomer_has_its_turn_between_two_calls_and_is_consumed():
     stage = Stage(rows=2)
     item, first = fetched(P1, 40, 42), fetched(P0, 0, 4)

@@ -116,7 +116,9 @@ def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
     holdings.positioned(P0, 10, rewind=True)
     assert holdings.commits() == [CommitEntry(P0, (1, 1), 10, -1, rewind=True)]
     holdings.committed(CommitReply(1, holdings.commits(), [], []))
-    holdings.done(P0, (1, 1), 12)
+    assert not holdings.done(P0, (1, 1), 70)  # fetched before the reset
+    assert holdings.held[P0].processed == 10
+    holdings.done(P0, (1, 1), 12, resets=1)
     assert holdings.commits() == [CommitEntry(P0, (1, 1), 12)]
 
 

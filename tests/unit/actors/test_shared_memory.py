@@ -129,6 +129,19 @@ def test_a_piece_that_was_never_told_of_leaves_nothing_open():
     assert descriptors() == before
 
 
+def test_what_nobody_gave_back_goes_with_its_owner():
+    """As when a worker dies."""
+    before = descriptors()
+    shared = SharedMemory()
+    assert shared.lend([written(shared)[:10]]) is not None
+    for descriptor in shared.news()[1]:
+        os.close(descriptor)
+    assert descriptors() > before
+    del shared
+    gc.collect()
+    assert descriptors() == before
+
+
 def test_what_lies_elsewhere_has_no_place():
     both = Both()
     written(both.shared)

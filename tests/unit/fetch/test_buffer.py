@@ -19,6 +19,10 @@ def test_a_partition_taken_over_goes_before_what_waits_of_the_others():
     assert [buffer.take().partition for _ in range(3)] == [NEW, OLD, OLD]
     buffer.drop(NEW, in_hand=True)
     buffer.add(NEW, _slice(NEW, 0, response), paused=False)
+    assert not buffer.newcomer  # whoever works on it may still have what came before
+    buffer.drop(NEW, in_hand=True)
+    buffer.forget(NEW)
+    buffer.add(NEW, _slice(NEW, 0, response), paused=False)
     assert buffer.newcomer
 
 

@@ -4,6 +4,7 @@ import asyncio
 import queue
 import threading
 
+import pyarrow as pa
 import pytest
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
@@ -11,6 +12,7 @@ from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import Fetched, Fetcher, FetchReply, Start
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.records import SCHEMA, encode
 
 TP = TopicPartition("t", 0)
 SOON_S = 10
@@ -140,3 +142,29 @@ def test_an_answer_behind_the_end_changes_nothing(bench):
     answered(brought(first, 0, 5))
     assert bench.fetcher.take() is None
     assert bench.source.pulls.empty()
+
+
+def records(first, last):
+    rows = [
+        {"value": b"v", "offset": offset, "timestamp": 0, "timestampType": 0} for offset in range(first, last)
+    ]
+    return bytearray(encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
+
+
+@pytest.mark.parametrize(("policy", "reached"), [("skip", [(5, 5), (0, 9)]), ("fail", [(5, 5)])])
+def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(policy, reached):
+    """So the offset to commit gets there too, also where nothing follows."""
+    config = build(ConsumerConfig, on_bad_batch=policy)
+    fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
+    fetcher.update_metadata(snapshot())
+    fetcher.assign({TP: Start((0, 1), 0, end_offset=9)})
+    (issue,) = fetcher._machine.plan(0.0).pulls
+    bad = records(5, 9)
+    bad[-1] ^= 1
+    data = bytes(records(0, 5) + bad)
+    reply = FetchReply(
+        1, issue.pull.sequence, [Fetched("t", 0, (0, 1), 0, 9, size=len(data))], size=len(data)
+    )
+    fetcher._machine.on_reply(issue, reply, [data], 0.0)
+    chunks = list(fetcher.decode(fetcher.take()))
+    assert [(chunk.batch.num_rows, chunk.next_offset) for chunk in chunks] == reached

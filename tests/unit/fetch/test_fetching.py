@@ -284,6 +284,28 @@ def test_theme_18_paused_partitions_never_keep_the_room_of_the_others():
     assert (0, 10, E1) in [w for i in bench.pulls() for w in wants(i)]
 
 
+def test_theme_18_nor_does_what_was_taken_of_them_ahead_of_its_time():
+    bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), got(10, 20), got(10, 20, partition=1), size=3 * MIB)
+    begun, other = bench.machine.take(), bench.machine.take()
+    assert (begun.partition, other.partition) == (A0, A1)
+    bench.machine.consumed(begun, 15)
+    bench.machine.pause(A0)
+    assert bench.pulls() == []  # there is no room, and A1 is in hand
+    bench.machine.consumed(other)
+    assert bench.machine.needs_plan
+    issues = bench.pulls()
+    assert issues[0].pull.forget == [("a", 0)]
+    assert bench.machine.buffer.total == 0
+    assert not bench.machine.consumed(begun)
+    for issue in issues:
+        bench.reply(issue, nothing(20, partition=1))
+    bench.machine.resume(A0)
+    assert wants(bench.pull()) == [(0, 15, E1)]
+
+
 # ---------------------------------------------------------------- budget
 
 
@@ -445,6 +467,19 @@ def test_a_failed_partition_is_reported_in_turn_with_the_records_of_others():
     assert bench.machine.take() is None
 
 
+def test_the_error_of_a_failed_partition_is_not_raised_while_it_is_paused():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    bench.reply(bench.pull(), nothing(10, error_code=29), got(10, 20, partition=1))
+    bench.machine.pause(A0)
+    assert bench.read() == [(1, 10, 20)]
+    assert not bench.machine.has_something
+    bench.machine.resume(A0)
+    with pytest.raises(TopicAuthorizationFailedError):
+        bench.machine.take()
+
+
 def test_a_session_error_is_retried_at_once_but_not_forever():
     bench = Bench()
     bench.assign()
@@ -476,6 +511,19 @@ def test_theme_23_a_refused_login_fails_the_partitions_and_is_not_tried_again():
     with pytest.raises(SaslAuthenticationFailedError, match="no such user"):
         bench.machine.take()
     assert "no such user" in bench.machine.reason(A0, bench.now)
+
+
+def test_theme_23_a_refused_login_is_no_matter_of_partitions_that_went_meanwhile():
+    bench = Bench()
+    bench.assign(A0)
+    bench.assign(A1)
+    issue = bench.pull()
+    bench.machine.revoke(A1)
+    bench.machine.on_pull_failed(issue, SaslAuthenticationFailedError("no such user"), bench.now)
+    with pytest.raises(SaslAuthenticationFailedError, match="no such user"):
+        bench.machine.take()
+    bench.machine.revoke(A0)
+    assert bench.machine.take() is None
 
 
 def test_theme_15_a_dead_source_is_asked_again_from_our_own_position():
@@ -619,6 +667,23 @@ def test_theme_09_policy_none_is_a_typed_error():
     assert bench.plan().lookups == []
     with pytest.raises(NoOffsetForPartitionError):
         bench.machine.take()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_error_goes_with_its_partition_also_if_nobody_has_heard_of_it(known):
+    bench = Bench(auto_offset_reset="none")
+    bench.assign(offset=None)
+    bench.plan()
+    if known:
+        with pytest.raises(NoOffsetForPartitionError):
+            bench.machine.take()
+    bench.assign(epoch=E2)  # somebody has committed an offset
+    assert bench.machine.take() is None
+    bench.assign(offset=None, epoch=E1)
+    bench.plan()
+    bench.machine.revoke(A0)
+    assert not bench.machine.has_something
+    assert bench.machine.take() is None
 
 
 def test_theme_11_a_new_partition_starts_at_its_beginning_under_latest():
@@ -866,6 +931,30 @@ def test_theme_21_a_bad_batch_can_be_skipped_with_an_event():
     assert wants(bench.pulls()[0]) == [(0, 25, E1)]
 
 
+def test_theme_21_what_follows_a_skipped_batch_waits_for_its_turn():
+    """As the first records of a partition it could be worked on before what a linger holds back of those in front."""
+    bench = Bench(on_bad_batch="skip")
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 30))
+    bench.machine.bad_batch(bench.machine.take(), bad(20, 25))
+    bench.reply(bench.pulls()[0], got(25, 40))
+    assert bench.machine.buffer.ready
+    assert not bench.machine.buffer.newcomer
+
+
+def test_a_partition_that_comes_back_goes_first():
+    for how in ("revoked", "assigned anew"):
+        bench = Bench()
+        bench.assign()
+        bench.reply(bench.pull(), got(10, 20))
+        bench.machine.take()
+        if how == "revoked":
+            bench.machine.revoke(A0)
+        bench.assign(epoch=E2)
+        bench.reply(bench.pulls()[-1], got(10, 20, epoch=E2))
+        assert bench.machine.buffer.newcomer, how
+
+
 def test_theme_21_a_bad_batch_whose_end_is_unknown_cannot_be_skipped():
     bench = Bench(on_bad_batch="skip")
     bench.assign()
@@ -886,6 +975,19 @@ def test_unreadable_bytes_are_not_fetched_again_before_the_decoder_has_seen_them
         bench.machine.take()
 
 
+@pytest.mark.parametrize("change", ["leader epoch", "rewind"])
+def test_unreadable_bytes_that_were_dropped_before_the_decoder_saw_them_are_fetched_again(change):
+    bench = Bench()
+    bench.assign(leader_epoch=5)
+    bench.reply(bench.pull(), got(10, 10))
+    if change == "leader epoch":
+        bench.machine.update_metadata(snapshot(1, 1, epochs=[6, 6]))
+        assert bench.plan().validations
+    else:
+        bench.machine.positions.rewind(A0)
+        assert wants(bench.pulls()[0]) == [(0, 10, E1)]
+
+
 # ---------------------------------------------------------------- bounded runs
 
 
@@ -901,6 +1003,31 @@ def test_theme_29_a_bounded_partition_ends_at_its_position_not_at_a_record():
     assert not bench.machine.end_reached(A0)
     bench.machine.consumed(second, 25)
     assert bench.machine.end_reached(A0)
+
+
+def test_theme_21_a_bounded_partition_goes_on_behind_a_skipped_batch_though_all_was_fetched():
+    bench = Bench(on_bad_batch="skip")
+    bench.assign(end_offset=30)
+    bench.reply(bench.pull(), got(10, 30))
+    item = bench.machine.take()
+    bench.machine.consumed(item, 20)
+    bench.machine.bad_batch(item, bad(20, 25))
+    issue = bench.pulls()[0]
+    assert wants(issue) == [(0, 25, E1)]
+    bench.reply(issue, got(25, 30))
+    assert bench.read() == [(0, 25, 30)]
+    assert bench.machine.end_reached(A0)
+
+
+def test_theme_21_a_bounded_partition_whose_last_batch_is_skipped_is_at_its_end():
+    bench = Bench(on_bad_batch="skip")
+    bench.assign(end_offset=30)
+    bench.reply(bench.pull(), got(10, 30))
+    item = bench.machine.take()
+    bench.machine.consumed(item, 25)
+    bench.machine.bad_batch(item, bad(25, 30))
+    assert bench.machine.end_reached(A0)
+    assert [wants(issue) for issue in bench.pulls()] in ([], [[]])
 
 
 def test_a_bounded_partition_that_is_already_there_is_not_fetched():

@@ -7,7 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UndeliveredError
+from kafka_actors.config import ProducerConfig, build
+from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UndeliveredError, UsageError
+from kafka_actors.producer.core import Core
 from kafka_actors.producer.futures import BatchFuture, BatchResult, OffsetRange, RecordFuture, wait_all
 from kafka_actors.producer.machines.accumulator import Accumulator
 from kafka_actors.producer.machines.batch import Batch
@@ -46,6 +48,33 @@ def test_batches_are_due_in_the_order_in_which_they_were_begun():
     assert made.due(7.0) == [A, B]
     made.close(A)
     assert (made.get(A), made.next_due(), len(made)) == (None, 7.0, 1)
+
+
+# ------------------------------------------------------------ the end
+
+
+def test_what_comes_while_a_producer_is_closed_is_refused_and_what_was_open_gets_its_error():
+    async def close():
+        core = Core(build(ProducerConfig, bootstrap_servers="b:1"))
+        result, _ = core.intake.append_one(A, None, b"value", None, 0)
+        await core.close(LOST)
+        assert result.done
+        assert result.error is LOST
+        with pytest.raises(UsageError, match="is closed"):
+            core.intake.append_one(A, None, b"value", None, 0)
+        assert not core.intake.unsettled
+
+    asyncio.run(close())
+
+
+def test_who_waits_for_a_topic_hears_that_the_producer_is_closed():
+    async def wait():
+        core = Core(build(ProducerConfig, bootstrap_servers="b:1"))
+        await core.close(LOST)
+        with pytest.raises(UsageError, match="is closed"):
+            await core.learn("orders", core.client.now() + 60)
+
+    asyncio.run(wait())
 
 
 # ------------------------------------------------------------ sticky

@@ -103,9 +103,7 @@ class SharedMemory:
         return self._numbers
 
 
-def _forget(
-    number: int, pieces: dict[int, _Piece], untold: dict[int, int], gone: deque[int]
-) -> None:
+def _forget(number: int, pieces: dict[int, _Piece], untold: dict[int, int], gone: deque[int]) -> None:
     """In the thread that dropped the last view of a piece. It knows no `SharedMemory`: what that has lent keeps pieces, which
     keep this, so none of them would ever go."""
     del pieces[number]

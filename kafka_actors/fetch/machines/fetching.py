@@ -460,9 +460,7 @@ class FetchMachine:
     def _collect_errors(self) -> None:
         failed, self.positions.failed = self.positions.failed, []
         self._errors = [
-            p
-            for p in [*self._errors, *failed]
-            if p.state is State.FAILED and self.positions.get(p.tp) is p
+            p for p in [*self._errors, *failed] if p.state is State.FAILED and self.positions.get(p.tp) is p
         ]
 
     def _apply_void(self) -> None:

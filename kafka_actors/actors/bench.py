@@ -125,11 +125,11 @@ class Bench:
             while not self._left:
                 self._woken.clear()
                 taken = self._ahead.take()
-                due = self.next_due
-                if taken is not None or (due is not None and due <= self._clock()):
-                    self.work(*(taken or (None,)))
+                patience = 0.0 if taken is not None else self.patience()
+                if patience > 0:
+                    self._woken.wait(patience)
                 else:
-                    self._woken.wait(self.patience())
+                    self.work(*(taken or (None,)))
         finally:
             self._ahead.close()
 
@@ -214,11 +214,6 @@ class Bench:
             whole = self._holdings.active(fetched.partition, fetched.epoch)
         if whole:
             self._reader.consumed(fetched)
-
-    @property
-    def next_due(self) -> float | None:
-        """When a held-back batch is to be processed though it is not full."""
-        return min(self.lingering().values(), default=None)
 
     def lingering(self) -> dict[TopicPartition, float]:
         """When what is held back of each partition is to be processed."""

@@ -10,9 +10,10 @@ import msgspec
 from ray.actor import ActorHandle
 
 from kafka_actors.errors import DisconnectedError
+from kafka_actors.fetch.broker_fetcher import Answer, Outcome
 from kafka_actors.fetch.messages import FetchReply, Pull
 
-from .door import Answer, Door, Outcome
+from .door import Door
 from .messages import pack, unpack
 from .ray_links import call
 

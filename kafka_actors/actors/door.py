@@ -24,20 +24,18 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kafka_actors.errors import DisconnectedError
+from kafka_actors.fetch.broker_fetcher import Outcome
 from kafka_actors.fetch.messages import FetchReply, Pull
 
 from .messages import pack, unpack
 from .shared_memory import MappedMemory, Place
 
-__all__ = ["Answer", "Answered", "Asked", "Door", "Outcome", "prepare", "receive", "send"]
-
-Answer = tuple[FetchReply, Sequence[bytes | memoryview]]
-Outcome = Answer | Exception
+__all__ = ["Answered", "Asked", "Door", "prepare", "receive", "send"]
 
 SEND_TIMEOUT_S = 5
 """A process that is stopped reads nothing; whoever talks to it is not to be stopped by that too."""
 
-_HEAD = struct.Struct(">IIB")  # length of the message, length of the bytes behind it, number of descriptors
+_HEAD = struct.Struct(">II")  # length of the message, and of the bytes behind it
 _TIMEVAL = struct.Struct("@ll")
 _MOST_DESCRIPTORS = 16
 _MOST_PARTS = 512  # the system takes 1,024
@@ -76,7 +74,7 @@ def send(
 ) -> None:
     """Sends a message and the bytes behind it. Raises `OSError`, after which the socket is of no use."""
     size = sum(len(part) for part in parts)
-    head = _HEAD.pack(len(message), size, len(descriptors)) + message
+    head = _HEAD.pack(len(message), size) + message
     sent = socket.send_fds(sock, [head], descriptors) if descriptors else sock.send(head)
     if sent < len(head):
         sock.sendall(head[sent:])
@@ -101,7 +99,7 @@ def receive(sock: socket.socket) -> tuple[memoryview, memoryview, list[int]]:
             descriptors += others
         if not head:
             raise EOFError
-        length, behind, _ = _HEAD.unpack(head)
+        length, behind = _HEAD.unpack(head)
         body = memoryview(bytearray(length + behind))
         got = 0
         while got < len(body):

@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from kafka_actors.fetch.broker_fetcher import Outcome
 from kafka_actors.fetch.messages import Pull
 
-from .door import Answered, Asked, Outcome, prepare, receive, send
+from .door import Answered, Asked, prepare, receive, send
 from .messages import pack, packed_error, unpack
 from .shared_memory import SharedMemory
 

@@ -2,8 +2,9 @@
 
 Every message is safe to receive twice and out of order. An assignment epoch is (incarnation of the
 coordinator actor, n), compared for equality only. Workers call, the coordinator answers: nothing waits for a
-worker, so a frozen one delays nobody. Record bytes travel as the return value of a worker's own pull and
-never inside these messages; the messages of that pull stand in `kafka_actors.fetch.messages`.
+worker, so a frozen one delays nobody. Record bytes answer a worker's own pull and never travel inside these
+messages: they lie in memory that both processes map (`door`), or are the return value of a Ray call. The messages of
+that pull stand in `kafka_actors.fetch.messages`.
 """
 
 from __future__ import annotations

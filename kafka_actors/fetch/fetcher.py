@@ -472,7 +472,8 @@ class Fetcher:
         else:
             source = self._sources(issue.broker)
             if source is None:
-                self._failed(issue, NodeNotReadyError(f"no connection to broker {issue.broker}"))
+                nowhere = NodeNotReadyError(f"no connection to broker {issue.broker}")
+                self._failed(issue, nowhere, sent=False)
                 return True
             self._known[issue.broker] = source
         sent = _Sent(issue)
@@ -512,7 +513,7 @@ class Fetcher:
         self._recorder.add(FETCH_BYTES, reply.size, of_bytes)
         self._recorder.record(OPERATION_DURATION, reply.seconds, of_time)
 
-    def _failed(self, issue: Issue, error: Exception) -> None:
+    def _failed(self, issue: Issue, error: Exception, *, sent: bool = True) -> None:
         logger.info("broker %d: %s", issue.broker, error)
         self._known.pop(issue.broker, None)
         server = self._servers.get(issue.broker, ())
@@ -524,6 +525,7 @@ class Fetcher:
                 issue,
                 error if isinstance(error, AuthenticationError) else ClientError(str(error)),
                 self._clock(),
+                sent=sent,
             )
         self._soon()
 

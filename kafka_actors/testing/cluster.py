@@ -189,6 +189,15 @@ class KafkaCluster(ClusterAdmin):
         if wait:
             self.wait_ready()
 
+    def heal(self) -> None:
+        """Whatever was killed, shut down or paused runs again; returns when every broker has joined."""
+        for node in self._nodes.values():
+            if node.is_running:
+                node.send_signal(signal.SIGCONT)
+            else:
+                node.start()
+        self.wait_ready()
+
     def node_pid(self, node_id: int) -> int:
         """Process id of a running node; raises `NodeFailed` when it does not run."""
         return self._node(node_id).pid

@@ -51,12 +51,7 @@ def _three_brokers() -> Iterator[KafkaCluster]:
 def kafka_cluster_3(_three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
     """Three real brokers and a controller, shared by the session; what a test killed or paused is back afterwards."""
     yield _three_brokers
-    for node in _three_brokers.node_ids:
-        if _three_brokers.is_running(node):
-            _three_brokers.resume(node)
-        else:
-            _three_brokers.restart(node, wait=False)
-    _three_brokers.wait_ready()
+    _three_brokers.heal()
 
 
 @pytest.fixture

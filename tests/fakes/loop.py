@@ -1,4 +1,4 @@
-"""Runs an async test in an event loop of its own, with a bound on its time."""
+"""Event loops in tests: an async test in one of its own with a bound on its time, and turns of a loop instead of seconds."""
 
 from __future__ import annotations
 
@@ -20,3 +20,18 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         asyncio.run(bounded())
 
     return run
+
+
+async def turns(count: int) -> None:
+    """Lets everything that is ready have so many turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def turns_until(condition: Callable[[], bool]) -> None:
+    """As many turns as `condition` takes to become true. Raises `AssertionError` where that's more than 1,000."""
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come")

@@ -14,6 +14,11 @@ SCHEMA = "id BIGINT NOT NULL, country STRING, amount DOUBLE"
 COUNTRIES = ["DE", "FR", "IT"]
 PARTITIONS = 3
 
+BAD = {7: b"", 20: b"{}{}", 29: b"\xff"}
+"""Values that are no orders, one in each partition, by the ids whose place they take among the first 30."""
+GOOD = [n for n in range(30) if n not in BAD]
+"""The ids of the orders that are left of the first 30."""
+
 
 def order(n: int) -> bytes:
     return json.dumps({"id": n, "country": COUNTRIES[n % 3], "amount": n / 2}).encode()

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from jobs.journal import until
 from ray import cloudpickle
 
@@ -70,6 +71,12 @@ class Place:
                 assert batch is not None, f"{len(found)} of {ends}"
                 found += messages_of(batch)
         return found
+
+    def set_config(self, topic, name, value):
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        change = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        for done in self.cluster.admin.incremental_alter_configs([change]).values():
+            done.result(30)
 
     def settled(self):
         committed = {tuple(tp): o for tp, o in self.cluster.committed(self.group).items()}
@@ -218,6 +225,29 @@ def test_a_sink_that_fails_ends_the_job_and_none_of_its_records_are_committed(pl
     assert isinstance(failed.value.cause, SinkError)
     assert "write(Sink): OSError: disk full" in str(failed.value.cause)
     assert sum(place.cluster.committed(place.group).values()) == 0
+
+
+def test_dead_letters_that_are_not_written_keep_their_records_from_being_committed(place):
+    """Their topic takes no record at first."""
+    place.fill(30, {5: b"no"})
+    place.set_config(place.dead, "max.message.bytes", "10")
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA, on_error="dead_letter")
+        .write(lambda batch: None)
+        .dead_letters(place.dead)
+    )
+    how = {"workers": 1, "until": "latest", "config": {"drain_timeout_ms": 50_000}}
+    run = pipeline.on_ray(**how).start()
+    with pytest.raises(ka.JobFailed) as failed:
+        run.wait(40)
+    run.stop()
+    assert "dead_letters: UndeliveredError" in str(failed.value.cause)
+    assert place.cluster.committed(place.group).get((place.input, 5 % PARTITIONS), -1) <= 5 // PARTITIONS
+    place.set_config(place.dead, "max.message.bytes", "100000")
+    pipeline.on_ray(**how).run()
+    assert [m.value for m in place.records(place.dead)] == [b"no"]
+    assert place.settled()
 
 
 def test_what_a_sink_refuses_goes_to_the_dead_letters(place):

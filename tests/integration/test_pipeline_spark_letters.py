@@ -7,15 +7,12 @@ import msgspec
 import pyarrow.compute as pc
 import pytest
 from fakes.spark import spark_session
-from fakes.spark_runs import SCHEMA, Place
+from fakes.spark_runs import BAD, GOOD, SCHEMA, Place
 from pyspark import cloudpickle
 
 from kafka_actors.errors import ConfigError
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
-
-BAD = {7: b"", 20: b"{}{}", 29: b"\xff"}
-GOOD = [n for n in range(30) if n not in BAD]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from fakes.spark import errors_line, spark_session
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.utils import AnalysisException
 
 from kafka_actors.testing import KafkaCluster
@@ -62,6 +63,20 @@ def log(kafka_cluster: KafkaCluster) -> Iterator[Callable[..., list[Any]]]:
 
 Write = Callable[..., None]
 Log = Callable[..., list[Any]]
+
+
+def records_of(spark: SparkSession, topic: str, kafka_cluster: KafkaCluster) -> DataFrame:
+    """All of a topic, as a stream."""
+    stream = spark.readStream.format("kafka_actors").option("subscribe", topic)
+    stream = stream.option("kafka.bootstrap.servers", kafka_cluster.bootstrap_servers)
+    return stream.option("startingOffsets", "earliest").load()
+
+
+def into(topic: str, stream: DataFrame, checkpoint: Path, kafka_cluster: KafkaCluster) -> DataStreamWriter:
+    """A query that writes a stream to a topic, not started yet."""
+    writer = stream.writeStream.format("kafka_actors").option("topic", topic)
+    writer = writer.option("kafka.bootstrap.servers", kafka_cluster.bootstrap_servers)
+    return writer.option("checkpointLocation", str(checkpoint))
 
 
 @pytest.mark.spark_versions
@@ -125,13 +140,10 @@ def test_a_stream_from_topic_to_topic_writes_each_row_once(
     tmp_path: Path,
 ) -> None:
     source, target = kafka_topic(2, prefix="source"), kafka_topic(1, prefix="target")
-    servers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers}
 
     def run() -> None:
-        stream = spark.readStream.format("kafka_actors").options(**servers, subscribe=source)
-        df = stream.option("startingOffsets", "earliest").load().selectExpr("key", "value")
-        writer = df.writeStream.format("kafka_actors").options(**servers, topic=target)
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        df = records_of(spark, source, kafka_cluster).selectExpr("key", "value")
+        writer = into(target, df, tmp_path / "checkpoint", kafka_cluster)
         assert writer.trigger(availableNow=True).start().awaitTermination(90)
 
     produce(source, [b"%d" % i for i in range(50)], partition=[i % 2 for i in range(50)])
@@ -151,14 +163,11 @@ def test_an_aggregation_is_written_whole_at_each_trigger_as_spark_allows_a_pytho
 ) -> None:
     source, target = kafka_topic(prefix="source"), kafka_topic(prefix="target")
     produce(source, [b"a", b"b", b"a"])
-    servers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers}
-    stream = spark.readStream.format("kafka_actors").options(**servers, subscribe=source)
-    counts = stream.option("startingOffsets", "earliest").load().groupBy("value").count()
+    counts = records_of(spark, source, kafka_cluster).groupBy("value").count()
+    rows = counts.selectExpr("value AS key", "CAST(count AS STRING) AS value")
 
     def run(mode: str) -> None:
-        writer = counts.selectExpr("value AS key", "CAST(count AS STRING) AS value").writeStream
-        writer = writer.format("kafka_actors").options(**servers, topic=target).outputMode(mode)
-        writer = writer.option("checkpointLocation", str(tmp_path / mode))
+        writer = into(target, rows, tmp_path / mode, kafka_cluster).outputMode(mode)
         assert writer.trigger(availableNow=True).start().awaitTermination(90)
 
     run("complete")
@@ -177,13 +186,8 @@ def test_spark_refuses_asynchronous_progress_for_the_sink_unless_it_is_told_not_
 ) -> None:
     source, target = kafka_topic(prefix="source"), kafka_topic(prefix="target")
     produce(source, [b"a", b"b"])
-    servers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers}
-    stream = spark.readStream.format("kafka_actors").options(**servers, subscribe=source)
-    df = stream.option("startingOffsets", "earliest").load().select("value")
-    writer = df.writeStream.format("kafka_actors").options(**servers, topic=target)
-    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
-        processingTime="50 milliseconds"
-    )
+    df = records_of(spark, source, kafka_cluster).select("value")
+    writer = into(target, df, tmp_path / "c", kafka_cluster).trigger(processingTime="50 milliseconds")
     writer = writer.option("asyncProgressTrackingEnabled", "true")
     with pytest.raises(Exception, match="does not support async progress tracking"):
         writer.start()

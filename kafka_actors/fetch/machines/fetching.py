@@ -295,8 +295,9 @@ class FetchMachine:
             self._full.add(tp)
             self.positions.touch(tp)
 
-    def on_pull_failed(self, issue: Issue, error: Exception, now: float) -> None:
-        """The source is gone: everything is asked for again, from our own positions.
+    def on_pull_failed(self, issue: Issue, error: Exception, now: float, *, sent: bool = True) -> None:
+        """The source is gone: everything is asked for again, from our own positions. `sent` is False where there
+        is no way to that broker yet: in a job that starts, its connection actor may still be in the making.
 
         A login that is refused is no better the next time: the partitions fail with that error.
         """
@@ -317,7 +318,8 @@ class FetchMachine:
         if self.positions.leave_replica(issue.broker):
             # Their leaders would name it again until the cluster notices that it is gone (Java's client goes to and
             # fro meanwhile), so for a time they are not told where we are.
-            self._leaders_until = now + self._replica_rest_s
+            rest_s = self._replica_rest_s if sent else fresh.retry_at - now
+            self._leaders_until = max(self._leaders_until, now + rest_s)
 
     def _refuse(self, stream: Stream, error: AuthenticationError) -> None:
         for tp in {*stream.asked, *stream.want}:

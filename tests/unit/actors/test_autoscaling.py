@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from fakes.loop import turns, turns_until
 
 from kafka_actors.actors import Autoscale
 from kafka_actors.actors.asked import RETRY_S, Asked
@@ -53,19 +54,6 @@ class Shell:
             lag = 50_000 - second * 50
             both = (partition(0, 50_000, lag), partition(1, 50_000, lag))
             self.scaling.look(status(*both, work_s=second * 1.0), {}, 1)
-
-
-async def turns(count):
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def turns_until(condition):
-    for _ in range(1_000):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it did not come")
 
 
 def test_what_the_coordinator_says_is_what_is_observed():

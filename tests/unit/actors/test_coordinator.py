@@ -3,6 +3,8 @@
 import asyncio
 from types import SimpleNamespace
 
+from fakes.loop import turns, turns_until
+
 from kafka_actors.actors.coordinator import JobCoordinator
 from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
@@ -182,19 +184,6 @@ def test_lag_in_seconds_and_moves_are_told():
         )
 
     asyncio.run(scenario())
-
-
-async def turns(count):
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def turns_until(condition):
-    for _ in range(1_000):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it did not come")
 
 
 async def granted(coordinator, member, *partitions):

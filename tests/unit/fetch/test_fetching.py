@@ -9,6 +9,7 @@ from kafka_actors.errors import (
     DisconnectedError,
     FetchOffsetOutOfRangeError,
     LogTruncationError,
+    NodeNotReadyError,
     NoOffsetForPartitionError,
     RequestTimedOutError,
     SaslAuthenticationFailedError,
@@ -613,6 +614,21 @@ def test_theme_13_a_preferred_replica_that_fails_is_left_at_once_and_not_named_a
     assert not issue.pull.followers
     bench.reply(issue, got(20, 30))
     assert bench.pull(after=0.2).pull.followers
+
+
+def test_theme_13_a_preferred_replica_without_a_way_to_it_yet_is_asked_for_again_soon():
+    """In a job that starts, its connection actor may still be in the making."""
+    bench = Bench(leaders=(1,), credit=1, metadata_max_age_ms=10_000)
+    bench.assign()
+    bench.reply(bench.pull(), nothing(10, preferred_read_replica=3))
+    bench.machine.on_pull_failed(bench.pull(), NodeNotReadyError("no way"), bench.now, sent=False)
+    issue = bench.pull()
+    assert (issue.broker, issue.pull.followers) == (1, False)
+    bench.reply(issue, got(10, 20))
+    issue = bench.pull(after=0.1)
+    assert (issue.broker, issue.pull.followers) == (1, True)
+    bench.reply(issue, nothing(20, preferred_read_replica=3))
+    assert bench.pull().broker == 3
 
 
 def test_a_failed_leader_leaves_followers_in_use():

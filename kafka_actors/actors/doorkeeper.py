@@ -70,9 +70,13 @@ class DoorKeeper:
                 if not _same_user(sock):
                     sock.close()
                     continue
-                visit = _Visit(sock, self._fetcher)
-                self._visits = {other for other in self._visits if not other.ended} | {visit}
-                visit.begin()
+                self._welcome(sock)
+
+    def _welcome(self, sock: socket.socket) -> None:
+        """Not in the loop above, which would keep the last visit until the next one comes."""
+        visit = _Visit(sock, self._fetcher)
+        self._visits = {other for other in self._visits if not other.ended} | {visit}
+        visit.begin()
 
 
 class _Visit:

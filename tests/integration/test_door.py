@@ -223,7 +223,7 @@ def test_of_a_worker_that_is_gone_no_memory_is_kept(doorway):
 def test_a_message_that_breaks_off_leaves_none_of_its_descriptors_open():
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, open(os.devnull) as file:
-        socket.send_fds(theirs, [struct.pack(">IIB", 100, 0, 1) + b"cut off"], [file.fileno()])
+        socket.send_fds(theirs, [struct.pack(">II", 100, 0) + b"cut off"], [file.fileno()])
         theirs.close()
         before = len(os.listdir("/proc/self/fd"))
         with pytest.raises(EOFError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import assignors
@@ -203,6 +203,7 @@ class Simulation:
     kills=st.booleans(),
     replacements=st.booleans(),
 )
+@example(seed=853434189, loss=0.1, kills=False, replacements=True)  # orders from before a drain ended, late
 def test_trap_6_late_lost_and_repeated_messages_break_no_promise(seed, loss, kills, replacements):
     rng = random.Random(seed)
     simulation = Simulation(rng, loss)

@@ -76,6 +76,7 @@ class Holdings:
     def __init__(self) -> None:
         self.held: dict[TopicPartition, Held] = {}
         self.seen: Version = (0, 0)
+        self._released: dict[TopicPartition, Epoch] = {}  # the last epoch that ended here by a drain
         self._unsafe = False
 
     def apply(self, orders: Orders) -> Changes:
@@ -91,7 +92,7 @@ class Holdings:
             if held is not None and held.epoch in (grant.epoch, grant.continues):
                 # A drain that an older coordinator began goes on: it ends with a report that lacks the partition.
                 held.epoch = grant.epoch
-            else:
+            elif grant.epoch != self._released.get(grant.partition):  # else said before it was let go
                 self.held[grant.partition] = Held(
                     grant.partition, grant.epoch, grant.epoch, grant.end_offset, committed=grant.offset
                 )
@@ -219,7 +220,7 @@ class Holdings:
             if h.state is HeldState.DRAINING and not h.in_hand and not self._to_commit(h)
         ]
         for partition in done:
-            del self.held[partition]
+            self._released[partition] = self.held.pop(partition).epoch
         return done
 
     @property

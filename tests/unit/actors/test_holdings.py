@@ -51,6 +51,20 @@ def test_trap_8_a_call_of_a_former_epoch_moves_nothing():
     assert not holdings.held[P0].in_hand
 
 
+def test_trap_6_orders_from_before_a_drain_ended_do_not_begin_the_partition_again():
+    """A new coordinator leaves the partition with its worker, where an older one's drain goes on."""
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.apply(orders(2, [], [Drain(P0, (1, 1))]))
+    left = Orders((2, 1), [Grant(P0, (2, 1), 5, continues=(1, 1))], [], lease_s=10.0)
+    holdings.apply(left)
+    assert holdings.release_drained() == [P0]
+    assert holdings.apply(left).begin == []
+    assert holdings.held == {}, "the next report has to lack it"
+    anew = Grant(P0, (2, 2), 8)
+    assert holdings.apply(Orders((2, 2), [anew], [], lease_s=10.0)).begin == [anew]
+
+
 def test_trap_4_a_drain_waits_for_the_call_and_then_for_its_commit():
     holdings = Holdings()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))

@@ -7,7 +7,8 @@ be sent while the worker still decodes the last one. A request then names only w
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 
 from kafka_actors.fetch.messages import Fetched, FetchReply, Pull, Want
 from kafka_actors.protocol.messages.fetch import (
@@ -31,6 +32,11 @@ MAX_SESSION_EPOCH = 2**31 - 1
 
 FETCH_SESSION_ID_NOT_FOUND = 70
 
+FULL_IN_A_ROW = 2
+"""After so many full responses partitions take turns: one alone may be the end of a burst."""
+AT_A_TIME = 16
+"""So many at least."""
+
 
 class SequenceGap(Exception):
     """A pull that doesn't follow the last one: the worker has to start its stream anew."""
@@ -49,17 +55,24 @@ class _Wanted:
 class FetchSession:
     """Builds the Fetch requests of one connection and digests its responses.
 
-    `isolation_level` is 0 (read_uncommitted) or 1; `rack` is the client's (KIP-392). All methods are pure
-    bookkeeping: `apply` a pull, send what `request` returns, `digest` the response; then the next.
+    `isolation_level` is 0 (read_uncommitted) or 1; `rack` is the client's (KIP-392). Where partitions take turns, `at_a_time`
+    of them at least are asked at once. All methods are pure bookkeeping: `apply` a pull, send what `request` returns, `digest` the response; then the next.
     """
 
     def __init__(
-        self, *, broker: int = -1, min_bytes: int = 1, isolation_level: int = 0, rack: str = ""
+        self,
+        *,
+        broker: int = -1,
+        min_bytes: int = 1,
+        isolation_level: int = 0,
+        rack: str = "",
+        at_a_time: int = AT_A_TIME,
     ) -> None:
         self.broker = broker
         self._min_bytes = min_bytes
         self._isolation_level = isolation_level
         self._rack = rack
+        self._at_a_time = at_a_time
         self._pull = Pull(sequence=-1)
         self._wanted: dict[Key, _Wanted] = {}
         self._without_id = 0
@@ -69,6 +82,8 @@ class FetchSession:
         self._told: dict[Key, bytes | None] = {}  # what the broker's session holds, and under which topic id
         self._changed: dict[Key, None] = {}
         self._requested: frozenset[Key] | None = None  # what a full request asked for
+        self._turn: list[Key] | None = None  # whose turn it is, where partitions take turns
+        self._full_in_a_row = 0
         self._names: dict[bytes, str] = {}
 
     @property
@@ -109,17 +124,23 @@ class FetchSession:
             # A session can't mix names and ids (KIP-516): keeping the id closes the old one on the broker.
             self._epoch = FULL
             self._with_ids = with_ids
+        before, self._turn = self._turn, self._next_turn()
+        asked: Collection[Key] = self._wanted if self._turn is None else self._turn
         if self._epoch == FULL:
             forgotten: dict[Key, bytes | None] = {}
-            named: Iterable[Key] = self._wanted
-            self._requested = frozenset(self._wanted)
+            named: Iterable[Key] = asked
+            self._requested = frozenset(asked)
             self._told = {}
-        else:
-            forgotten = self._forgotten()
+        elif self._turn is None and before is None:
+            forgotten = self._forgotten(self._changed, self._wanted)
             named = [key for key in self._changed if key in self._wanted]
             self._requested = None
+        else:
+            forgotten = self._forgotten(self._told, frozenset(asked))
+            named = [key for key in asked if key in self._changed or key not in self._told]
+            self._requested = None
         request = FetchRequest(
-            max_wait_ms=self._pull.max_wait_ms if wait else 0,
+            max_wait_ms=self._pull.max_wait_ms if wait and self._turn is None else 0,
             min_bytes=self._min_bytes,
             max_bytes=self._pull.max_bytes,
             isolation_level=self._isolation_level,
@@ -130,8 +151,7 @@ class FetchSession:
             rack_id=self._rack if self._pull.followers else "",
         )
         for key in forgotten:
-            if key not in self._wanted:
-                self._told.pop(key, None)
+            self._told.pop(key, None)
         for key in named:
             self._told[key] = self._wanted[key].want.topic_id
         self._changed.clear()
@@ -163,6 +183,7 @@ class FetchSession:
                         records.append(data.records if partitions[-1].size and data.records else b"")
             if self._requested is not None and not self._requested <= answered:
                 self._epoch = FULL  # the broker's session isn't what was asked for
+            self._took_turns(size)
         reply = FetchReply(
             broker=self.broker,
             sequence=self._pull.sequence,
@@ -211,6 +232,27 @@ class FetchSession:
             size=size,
         )
 
+    def _next_turn(self) -> list[Key] | None:
+        """Those that are asked now, where partitions take turns; None for all.
+
+        A broker looks at each partition of a session for each request (some 5 µs), and fills the response from the first few.
+        Where those are many and all have a backlog, that is much of its work, and of the time until it answers.
+        """
+        if self._full_in_a_row < FULL_IN_A_ROW or not self._wanted:
+            return None
+        each = next(iter(self._wanted.values())).want.max_bytes
+        # Twice as many as fill a response: a partition gives whole batches, and may have less than it is asked for.
+        count = max(self._at_a_time, 2 * self._pull.max_bytes // max(1, each))
+        return list(islice(self._wanted, count)) if 2 * count <= len(self._wanted) else None
+
+    def _took_turns(self, size: int) -> None:
+        """Whoever was asked is behind those that were not, also without records. All are asked again, with a long poll,
+        once a response isn't full."""
+        self._full_in_a_row = self._full_in_a_row + 1 if 2 * size >= self._pull.max_bytes else 0
+        for key in self._turn or ():
+            if (wanted := self._wanted.pop(key, None)) is not None:
+                self._wanted[key] = wanted
+
     def _drop(self, key: Key) -> None:
         wanted = self._wanted.pop(key, None)
         if wanted is not None:
@@ -231,14 +273,12 @@ class FetchSession:
         else:
             self._epoch = 1 if self._epoch == MAX_SESSION_EPOCH else self._epoch + 1
 
-    def _forgotten(self) -> dict[Key, bytes | None]:
+    def _forgotten(self, suspects: Iterable[Key], asked: Collection[Key]) -> dict[Key, bytes | None]:
         """What the broker's session holds and shouldn't; under another topic id it is another partition."""
         gone: dict[Key, bytes | None] = {}
-        for key in self._changed:
-            if key in self._told:
-                wanted = self._wanted.get(key)
-                if wanted is None or wanted.want.topic_id != self._told[key]:
-                    gone[key] = self._told[key]
+        for key in suspects:
+            if key in self._told and (key not in asked or self._wanted[key].want.topic_id != self._told[key]):
+                gone[key] = self._told[key]
         return gone
 
     def _topics(self, keys: Iterable[Key]) -> list[FetchTopic]:

@@ -272,3 +272,103 @@ def test_an_answer_about_a_partition_never_asked_for_is_ignored():
     wire.answer(response(data(0)))
     wire.ask()
     assert wire.answer(response(data(5, b"9"))).partitions == []
+
+
+# ---------------------------------------------------------------- where partitions take turns
+
+
+def forgotten(request):
+    return [(t.topic, p) for t in request.forgotten_topics_data for p in t.partitions]
+
+
+def partitions_of(request):
+    return [p.partition for t in request.topics for p in t.partitions]
+
+
+class Crowd(Wire):
+    """50 partitions that may give 100 bytes each, in responses of 1,000; the broker's side keeps its session."""
+
+    def __init__(self):
+        super().__init__()
+        self.cached = {}
+        self.ends = dict.fromkeys(range(50), 1000)
+        self.got = dict.fromkeys(range(50), 0)
+
+    def turn(self, full=True):
+        """One fetch; what was asked, and who gave."""
+        request, _ = self.ask([want(partition=n) for n in range(50)] if self.sequence == 0 else [])
+        anew = request.session_epoch == 0
+        if anew:
+            self.cached.clear()
+        for _, partition in forgotten(request):
+            del self.cached[partition]
+        for _, partition, offset in named(request):
+            self.cached[partition] = offset
+        assert self.cached.items() <= self.session_offsets().items()
+        gave = [n for n, offset in self.cached.items() if offset < self.ends[n]][:10]
+        parts = [data(n, b"%d" % (self.cached[n] + 1)) for n in gave]
+        parts += [data(n) for n in self.cached if anew and n not in gave]
+        self.session.digest(response(*parts), next_offset=int, size=1000 if full else 10)
+        for n in gave:
+            assert self.cached[n] == self.got[n], "a gap or a repetition"
+            self.got[n] += 1
+            self.cached[n] = self.cached.pop(n)  # to the end, as brokers do
+        return request, gave
+
+    def session_offsets(self):
+        return {partition: offset for (_, partition), offset in self.session.wanted.items()}
+
+
+def test_many_partitions_with_a_backlog_take_turns_and_the_broker_looks_at_a_few():
+    crowd = Crowd()
+    for _ in range(2):
+        assert crowd.turn()[0].max_wait_ms == 500
+        assert len(crowd.cached) == 50
+    for _ in range(20):
+        request, gave = crowd.turn()
+        assert request.max_wait_ms == 0, "others may have records"
+        assert len(crowd.cached) == 20, "twice as many as fill a response"
+        assert len(gave) == 10
+    assert max(crowd.got.values()) - min(crowd.got.values()) <= 2, "all have their turn"
+
+
+def test_a_partition_without_records_has_its_turn_like_the_others():
+    crowd = Crowd()
+    crowd.ends.update(dict.fromkeys(range(30), 1))
+    for _ in range(30):
+        crowd.turn()
+    assert min(crowd.got[n] for n in range(30, 50)) > 5
+    assert all(crowd.got[n] == 1 for n in range(30))
+
+
+def test_a_response_that_is_not_full_ends_the_turns():
+    crowd = Crowd()
+    for _ in range(3):
+        crowd.turn()
+    assert len(crowd.cached) == 20
+    crowd.turn(full=False)
+    request, _ = crowd.turn()
+    assert request.max_wait_ms == 500
+    assert sorted(crowd.cached) == list(range(50))
+    assert crowd.turn()[0].forgotten_topics_data == []
+
+
+def test_few_partitions_never_take_turns():
+    wire = Wire()
+    wire.ask([want(partition=n) for n in range(39)])
+    for n in range(5):
+        answer = response(*(data(p, b"5" if p == n else None) for p in range(39)))
+        wire.session.digest(answer, next_offset=int, size=1000)
+        request, _ = wire.ask()
+        assert (request.max_wait_ms, partitions_of(request), forgotten(request)) == (500, [n], [])
+
+
+def test_a_new_session_while_partitions_take_turns_asks_for_those_whose_turn_it_is():
+    crowd = Crowd()
+    for _ in range(4):
+        crowd.turn()
+    crowd.session.reset()
+    request, _ = crowd.turn()
+    assert (request.session_epoch, len(partitions_of(request))) == (0, 20)
+    request, _ = crowd.turn()
+    assert (request.session_epoch, len(crowd.cached)) == (1, 20)

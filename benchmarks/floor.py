@@ -20,7 +20,7 @@ from kafka_actors.records import next_offset
 VERSION = 12  # the last one with topic names: no need to know ids
 IN_FLIGHT = 2
 PARTITION_MAX_BYTES, MAX_BYTES = 1 << 20, 50 << 20
-"""Kafka's defaults, which are also ours."""
+"""Kafka's defaults."""
 
 
 class Wire:

@@ -131,8 +131,8 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     fetch_max_bytes: Positive = 50 * MIB
     """The most that an answer holds; its first batch always comes whole (KIP-74)."""
     max_partition_fetch_bytes: Positive | None = None
-    """The most of one partition in an answer; its first batch always comes whole. None: 1 MiB, and where fewer than
-    sixteen partitions of a broker are read as much as makes 16 MiB together."""
+    """The most of one partition in an answer; its first batch always comes whole. None: 2 MiB, and where fewer than
+    eight partitions of a broker are read as much as makes 16 MiB together."""
     check_crcs: bool = True
     """Whether the checksum of each batch is compared."""
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"

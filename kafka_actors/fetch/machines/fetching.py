@@ -25,8 +25,8 @@ from .resets import Lookup, ResetPolicy
 from .streams import Stream, want_of
 
 SHORT_WAIT_MS = 20
-PARTITION_BYTES = 1024 * 1024  # Kafka's default of max_partition_fetch_bytes
-RESPONSE_BYTES = 16 * PARTITION_BYTES  # what a response should be able to bring, also of few partitions
+PARTITION_BYTES = 2 * 1024 * 1024  # twice Kafka's default: of many partitions a sixth more is read, and in less memory
+RESPONSE_BYTES = 8 * PARTITION_BYTES  # what a response should be able to bring, also of few partitions
 TOGETHER_BYTES = 4 * 1024 * 1024  # of one partition, handed out at once: more makes nothing faster
 DOUBT_S = 1.5  # a broker that is silent for so long behind its long poll makes us look whether leaders moved
 

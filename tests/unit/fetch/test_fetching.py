@@ -347,8 +347,8 @@ def test_theme_18_a_response_counts_until_its_last_slice_is_consumed():
         (1, {}, 16 * MIB),
         (3, {}, 16 * MIB // 3),
         (8, {}, 2 * MIB),
-        (16, {}, MIB),
-        (20, {}, MIB),
+        (9, {}, 2 * MIB),
+        (20, {}, 2 * MIB),
         (1, {"max_partition_fetch_bytes": 5000}, 5000),
     ],
 )

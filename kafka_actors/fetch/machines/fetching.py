@@ -25,7 +25,7 @@ from .resets import Lookup, ResetPolicy
 from .streams import Stream, want_of
 
 SHORT_WAIT_MS = 20
-PARTITION_BYTES = 2 * 1024 * 1024  # twice Kafka's default: of many partitions a sixth more is read, and in less memory
+PARTITION_BYTES = 2 * 1024 * 1024  # twice Kafka's default: many partitions are read a sixth faster
 RESPONSE_BYTES = 8 * PARTITION_BYTES  # what a response should be able to bring, also of few partitions
 TOGETHER_BYTES = 4 * 1024 * 1024  # of one partition, handed out at once: more makes nothing faster
 DOUBT_S = 1.5  # a broker that is silent for so long behind its long poll makes us look whether leaders moved

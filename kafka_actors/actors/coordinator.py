@@ -260,12 +260,10 @@ class JobCoordinator:
         holding = self._held.get(partition)
         committed = self.gate.start_of(partition)
         position = holding.position if holding else None
-        fetched = holding.end if holding else None
-        # A worker that has just taken it over has fetched nothing yet: the one before had.
-        end = self._log_ends.latest(partition, self._lag_times.end(partition) if fetched is None else fetched)
-        if end is not None and position is not None:
-            end = max(end, position)  # records were read since the end was seen
+        end = self._reached(partition)
         done = holding.processed if holding and holding.processed is not None else position
+        if done is not None and committed is not None:
+            done = max(done, committed.offset)  # a commit may be answered before its worker reports again
         return PartitionStatus(
             partition.topic,
             partition.partition,
@@ -280,6 +278,19 @@ class JobCoordinator:
             self._leader(partition),
             self._log_starts.answer.get(partition),
         )
+
+    def _reached(self, partition: TopicPartition) -> int | None:
+        """How far a log is known to reach: to the end that was asked for or fetched, and at least to where it was read and
+        committed since. None while nobody has said an end: there may be more."""
+        holding, committed = self._held.get(partition), self.gate.start_of(partition)
+        fetched = holding.end if holding else None
+        if fetched is None:  # who has just taken it over has fetched nothing yet: the one before had
+            fetched = self._lag_times.end(partition)
+        end = self._log_ends.latest(partition, fetched)
+        if end is None:
+            return None
+        known = (holding.position, holding.processed) if holding else ()
+        return max(end, committed.offset if committed else 0, *(at for at in known if at is not None))
 
     def _finished(self) -> bool:
         """A bounded run: every partition of ours is processed and committed to its end.
@@ -335,10 +346,10 @@ class JobCoordinator:
             self._end_seen(partition)
 
     def _end_seen(self, partition: TopicPartition) -> None:
-        """Lag in time is reckoned from the end that is shown: of what a fetch and an answer say the further one."""
+        """Lag in time is reckoned from the end that is shown, each time that something new was heard of it."""
         holding = self._held.get(partition)
-        end = self._log_ends.latest(partition, holding.end if holding else None)
-        if end is not None:
+        heard = self._log_ends.latest(partition, holding.end if holding else None)
+        if heard is not None and (end := self._reached(partition)) is not None:
             self._lag_times.observe(partition, end, self._clock())
 
     def _watch_for_stalls(self, worker: str, holding: Holding) -> None:

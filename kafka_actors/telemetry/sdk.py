@@ -1,4 +1,5 @@
-"""The SDK of OpenTelemetry in this process, as the `OTEL_*` variables say. The rest of the library knows only the API.
+"""The SDK of OpenTelemetry in this process, as the `OTEL_*` variables say. The rest of the library knows only the API, but for
+`distribution_export.py`, which is imported here.
 
 What the process has already stays as it is: an application that sets up its own SDK is not interfered with.
 """
@@ -141,7 +142,9 @@ def _reader(settings: Settings, exporter: str) -> Any:
         return _prometheus(*settings.prometheus)
     export = _module("opentelemetry.sdk.metrics.export")
     made = export.ConsoleMetricExporter() if exporter == "console" else _otlp(settings, "metrics")
-    return export.PeriodicExportingMetricReader(made)
+    from .distribution_export import ExportingReader  # here, because it needs the SDK
+
+    return ExportingReader(made, distributions())
 
 
 def _prometheus(host: str, port: int) -> Any:
@@ -165,7 +168,7 @@ def _scraped() -> tuple[Any, Any]:
 
 
 class _Distributions:
-    """What OpenTelemetry can't take, as a collector of `prometheus_client`: named as its exporter names the rest."""
+    """What comes counted, as a collector of `prometheus_client`: named as its exporter names the rest."""
 
     def collect(self) -> Iterator[Any]:
         """One family a histogram, with cumulative buckets."""

@@ -23,7 +23,7 @@ from .distributions import distributions
 from .settings import SIGNALS, Settings, has_meter_provider, has_tracer_provider
 from .task_traces import TaskTraces
 
-__all__ = ["begin_task", "configure", "exposition", "flush"]
+__all__ = ["begin_task", "configure", "exports_logs", "exposition", "flush"]
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,11 @@ def begin_task(process: Mapping[str, str | int], task: Mapping[str, str | int]) 
     for traces in _task_traces:
         traces.begin(task)
     return has_tracer_provider()
+
+
+def exports_logs() -> bool:
+    """Whether `configure` or `begin_task` has set up that log lines go anywhere."""
+    return bool(_log_providers)
 
 
 def _set_up(

@@ -170,7 +170,7 @@ def test_lag_in_seconds_and_moves_are_told():
         orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         (grant,) = orders.grants
         for moment, end in ((1.0, 100), (11.0, 200)):
-            coordinator._clock = lambda moment=moment: moment
+            coordinator._job.clock = lambda moment=moment: moment
             holding = Holding(P0, grant.epoch, processed=100, position=100, end=end, blocked="buffer full")
             await coordinator.poll(Report("w", orders.version, ready=True, holdings=[holding], wait_s=0))
         (status,) = coordinator.status().partitions
@@ -254,7 +254,7 @@ def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_
             WorkerPlan(2, {"w": 1.0}, [], paused=False, complete=True, ends_every_s=0.0)
         )
         for moment, end in ((1.0, 100), (11.0, 100), (21.0, 200)):
-            coordinator._clock = lambda moment=moment: moment
+            coordinator._job.clock = lambda moment=moment: moment
             ends[P0] = end
             before = len(asked)
             await turns_until(lambda before=before: len(asked) >= before + 2)
@@ -262,7 +262,7 @@ def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_
             await coordinator.poll(Report("w", orders.version, ready=True, holdings=[holding], wait_s=0))
         (status,) = coordinator.status().partitions
         assert (status.end, status.lag, status.lag_seconds) == (200, 100, 10.0)
-        coordinator._loops.cancel()
+        coordinator._job.loops.cancel()
 
     asyncio.run(scenario())
 
@@ -308,7 +308,7 @@ def test_an_end_is_never_shown_below_what_was_read_or_committed(asked):
         assert (status.committed, status.end, status.lag) == (130, 140, 10), (
             "what the one before had read is there"
         )
-        coordinator._loops.cancel()
+        coordinator._job.loops.cancel()
 
     asyncio.run(scenario())
 

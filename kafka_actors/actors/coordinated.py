@@ -79,10 +79,11 @@ class Coordinated:
         return wake
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Returns when partitions have changed hands, or the time is over."""
+        """Returns when partitions have changed hands, or the time is over. As `woken` does not lose a cancellation."""
         async with self._changed:
             try:
-                await asyncio.wait_for(self._changed.wait(), max(0.0, timeout_s))
+                async with asyncio.timeout(max(0.0, timeout_s)):
+                    await self._changed.wait()
             except TimeoutError:
                 pass
 

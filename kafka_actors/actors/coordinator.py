@@ -149,8 +149,8 @@ class JobCoordinator:
             await self._job.wait_for_change(0.1)
         if self._gate.waiting or self._gate.busy:
             try:
-                grace = max(COMMIT_GRACE_S, deadline - self._job.clock())
-                await asyncio.wait_for(self._committing.answered(), grace)
+                async with asyncio.timeout(max(COMMIT_GRACE_S, deadline - self._job.clock())):
+                    await self._committing.answered()
             except TimeoutError:
                 logger.warning(
                     "group %s: the last commit of a drain had no answer in time", self._config.group_id

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from kafka_actors.errors import KafkaActorsError
 
-from .loops import Loops
+from .loops import Loops, woken
 
 __all__ = ["RETRY_S", "Asked"]
 
@@ -68,12 +68,6 @@ class Asked(Generic[T]):
                 logger.debug("%s: not known now: %s", self._what, error)
                 limit = RETRY_S
             if self._every_s is not None:
-                await self._pause(self._every_s if limit is None else min(self._every_s, limit))
+                await woken(self._wake, self._every_s if limit is None else min(self._every_s, limit))
         self._asking = False
         self.answer = self._nothing
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
-        except TimeoutError:
-            pass

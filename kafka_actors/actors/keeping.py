@@ -15,6 +15,7 @@ from kafka_actors.errors import DisconnectedError, JobError, KafkaActorsError, S
 
 from .beginning import Beginnings
 from .briefing import Briefing
+from .loops import woken
 from .machines.supervision import Action, ActorKey, Dismiss, Fail, Kill, Ping, Probe, Start
 from .messages import ActorInfo, Topology, WorkerPong, unpack
 from .roster import COORDINATOR, METADATA, Running, actor_name
@@ -50,12 +51,7 @@ class Keeper:
         """Goes on until it is cancelled."""
         while True:
             self.step()
-            try:
-                await asyncio.wait_for(
-                    self._wake.wait(), max(0.0, self._machine.next_wake(self._clock()) - self._clock())
-                )
-            except TimeoutError:
-                pass
+            await woken(self._wake, max(0.0, self._machine.next_wake(self._clock()) - self._clock()))
             self._wake.clear()
 
     def step(self) -> None:
@@ -116,10 +112,7 @@ class Keeper:
             if connections and connections != self._running.brokers:
                 self._move_brokers(connections)
             self._briefing.nodes_told.clear()
-            try:
-                await asyncio.wait_for(self._briefing.nodes_told.wait(), TOPOLOGY_S)
-            except TimeoutError:
-                pass
+            await woken(self._briefing.nodes_told, TOPOLOGY_S)
 
     def _move_brokers(self, connections: Mapping[ActorKey, tuple[str, int]]) -> None:
         """A broker with another address gets another connection actor."""

@@ -1,5 +1,5 @@
-"""Event loops: one on a thread of its own; and the tasks of one owner, of which one that fails tells its owner, and which all
-end together."""
+"""Event loops: one on a thread of its own; the tasks of one owner, of which one that fails tells its owner, and which all
+end together; and how they wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["LoopThread", "Loops"]
+__all__ = ["LoopThread", "Loops", "woken"]
 
 R = TypeVar("R")
 
@@ -60,3 +60,18 @@ class Loops:
         """Cancels them and returns when they are over."""
         self.cancel()
         await asyncio.gather(*self._tasks - {asyncio.current_task()}, return_exceptions=True)
+
+
+async def woken(event: asyncio.Event, limit_s: float) -> None:
+    """Returns when the event is set, or after so many seconds; the others get a turn in any case.
+
+    Not `asyncio.wait_for`: that of Python 3.11 loses a cancellation that comes in the turn in which the event is set, and the task
+    goes on for good.
+    """
+    try:
+        async with asyncio.timeout(limit_s):
+            if event.is_set():
+                await asyncio.sleep(0)
+            await event.wait()
+    except TimeoutError:
+        pass

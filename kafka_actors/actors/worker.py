@@ -25,7 +25,7 @@ from kafka_actors.telemetry.spans import ProcessSpans, committing
 
 from .bench import Bench
 from .links import CoordinatorLink, MetadataLink
-from .loops import Loops
+from .loops import Loops, woken
 from .machines.holdings import Held, HeldState, Holdings, holding_of
 from .machines.lease import Lease
 from .messages import CommitRequest, JobFailure, Orders, Report, WorkerPong, pack, packed_error
@@ -247,10 +247,7 @@ class Worker:
     async def _commit_loop(self) -> None:
         interval = self._config.auto_commit_interval_ms / 1000
         while True:
-            try:
-                await asyncio.wait_for(self._commit_now.wait(), interval)
-            except TimeoutError:
-                pass
+            await woken(self._commit_now, interval)
             self._commit_now.clear()
             await self._commit()
             await self._release()

@@ -1,7 +1,7 @@
 """What the executors' Python workers tell of Spark's tasks, where the `OTEL_*` variables of their environment ask for it.
 
-A worker works on one task after the other, so the task is in the resource of its spans, under the names that the collector's
-`apachespark` receiver has for them.
+A worker works on one task after the other, so the task is in the resource of its spans, and in each of its log lines, under the names
+that the collector's `apachespark` receiver has for them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pyspark import TaskContext
 
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.telemetry import flush
-from kafka_actors.telemetry.sdk import begin_task
+from kafka_actors.telemetry.logs import LastResort, in_task
+from kafka_actors.telemetry.sdk import begin_task, exports_logs
 from kafka_actors.telemetry.spans import received
 
 if TYPE_CHECKING:
@@ -35,24 +36,36 @@ _sending: list[threading.Thread] = []
 
 @contextmanager
 def traced_task() -> Iterator[bool]:
-    """Around what this process does of a task. Gives whether anybody traces; what was traced is sent at the end, because Spark may
-    end its workers at any time. Telemetry that can't be set up is a warning: the variables may be meant for others on the machine."""
-    traced = _begin(TaskContext.get())
-    try:
-        yield traced
-    finally:
-        if traced:
-            _send()
-
-
-def _begin(context: Any) -> bool:
+    """Around what this process does of a task: log lines name it meanwhile. Gives whether anybody traces; what was traced and said is
+    sent at the end, because Spark may end its workers at any time. Telemetry that can't be set up is a warning: the
+    variables may be meant for others on the machine."""
+    context: Any = TaskContext.get()
     if context is None:  # not in a task
-        return False
+        yield False
+        return
+    task = attributes_of(context)
+    _lines_on_stderr()
+    with in_task(task):
+        traced = _begin(application_of(context), task)
+        try:
+            yield traced
+        finally:
+            if traced or exports_logs():
+                _send()
+
+
+def _begin(application: dict[str, str | int], task: dict[str, str | int]) -> bool:
     try:
-        return begin_task(application_of(context), attributes_of(context))
+        return begin_task(application, task)
     except KafkaActorsError as error:
         _warn(str(error))
         return False
+
+
+@functools.cache
+def _lines_on_stderr() -> None:
+    """Nobody has set up logging in Spark's Python workers, unless the user's own code does."""
+    logging.getLogger("kafka_actors").addHandler(LastResort())
 
 
 @functools.cache

@@ -1,10 +1,10 @@
 """The page itself: one HTML text with its style and scripts in it, and the policy that lets a browser run these alone.
 
-`page.html` names `page.css` and the scripts by tags, so it can be looked at as files as well. The scripts stand there one
-below the other, in the order in which each finds what it needs in those before it, and become one: a function, so that
-none of their names are the browser's. The policy has the hashes of style and script: attributes `style=` and `onclick=`
-in the HTML, and other scripts, do nothing. A script sets `element.style.width`, and asks for `status.json` and
-`history.json`.
+`page.html` names styles and scripts by tags, so it can be looked at as files as well. They stand there one below the other:
+the styles in the order in which a later one wins, the scripts in that in which each finds what it needs in those before it. The styles
+become one, and the scripts do: a function, so that none of their names are the browser's. The policy has the hashes of
+style and script: attributes `style=` and `onclick=` in the HTML, and other scripts, do nothing. A script sets `element.style.width`,
+and asks for `status.json` and `history.json`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,34 @@ from importlib import resources
 
 from msgspec import Struct
 
-__all__ = ["STYLE", "Page", "composed", "page"]
+__all__ = ["Page", "composed", "page"]
 
-STYLE = '<link rel="stylesheet" href="page.css">'
-_SCRIPT = re.compile(r'<script src="([a-z]+\.js)"></script>')
-_SCRIPTS = re.compile(rf"{_SCRIPT.pattern}(?:\n{_SCRIPT.pattern})*")
+
+class _Tags(Struct, frozen=True):
+    """How `page.html` names the files of a kind. `tag` has the name of one; `opening` is in each tag of the kind, whatever it names."""
+
+    tag: str
+    opening: str
+
+    def names(self, html: str) -> list[str]:
+        found: list[str] = re.findall(self.tag, html)
+        once = len(found) == len(set(found)) == html.count(self.opening)
+        if not once or len(re.findall(self._all, html)) != 1:
+            raise ValueError(
+                "page.html has to have the tag of each style and of each script once, all of a kind in one place"
+            )
+        return found
+
+    def replaced(self, html: str, by: str) -> str:
+        return re.sub(self._all, lambda _: by, html)
+
+    @property
+    def _all(self) -> str:
+        return rf"{self.tag}(?:\n{self.tag})*"
+
+
+STYLES = _Tags(r'<link rel="stylesheet" href="([a-z]+\.css)">', "stylesheet")
+SCRIPTS = _Tags(r'<script src="([a-z]+\.js)"></script>', "<script")
 
 
 class Page(Struct, frozen=True):
@@ -40,25 +63,23 @@ def page() -> Page:
     def text_of(name: str) -> str:
         return (files / name).read_text(encoding="utf-8")
 
-    return composed(text_of("page.html"), text_of("page.css"), text_of)
+    return composed(text_of("page.html"), text_of)
 
 
-def composed(html: str, css: str, script: Callable[[str], str]) -> Page:
-    """Style and scripts in the places of their tags; `script` gives the text of a script by its name.
+def composed(html: str, text_of: Callable[[str], str]) -> Page:
+    """Styles and scripts in the places of their tags; `text_of` gives the text of one by its name.
 
     Raises `ValueError` where that would not be what was written.
     """
-    names = _SCRIPT.findall(html)
-    once = len(names) == len(set(names)) == html.count("<script")
-    if html.count(STYLE) != 1 or not once or len(_SCRIPTS.findall(html)) != 1:
-        raise ValueError(
-            f"page.html has to have {STYLE} once, and the tag of each script once, all in one place"
-        )
-    if "</style" in css.lower():
-        raise ValueError("page.css may not end the element that it is put into")
-    js = _joined({name: script(name) for name in names})
-    whole = html.replace(STYLE, f"<style>{css}</style>")
-    whole = _SCRIPTS.sub(lambda _: f"<script>{js}</script>", whole)
+    styles = {name: text_of(name) for name in STYLES.names(html)}
+    scripts = {name: text_of(name) for name in SCRIPTS.names(html)}
+    _check(styles, "</style")
+    _check(scripts, "</script", "<!--")
+    css = "\n".join(f"/* {name} */\n{text}" for name, text in styles.items())
+    parts = "\n".join(f"// {name}\n{text}" for name, text in scripts.items())
+    js = f"(() => {{\n{parts}\n}})();\n"
+    whole = STYLES.replaced(html, f"<style>{css}</style>")
+    whole = SCRIPTS.replaced(whole, f"<script>{js}</script>")
     rules = (
         "default-src 'none'",
         f"script-src {_hash(js)}",
@@ -72,12 +93,10 @@ def composed(html: str, css: str, script: Callable[[str], str]) -> Page:
     return Page(whole.encode(), "; ".join(rules))
 
 
-def _joined(scripts: dict[str, str]) -> str:
-    for name, text in scripts.items():
-        if "</script" in text.lower() or "<!--" in text:
+def _check(files: dict[str, str], *endings: str) -> None:
+    for name, text in files.items():
+        if any(ending in text.lower() for ending in endings):
             raise ValueError(f"{name} may not end the element that it is put into")
-    parts = "\n".join(f"// {name}\n{text}" for name, text in scripts.items())
-    return f"(() => {{\n{parts}\n}})();\n"
 
 
 def _hash(text: str) -> str:

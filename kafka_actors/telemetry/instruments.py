@@ -27,7 +27,8 @@ class Kind(Enum):
     COUNTER = "counter"
     HISTOGRAM = "histogram"
     DISTRIBUTION = "distribution"
-    """A histogram of so many values that they come counted: OpenTelemetry takes them one by one only, so it goes to Prometheus alone."""
+    """A histogram of so many values that they come counted: OpenTelemetry's instruments take them one by one only, so it is put into
+    what goes out."""
     GAUGE = "gauge"
     UP_DOWN_COUNTER = "up_down_counter"
     """As a gauge, of something that can be summed."""

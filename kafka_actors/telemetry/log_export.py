@@ -9,7 +9,7 @@ from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import get_current
 
 from .instruments import DESTINATION, GROUP, PARTITION
-from .logs import fields_of
+from .logs import said_by_call, task_now
 
 __all__ = ["CollectorHandler", "attributes_of"]
 
@@ -47,9 +47,10 @@ def _severity(level: int) -> SeverityNumber:
 
 
 def attributes_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields under the names of the conventions, where those have them. Of an exception its kind alone."""
-    found: dict[str, Any] = {}
-    for name, value in fields_of(record).items():
+    """The fields under the names of the conventions, where those have them, and the task as its spans name it. Of an exception its
+    kind alone."""
+    found: dict[str, Any] = dict(task_now())
+    for name, value in said_by_call(record).items():
         if name == "partition":
             found[PARTITION] = str(value)
         elif value is not None:

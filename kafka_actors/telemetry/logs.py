@@ -4,7 +4,8 @@ A line is what `logging` makes of it, and behind it in brackets what is known be
 
     2026-01-31 12:00:00,250 WARNING kafka_actors.actors.bench: process failed … [topic=orders partition=3 actor=worker-0]
 
-A call names such fields with `extra={"fields": {…}}`; who speaks (group, job, actor, incarnation) is the process'. The same
+A call names such fields with `extra={"fields": {…}}`; who speaks (group, job, actor, incarnation) is the process'. A process that
+works on one task after the other (a Python worker of Spark) says of which each line is: `spark_stage_id=4`. The same
 fields are members of the objects of a JSON log and attributes of records that go to a collector.
 """
 
@@ -13,6 +14,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +24,19 @@ import msgspec
 
 from kafka_actors.events import in_words
 
-__all__ = ["LINE", "JsonFormatter", "Origin", "TextFormatter", "fields_of", "read_line", "speaks"]
+__all__ = [
+    "LINE",
+    "JsonFormatter",
+    "LastResort",
+    "Origin",
+    "TextFormatter",
+    "fields_of",
+    "in_task",
+    "read_line",
+    "said_by_call",
+    "speaks",
+    "task_now",
+]
 
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -54,9 +70,38 @@ def speaks(origin: Origin) -> None:
     _speaker.update(origin.fields())
 
 
-def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+_task: Mapping[str, str | int] = {}
+
+
+@contextmanager
+def in_task(attributes: Mapping[str, str | int]) -> Iterator[None]:
+    """All lines of this process are of this task meanwhile. `attributes` name it as the resource of its spans does."""
+    global _task
+    mine = _task = dict(attributes)
+    try:
+        yield
+    finally:
+        if _task is mine:  # a generator that nobody read to its end may end when the next task has begun
+            _task = {}
+
+
+def task_now() -> Mapping[str, str | int]:
+    """The attributes of the task that this process works on; none where there is none."""
+    return _task
+
+
+def said_by_call(record: logging.LogRecord) -> dict[str, Any]:
     """What a record says beside its message, and who says it."""
     return {**_speaker, **getattr(record, "fields", {})}
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """As `said_by_call`, with the task."""
+    return {**_speaker, **_task_fields(), **getattr(record, "fields", {})}
+
+
+def _task_fields() -> dict[str, str | int]:
+    return {name.replace(".", "_"): value for name, value in _task.items()}
 
 
 class TextFormatter(logging.Formatter):
@@ -66,7 +111,7 @@ class TextFormatter(logging.Formatter):
         super().__init__(LINE)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        fields = _speaker if hasattr(record, "event") else fields_of(record)
+        fields = {**_speaker, **_task_fields()} if hasattr(record, "event") else fields_of(record)
         words = in_words(fields)
         return super().formatMessage(record) + (f" [{words}]" if words else "")
 
@@ -93,6 +138,22 @@ class JsonFormatter(logging.Formatter):
             **extra,
         }
         return json.dumps(said, default=str)
+
+
+class LastResort(logging.Handler):
+    """Lines with their fields on stderr, where the process has no handler of its own: what `logging` does then leaves them out."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.setFormatter(TextFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if logging.getLogger().handlers:
+            return
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+        except Exception:
+            self.handleError(record)
 
 
 def read_line(text: str) -> dict[str, Any] | None:

@@ -1,4 +1,5 @@
-"""The SDK of OpenTelemetry in this process, as the `OTEL_*` variables say. The rest of the library knows only the API.
+"""The SDK of OpenTelemetry in this process, as the `OTEL_*` variables say. The rest of the library knows only the API, but for
+`distribution_export.py`, which is imported here.
 
 What the process has already stays as it is: an application that sets up its own SDK is not interfered with.
 """
@@ -22,7 +23,7 @@ from .distributions import distributions
 from .settings import SIGNALS, Settings, has_meter_provider, has_tracer_provider
 from .task_traces import TaskTraces
 
-__all__ = ["begin_task", "configure", "exposition", "flush"]
+__all__ = ["begin_task", "configure", "exports_logs", "exposition", "flush"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,11 @@ def begin_task(process: Mapping[str, str | int], task: Mapping[str, str | int]) 
     for traces in _task_traces:
         traces.begin(task)
     return has_tracer_provider()
+
+
+def exports_logs() -> bool:
+    """Whether `configure` or `begin_task` has set up that log lines go anywhere."""
+    return bool(_log_providers)
 
 
 def _set_up(
@@ -141,7 +147,9 @@ def _reader(settings: Settings, exporter: str) -> Any:
         return _prometheus(*settings.prometheus)
     export = _module("opentelemetry.sdk.metrics.export")
     made = export.ConsoleMetricExporter() if exporter == "console" else _otlp(settings, "metrics")
-    return export.PeriodicExportingMetricReader(made)
+    from .distribution_export import ExportingReader  # here, because it needs the SDK
+
+    return ExportingReader(made, distributions())
 
 
 def _prometheus(host: str, port: int) -> Any:
@@ -165,7 +173,7 @@ def _scraped() -> tuple[Any, Any]:
 
 
 class _Distributions:
-    """What OpenTelemetry can't take, as a collector of `prometheus_client`: named as its exporter names the rest."""
+    """What comes counted, as a collector of `prometheus_client`: named as its exporter names the rest."""
 
     def collect(self) -> Iterator[Any]:
         """One family a histogram, with cumulative buckets."""

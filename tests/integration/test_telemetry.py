@@ -15,7 +15,7 @@ from fakes.collector import Collector, plain
 from fakes.prometheus import prometheuses, until
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafka_actors.telemetry.instruments import BY_NAME, SCHEMA_URL, SECONDS, Kind
+from kafka_actors.telemetry.instruments import BY_NAME, LATENCY_SECONDS, SCHEMA_URL, SECONDS, Kind
 from kafka_actors.testing.ports import free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
@@ -137,7 +137,7 @@ def check_metrics(scopes, topic, group_id):
             assert (metric.unit, metric.description, kind_of(metric)) == (
                 mine.unit,
                 mine.description,
-                mine.kind,
+                Kind.HISTOGRAM if mine.kind is Kind.DISTRIBUTION else mine.kind,
             )
             for point in points_of(metric):
                 attributes = plain(point.attributes)
@@ -159,6 +159,7 @@ def check_metrics(scopes, topic, group_id):
     assert calls[None].sum == pytest.approx(120 * 0.02, rel=0.5)
     assert tuple(calls[None].explicit_bounds) == SECONDS
     assert sum(calls[None].bucket_counts[:2]) == 0, "no call took less than ten milliseconds"
+    check_latency(last["kafka_actors.latency"], group_id)
     operations = {
         (a["messaging.operation.name"], a["messaging.operation.type"])
         for a, _ in last["messaging.client.operation.duration"]
@@ -184,6 +185,20 @@ def check_metrics(scopes, topic, group_id):
     assert {value for _, value in gauges["kafka.partition.oldest_offset"]} == {0}
     ((_, members),) = last["kafka.consumer_group.members"]
     assert number(members) == 1
+
+
+def check_latency(points, group_id):
+    """One histogram for the job, of all of its records: seconds from their timestamps, in buckets that double."""
+    ((attributes, latency),) = points
+    assert attributes == {"group": group_id}
+    assert tuple(latency.explicit_bounds) == LATENCY_SECONDS
+    assert len(latency.bucket_counts) == len(LATENCY_SECONDS) + 1
+    assert (latency.count, sum(latency.bucket_counts)) == (12_000, 12_000)
+    assert sum(latency.bucket_counts[:5]) == 0, "a call took twenty milliseconds: none of its records took 16"
+    assert 0.016 < latency.sum / latency.count < 600
+    assert 0 < latency.start_time_unix_nano < latency.time_unix_nano
+    assert not latency.HasField("min")
+    assert not latency.HasField("max")
 
 
 # ---------------------------------------------------------------- traces

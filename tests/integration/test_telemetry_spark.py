@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from fakes.collector import Collector, plain
 
+from kafka_actors.telemetry.logs import read_line
+
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
 
 REPOSITORY = str(Path(__file__).parents[2])
@@ -39,8 +41,14 @@ rows = spark.read.format("kafka_actors").options(**options).load()
 print("rows", rows.count())
 
 
+failed = []
+
+
 def score(batch):
     with trace.get_tracer("users").start_as_current_span("score"):
+        if not failed:  # each worker, once
+            failed.append(1)
+            raise ValueError("once")
         return batch
 
 
@@ -111,7 +119,7 @@ def id_of(span):
 def test_spans_of_tasks_name_the_application_and_the_task(kafka_cluster, topics, tmp_path):
     source, sink = topics
     with Collector() as collector:
-        said, _ = run(WORK, kafka_cluster, topics, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+        said, err = run(WORK, kafka_cluster, topics, tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     assert said["rows"] == "20"
     found = spans_of(collector)
     assert found.keys() == {f"poll {source}", f"process {source}", "score", f"send {sink}"}
@@ -129,6 +137,7 @@ def test_spans_of_tasks_name_the_application_and_the_task(kafka_cluster, topics,
     assert len(tasks) >= 4
     assert max(len(of) for of in by_worker.values()) > 1, "a worker's tasks are told apart"
     assert list(collector.scopes("metrics")) == []
+    check_lines(collector, resources, err)
 
     expected = {context(n + 1)[3:52] for n in range(20)}
     for name in (f"poll {source}", f"process {source}"):
@@ -150,6 +159,18 @@ def test_spans_of_tasks_name_the_application_and_the_task(kafka_cluster, topics,
     assert 0 < len(streamed) < len(resources)
 
 
+def check_lines(collector, resources, err):
+    """Each line that is said in a task names it, for a collector and on stderr."""
+    tasks = [{name: resource[name] for name in TASK} for resource in resources]
+    records = [record for scope in collector.scopes("logs") for record in scope.items]
+    retried = [plain(record.attributes) for record in records if "retry 1 of" in record.body.string_value]
+    assert retried
+    assert all({name: line[name] for name in TASK} in tasks for line in retried)
+    lines = [read_line(line) for line in err.splitlines() if "retry 1 of" in line]
+    assert len(lines) == len(retried)
+    assert all({name: line[name.replace(".", "_")] for name in TASK} in tasks for line in lines)
+
+
 def test_variables_that_this_library_has_no_use_for_fail_no_task(kafka_cluster, topics, tmp_path):
     """They may be meant for the JVM, or for all programs of a machine."""
     script = """
@@ -160,3 +181,6 @@ spark.stop()
     said, err = run(script, kafka_cluster, topics, tmp_path, OTEL_TRACES_EXPORTER="zipkin")
     assert said["rows"] == "20"
     assert "Spark's tasks are not traced: OTEL_TRACES_EXPORTER: has 'zipkin'" in err
+    (line,) = [read_line(line) for line in err.splitlines() if "are not traced" in line]
+    assert line["level"] == "WARNING"
+    assert line.keys() >= {name.replace(".", "_") for name in TASK}

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fakes.loop import turns, turns_until
 
-from kafka_actors.actors import Autoscale
+from kafka_actors.actors import Autoscale, asked
 from kafka_actors.actors.asked import RETRY_S, Asked
 from kafka_actors.actors.autoscaling import NO_ROOM_S, Autoscaling
 from kafka_actors.actors.log_ends import LogEnds
@@ -258,7 +258,7 @@ def test_ends_are_asked_for_where_somebody_decides_or_looks_and_never_otherwise(
 def test_a_question_that_nobody_answered_is_put_again_soon_however_seldom_it_is_asked(monkeypatch):
     pauses = []
 
-    async def pause(self, seconds):
+    async def pause(event, seconds):
         pauses.append(seconds)
         await asyncio.sleep(0)
 
@@ -278,6 +278,6 @@ def test_a_question_that_nobody_answered_is_put_again_soon_however_seldom_it_is_
         assert question.answer is None, "what nobody follows is not known"
 
     failed = []
-    monkeypatch.setattr(Asked, "_pause", pause)
+    monkeypatch.setattr(asked, "woken", pause)
     asyncio.run(scenario())
     assert failed == []

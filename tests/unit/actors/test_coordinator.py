@@ -3,6 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
+import pytest
 from fakes.loop import turns, turns_until
 
 from kafka_actors.actors.coordinator import JobCoordinator
@@ -170,7 +171,7 @@ def test_lag_in_seconds_and_moves_are_told():
         orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         (grant,) = orders.grants
         for moment, end in ((1.0, 100), (11.0, 200)):
-            coordinator._clock = lambda moment=moment: moment
+            coordinator._job.clock = lambda moment=moment: moment
             holding = Holding(P0, grant.epoch, processed=100, position=100, end=end, blocked="buffer full")
             await coordinator.poll(Report("w", orders.version, ready=True, holdings=[holding], wait_s=0))
         (status,) = coordinator.status().partitions
@@ -241,7 +242,7 @@ def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_
             WorkerPlan(2, {"w": 1.0}, [], paused=False, complete=True, ends_every_s=0.0)
         )
         for moment, end in ((1.0, 100), (11.0, 100), (21.0, 200)):
-            coordinator._clock = lambda moment=moment: moment
+            coordinator._job.clock = lambda moment=moment: moment
             ends[P0] = end
             before = len(asked)
             await turns_until(lambda before=before: len(asked) >= before + 2)
@@ -249,6 +250,67 @@ def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_
             await coordinator.poll(Report("w", orders.version, ready=True, holdings=[holding], wait_s=0))
         (status,) = coordinator.status().partitions
         assert (status.end, status.lag, status.lag_seconds) == (200, 100, 10.0)
-        coordinator._loops.cancel()
+        coordinator._job.loops.cancel()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("asked", [{P0: 100}, {}], ids=["asked", "fetched"])
+def test_an_end_is_never_shown_below_what_was_read_or_committed(asked):
+    """Ends are asked for now and then; reports and commits come in between, each in its own time."""
+
+    async def ask(partitions):
+        return asked
+
+    async def scenario():
+        coordinator, member = await made(None, ask_for_ends=ask)
+        orders = await granted(coordinator, member, P0)
+        (grant,) = orders.grants
+        await coordinator.set_plan(
+            WorkerPlan(2, {"w": 1.0}, [], paused=False, complete=True, ends_every_s=60.0)
+        )
+        await turns(20)
+
+        async def shown(**holding):
+            held = Holding(P0, grant.epoch, end=100, **holding)
+            await coordinator.poll(Report("w", orders.version, ready=True, holdings=[held], wait_s=0))
+            (status,) = coordinator.status().partitions
+            return status.committed, status.end, status.lag, status.lag_seconds
+
+        assert await shown(processed=90, position=95) == (None, 100, 10, 0.0)
+        assert await shown(processed=90, position=110) == (None, 110, 20, 0.0)
+        await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, grant.epoch, 130)]))
+        (status,) = coordinator.status().partitions
+        assert (status.committed, status.end, status.lag) == (130, 130, 0), "before the worker's next report"
+        assert await shown(processed=120, position=125) == (130, 130, 0, 0.0)
+        assert await shown(processed=135, position=140) == (130, 140, 5, 0.0)
+
+        await coordinator.set_plan(
+            WorkerPlan(3, {"v": 1.0}, [], paused=False, complete=True, ends_every_s=60.0)
+        )
+        await coordinator.poll(Report("v", (0, 0), ready=True, holdings=[], wait_s=0))
+        taken = await coordinator.poll(Report("v", (0, 0), ready=True, holdings=[], wait_s=0))
+        held = Holding(P0, taken.grants[0].epoch, processed=130, position=130)
+        await coordinator.poll(Report("v", taken.version, ready=True, holdings=[held], wait_s=0))
+        (status,) = coordinator.status().partitions
+        assert (status.committed, status.end, status.lag) == (130, 140, 10), (
+            "what the one before had read is there"
+        )
+        coordinator._job.loops.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_committed_does_not_say_that_there_is_no_more():
+    async def scenario():
+        coordinator, member = await made(None)
+        member.committed = {P0: OffsetAndMetadata(30, "", 2)}
+        (grant,) = (await granted(coordinator, member, P0)).grants
+        (status,) = coordinator.status().partitions
+        assert (status.committed, status.end, status.lag) == (30, None, None)
+        holding = Holding(P0, grant.epoch, processed=30, position=30)
+        await coordinator.poll(Report("w", (9, 9), ready=True, holdings=[holding], wait_s=0))
+        (status,) = coordinator.status().partitions
+        assert (status.position, status.end, status.lag) == (30, None, None)
 
     asyncio.run(scenario())

@@ -7,6 +7,7 @@ import pytest
 
 from kafka_actors.errors import UsageError
 from kafka_actors.spark import tracing
+from kafka_actors.telemetry.logs import task_now
 
 
 class Context:
@@ -46,6 +47,8 @@ def task(monkeypatch):
 
     kept = Kept()
     kept.begun, kept.flushed = [], []
+    monkeypatch.setattr(tracing, "exports_logs", lambda: False)
+    monkeypatch.setattr(tracing, "_lines_on_stderr", lambda: None)
     monkeypatch.setattr(tracing.TaskContext, "get", lambda: Context(spark__app__id="local-1"))
     monkeypatch.setattr(tracing, "begin_task", kept.begin)
     monkeypatch.setattr(tracing, "flush", kept.flushed.append)
@@ -127,3 +130,21 @@ def test_a_collector_that_takes_nothing_holds_up_one_task_and_not_the_next(task,
     with tracing.traced_task():
         pass
     assert len(task.flushed) == 2
+
+
+def test_log_lines_of_a_task_name_it_whether_anybody_traces_or_not(task):
+    task.answer = False
+    with tracing.traced_task():
+        assert task_now() == tracing.attributes_of(Context())
+    assert task_now() == {}
+    task.answer = UsageError("opentelemetry.sdk is not installed")
+    with tracing.traced_task():
+        assert task_now() == tracing.attributes_of(Context())
+
+
+def test_lines_are_sent_when_the_task_ends_also_where_nobody_traces(task, monkeypatch):
+    task.answer = False
+    monkeypatch.setattr(tracing, "exports_logs", lambda: True)
+    with tracing.traced_task():
+        assert task.flushed == []
+    assert len(task.flushed) == 1

@@ -7,55 +7,67 @@ from importlib import resources
 
 import pytest
 
-from kafka_actors.status_page.assets import STYLE, composed, page
+from kafka_actors.status_page.assets import composed, page
 
+STYLES = '<link rel="stylesheet" href="one.css">\n<link rel="stylesheet" href="two.css">'
 SCRIPTS = '<script src="one.js"></script>\n<script src="two.js"></script>'
-HTML = f"<html><head>{STYLE}</head><body>{SCRIPTS}</body></html>"
-TEXTS = {"one.js": "let x = 'ä';\n", "two.js": "say(x);\n"}
+HTML = f'<html><head><link rel="icon" href="data:,">\n{STYLES}</head><body>{SCRIPTS}</body></html>'
+TEXTS = {"one.css": "b{}\n", "two.css": "i{}\n", "one.js": "let x = 'ä';\n", "two.js": "say(x);\n"}
 
 
-def test_style_and_scripts_are_in_the_page_and_in_its_policy():
-    made = composed(HTML, "b{}", TEXTS.__getitem__)
+def digest(text):
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_styles_and_scripts_are_in_the_page_and_in_its_policy():
+    made = composed(HTML, TEXTS.__getitem__)
+    style = "/* one.css */\nb{}\n\n/* two.css */\ni{}\n"
     script = "(() => {\n// one.js\nlet x = 'ä';\n\n// two.js\nsay(x);\n\n})();\n"
-    assert (
-        made.html.decode()
-        == f"<html><head><style>b{{}}</style></head><body><script>{script}</script></body></html>"
+    assert made.html.decode() == (
+        f'<html><head><link rel="icon" href="data:,">\n<style>{style}</style></head>'
+        f"<body><script>{script}</script></body></html>"
     )
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}';" in made.policy
+    assert f"script-src 'sha256-{digest(script)}';" in made.policy
+    assert f"style-src 'sha256-{digest(style)}';" in made.policy
     assert "unsafe" not in made.policy
     assert "default-src 'none'" in made.policy
 
 
-def test_scripts_are_joined_in_the_order_of_their_tags():
-    turned = '<script src="two.js"></script>\n<script src="one.js"></script>'
-    made = composed(HTML.replace(SCRIPTS, turned), "", TEXTS.__getitem__).html.decode()
-    assert made.index("// two.js") < made.index("// one.js")
+@pytest.mark.parametrize(("tags", "comment"), [(STYLES, "/* {}.css */"), (SCRIPTS, "// {}.js")])
+def test_files_are_joined_in_the_order_of_their_tags(tags, comment):
+    turned = "\n".join(reversed(tags.split("\n")))
+    made = composed(HTML.replace(tags, turned), TEXTS.__getitem__).html.decode()
+    assert made.index(comment.format("two")) < made.index(comment.format("one"))
 
 
 @pytest.mark.parametrize(
-    ("html", "css", "js"),
+    ("html", "changed"),
     [
-        (HTML.replace(STYLE, ""), "", ""),
-        (HTML.replace(SCRIPTS, ""), "", ""),
-        (HTML + '<script src="three.js"></script>', "", ""),
-        (HTML.replace("two.js", "one.js"), "", ""),
-        (HTML.replace("two.js", "../two.js"), "", ""),
-        (HTML, "a{}</STYLE>", ""),
-        (HTML, "", "'</script>'"),
-        (HTML, "", "// <!-- x"),
+        (HTML.replace(STYLES, ""), {}),
+        (HTML.replace(SCRIPTS, ""), {}),
+        (HTML + '<script src="three.js"></script>', {}),
+        (HTML + '<link rel="stylesheet" href="three.css">', {}),
+        (HTML.replace("two.js", "one.js"), {}),
+        (HTML.replace("two.css", "one.css"), {}),
+        (HTML.replace("two.js", "../two.js"), {}),
+        (HTML.replace("two.css", "../two.css"), {}),
+        (HTML, {"one.css": "a{}</STYLE>"}),
+        (HTML, {"one.js": "'</script>'"}),
+        (HTML, {"one.js": "// <!-- x"}),
     ],
 )
-def test_what_would_not_be_the_page_that_was_written_is_refused(html, css, js):
-    with pytest.raises(ValueError, match=r"^(page\.html has|page\.css may|one\.js may)"):
-        composed(html, css, lambda name: js)
+def test_what_would_not_be_the_page_that_was_written_is_refused(html, changed):
+    texts = {**TEXTS, "three.js": "", "three.css": "", **changed}
+    with pytest.raises(ValueError, match=r"^(page\.html has|one\.css may|one\.js may)"):
+        composed(html, texts.__getitem__)
 
 
-def test_every_script_of_the_package_is_in_the_page():
+@pytest.mark.parametrize(("ending", "comment"), [("css", r"/\* (\S+\.css) \*/$"), ("js", r"^// (\S+\.js)$")])
+def test_every_file_of_the_package_is_in_the_page(ending, comment):
     files = resources.files("kafka_actors.status_page") / "assets"
-    there = {file.name for file in files.iterdir() if file.name.endswith(".js")}
-    assert "page.js" in there
-    assert set(re.findall(r"^// (\S+\.js)$", page().html.decode(), re.M)) == there
+    there = {file.name for file in files.iterdir() if file.name.endswith(f".{ending}")}
+    assert f"page.{ending}" in there
+    assert set(re.findall(comment, page().html.decode(), re.M)) == there
 
 
 def test_the_page_of_the_package_asks_nobody_else_for_anything():

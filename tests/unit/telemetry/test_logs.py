@@ -9,7 +9,16 @@ import pytest
 from kafka_actors import events
 from kafka_actors.events import Event, PartitionsAssigned, Rebalanced, RecordsSkipped, log_event
 from kafka_actors.telemetry.log_export import attributes_of
-from kafka_actors.telemetry.logs import JsonFormatter, Origin, TextFormatter, read_line, speaks
+from kafka_actors.telemetry.logs import (
+    JsonFormatter,
+    LastResort,
+    Origin,
+    TextFormatter,
+    in_task,
+    read_line,
+    speaks,
+    task_now,
+)
 
 ASSIGNED = PartitionsAssigned(3, (("orders", 0), ("orders", 7)))
 SKIPPED = RecordsSkipped("orders", 7, 100, 199, 'ValueError: no such country: "XX"')
@@ -110,6 +119,46 @@ def test_a_collector_gets_them_under_the_names_of_the_conventions(worker, said):
         "kafka_actors.error": 'ValueError: no such country: "XX"',
         "exception.type": "ValueError",
     }
+
+
+TASK = {"spark.stage.id": 4, "spark.partition.id": 0, "spark.task.attempt.id": 17}
+
+
+def test_lines_of_a_task_name_it(said):
+    with in_task(TASK):
+        record, line, found = said(SKIPPED)
+        attributes = attributes_of(record)
+    assert line.endswith(" [spark_stage_id=4 spark_partition_id=0 spark_task_attempt_id=17]")
+    assert read_line(line).items() >= {"spark_stage_id": 4, "partition": 7}.items()
+    assert (found["spark_task_attempt_id"], found["partition"]) == (17, 7)
+    assert attributes.items() >= {**TASK, "messaging.destination.partition.id": "7"}.items()
+    _, line, found = said(SKIPPED)
+    assert not line.endswith("]")
+    assert not [name for name in [*found, *attributes_of(record)] if name.startswith("spark")]
+
+
+def test_a_task_that_ends_late_does_not_take_the_next_ones_name():
+    first, second = in_task(TASK), in_task({"spark.stage.id": 5})
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert task_now() == {"spark.stage.id": 5}
+    second.__exit__(None, None, None)
+    with in_task(TASK):
+        assert task_now() == TASK
+
+
+def test_a_process_without_a_handler_has_whole_lines_on_stderr(capsys, monkeypatch):
+    record = logging.makeLogRecord({"name": "kafka_actors.x", "levelname": "WARNING", "msg": "it died"})
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with in_task(TASK):
+        LastResort().handle(record)
+    assert re.fullmatch(
+        r".* WARNING kafka_actors\.x: it died \[spark_stage_id=4 .*\]\n", capsys.readouterr().err
+    )
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.NullHandler()])
+    LastResort().handle(record)
+    assert capsys.readouterr().err == "", "an application that has one gets them there"
 
 
 def test_every_event_is_exported():

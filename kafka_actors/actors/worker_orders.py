@@ -1,0 +1,133 @@
+"""The workers' side of a coordinator: their reports come in, their orders go out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafka_actors.events import PartitionStalled
+from kafka_actors.protocol.types import TopicPartition
+
+from .coordinated import Coordinated
+from .coordinator_status import Overview
+from .machines import lease
+from .machines.placement import Slot, SlotState
+from .machines.stalls import StallWatch
+from .messages import Drain, Grant, Holding, Orders, Report
+
+__all__ = ["WorkerOrders"]
+
+KEEPS = frozenset({SlotState.GRANTED})
+LETS_GO = frozenset({SlotState.DRAINING, SlotState.LEAVING})
+
+
+class WorkerOrders:
+    """A partition that is not among `present_at_start` is read from its beginning, whatever the reset policy says."""
+
+    def __init__(
+        self, job: Coordinated, overview: Overview, present_at_start: frozenset[TopicPartition]
+    ) -> None:
+        self._job = job
+        self._placement = job.placement
+        self._overview = overview
+        self._present_at_start = present_at_start
+        self._stalls = StallWatch(job.config.max_poll_interval_ms / 1000)
+
+    async def poll(self, report: Report) -> Orders:
+        """Takes a worker's report; answers with its orders when they are news to it, or after `wait_s`."""
+        job = self._job
+        if report.worker in self._placement.workers:
+            await self._take_report(report)
+        deadline = job.clock() + report.wait_s
+        while not self._news_for(report) and job.clock() < deadline:
+            await job.wait_for_change(deadline - job.clock())
+        return self._orders(report)
+
+    def unpaused(self) -> None:
+        """Time in which nothing was to be processed says nothing about stalls."""
+        self._stalls.restart(self._job.clock())
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are another member's now."""
+        for partition in partitions:
+            self._job.held.pop(partition, None)
+            self._stalls.forget(partition)
+
+    # ------------------------------------------------------------ reports
+
+    def _news_for(self, report: Report) -> bool:
+        return self._placement.version(report.worker) > report.seen
+
+    async def _take_report(self, report: Report) -> None:
+        job, worker = self._job, report.worker
+        newer = job.reports.get(worker)
+        if newer is not None and newer.seen > report.seen:
+            return
+        job.reports[worker] = report
+        for holding in report.holdings:
+            if self._holds(worker, holding):
+                job.held[holding.partition] = holding
+                self._overview.end_seen(holding.partition)
+                self._watch_for_stalls(worker, holding)
+        if report.ready:
+            self._placement.worker_ready(worker)
+        if self._placement.recovering:
+            self._placement.adopt(worker, report.seen, report.holdings, job.member.assignment)
+        self._placement.reported(worker, report.seen, report.holdings)
+        await job.step()
+
+    def _holds(self, worker: str, holding: Holding) -> bool:
+        return self._placement.holder(worker, holding.partition) == holding.epoch
+
+    def _watch_for_stalls(self, worker: str, holding: Holding) -> None:
+        """A partition with records to read that does not move for the maximal poll interval begins anew."""
+        if self._job.plan.paused:
+            return
+        now, partition = self._job.clock(), holding.partition
+        stalled = self._stalls.observe(partition, worker, holding.processed, holding.end, now)
+        if stalled is not None:
+            reason = holding.blocked or "no progress"
+            self._job.happened(PartitionStalled(partition.topic, partition.partition, stalled, reason))
+            self._placement.move_on(partition, now)
+
+    # ------------------------------------------------------------ orders
+
+    def _orders(self, report: Report) -> Orders:
+        worker, lease_s, paused = report.worker, self._lease_s(), self._job.plan.paused
+        version = self._placement.version(worker)
+        if self._placement.recovering:
+            # Until all have registered again nothing changes hands: a worker goes on with what it has.
+            return Orders(version, [], [], lease_s, paused, hold=True)
+        if worker not in self._placement.workers:
+            # Given up on, and what it held has gone to others: it is to drop all, whatever it has seen.
+            return Orders(max(version, report.seen), [], [], 0.0, paused)
+        if report.seen == version:
+            return Orders(version, [], [], lease_s, paused, hold=True)
+        return Orders(
+            version,
+            [self._grant(s) for s in self._placement.held(worker, KEEPS)],
+            [self._drain_order(s) for s in self._placement.held(worker, LETS_GO)],
+            lease_s,
+            paused,
+        )
+
+    def _grant(self, slot: Slot) -> Grant:
+        assert slot.epoch is not None
+        committed = self._job.gate.start_of(slot.partition)
+        ends = self._job.ends
+        return Grant(
+            slot.partition,
+            slot.epoch,
+            committed.offset if committed else None,
+            committed.leader_epoch if committed else -1,
+            None if ends is None else ends.get(slot.partition, 0),
+            slot.continues,
+            slot.partition not in self._present_at_start,
+        )
+
+    def _drain_order(self, slot: Slot) -> Drain:
+        assert slot.epoch is not None
+        return Drain(slot.partition, slot.epoch, slot.continues)
+
+    def _lease_s(self) -> float:
+        session = self._job.config.session_timeout_ms / 1000
+        return lease.granted(self._job.clock(), self._job.member.last_heartbeat_sent_and_acked, session)

@@ -38,6 +38,28 @@ def job(**changed: Any) -> Job:
             "resources_per_worker",
             "has 'cpus': accepts accelerator_type",
         ),
+        (
+            {"resources_per_worker": {"memory": "1GB"}},
+            "resources_per_worker",
+            "has memory='1GB': accepts a number",
+        ),
+        ({"resources_per_worker": {"num_cpus": -1}}, "resources_per_worker", "has num_cpus=-1: accepts"),
+        ({"resources_per_worker": {"num_gpus": True}}, "resources_per_worker", "has num_gpus=True: accepts"),
+        (
+            {"resources_per_worker": {"resources": {"disk": "x"}}},
+            "resources_per_worker",
+            "has resources['disk']='x': accepts a number",
+        ),
+        (
+            {"on_error": "dead_letter", "dead_letter_topic": "t"},
+            "dead_letter_topic",
+            "is 't', which is read here: a record that fails would come back for ever",
+        ),
+        (
+            {"on_error": "dead_letter", "dead_letter_topic": "t-dead", "topics": None, "pattern": "t.*"},
+            "dead_letter_topic",
+            "is 't-dead', which matches the pattern 't.*' that is read here",
+        ),
         ({"config": 5}, "config", "is 5, an int: accepts a dict of options"),
         ({"worker_assignor": 5}, "worker_assignor", "5 is no assignor"),
         ({"auto_offset_rest": "latest"}, "auto_offset_rest", "did you mean 'auto_offset_reset'?"),

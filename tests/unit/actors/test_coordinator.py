@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from kafka_actors.actors.coordinator import JobCoordinator
 from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
-from kafka_actors.events import Rebalanced
+from kafka_actors.events import PartitionStalled, Rebalanced
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.tally import Tally
 
@@ -52,6 +52,7 @@ async def made(
     leader=lambda partition: None,
     ask_for_ends=ends_of_nothing,
     ask_for_starts=ends_of_nothing,
+    events=lambda event: None,
 ):
     member = Member()
     config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
@@ -63,7 +64,7 @@ async def made(
         present_at_start=frozenset(ends or ()),
         ask_for_ends=ask_for_ends,
         ask_for_starts=ask_for_starts,
-        events=lambda event: None,
+        events=events,
         leader=leader,
         recorder=recorder,
         clock=lambda: 1.0,
@@ -261,5 +262,39 @@ def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_
         (status,) = coordinator.status().partitions
         assert (status.end, status.lag, status.lag_seconds) == (200, 100, 10.0)
         coordinator._loops.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_theme_08_a_stalled_partition_is_told_of_taken_back_and_granted_anew():
+    """And the one beside it, which moves, is left alone."""
+    events = []
+
+    async def scenario():
+        coordinator, member = await made(None, events=events.append)
+        orders = await granted(coordinator, member, P0, P1)
+        epochs = {grant.partition: grant.epoch for grant in orders.grants}
+        stuck = Holding(P0, epochs[P0], processed=5, end=9, blocked="backing off: no answer in time")
+
+        async def told(seen, second, *holdings):
+            coordinator._clock = lambda: second
+            return await coordinator.poll(Report("w", seen, ready=True, holdings=[*holdings], wait_s=0))
+
+        def moving(processed):
+            return Holding(P1, epochs[P1], processed=processed, end=999)
+
+        for second in (1.0, 150.0, 300.9):
+            assert (await told(orders.version, second, stuck, moving(int(second)))).hold
+        taken = await told(orders.version, 301.0, stuck, moving(301))  # after max_poll_interval_ms
+        assert [drain.partition for drain in taken.draining] == [P0]
+        assert [grant.partition for grant in taken.grants] == [P1]
+        stalls = [event for event in events if isinstance(event, PartitionStalled)]
+        assert stalls == [PartitionStalled("t", 0, 300.0, "backing off: no answer in time")]
+
+        again = await told(taken.version, 301.5, moving(301))
+        assert again.draining == []
+        now = {grant.partition: grant.epoch for grant in again.grants}
+        assert now[P0] > epochs[P0]
+        assert now[P1] == epochs[P1]
 
     asyncio.run(scenario())

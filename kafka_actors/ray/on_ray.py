@@ -62,9 +62,9 @@ class OnRay:
         assert checked.sink is not None
         if isinstance(checked.sink.stage, WriteParquet):
             given.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
-        resources = dict(resources_per_worker or {})
-        if checked.num_gpus:
-            resources.setdefault("num_gpus", checked.num_gpus)
+        resources = resources_per_worker
+        if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
+            resources = {"num_gpus": checked.num_gpus, **(resources or {})}
         group_id = given.pop("group_id")
         self.pipeline = pipeline
         self.job = Job(

@@ -162,3 +162,5 @@ def test_sinks_check_their_options_when_they_are_made():
         ka.KafkaSink("scored", lingr_ms=1)
     with pytest.raises(ConfigError, match="compression: is 'zip'"):
         ka.ParquetSink("/tmp/x", compression="zip")
+    with pytest.raises(ConfigError, match="topic: has 'large orders': a topic's name"):
+        ka.KafkaSink("large orders")

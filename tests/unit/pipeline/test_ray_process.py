@@ -233,6 +233,7 @@ def test_on_ray_makes_a_job_with_the_options_of_the_source_and_its_own():
     ("make", "said"),
     [
         (lambda p: p.on_ray(workers=0), "workers: is 0"),
+        (lambda p: p.on_ray(resources_per_worker=5), "resources_per_worker: is 5, an int: accepts a dict"),
         (lambda p: p.on_ray(on_error="skip"), "on_error: is the pipeline's"),
         (lambda p: p.on_ray(sink=print), "sink: is the pipeline's"),
         (lambda p: p.on_ray(wrkers=3), "wrkers: is not an option; did you mean 'workers'"),

@@ -306,11 +306,6 @@ def _check_together(config: ClientConfig) -> None:
             "heartbeat_interval_ms",
             f"is {config.heartbeat_interval_ms}: must be lower than session_timeout_ms ({config.session_timeout_ms})",
         )
-    if isinstance(config, JobConfig) and config.batch_linger_ms and config.batch_rows is None:
-        raise ConfigError(
-            "batch_linger_ms",
-            f"is {config.batch_linger_ms} without batch_rows: nothing says when a batch is full",
-        )
     if isinstance(config, JobConfig) and config.drain_timeout_ms >= config.rebalance_timeout_ms:
         raise ConfigError(
             "drain_timeout_ms",

@@ -98,8 +98,7 @@ class Job:
         **unknown: Any,
     ) -> None:
         _check_names(unknown, config)
-        self.config = build(
-            JobConfig,
+        arguments = _not_in(
             config,
             group_id=group_id,
             bootstrap_servers=bootstrap_servers,
@@ -111,6 +110,7 @@ class Job:
             batch_rows=batch_rows,
             batch_linger_ms=batch_linger_ms,
         )
+        self.config = build(JobConfig, config, **arguments)
         self.topics = _topics(topics, pattern)
         self.pattern = pattern
         self.workers = checked_workers(workers)
@@ -140,6 +140,9 @@ class Job:
             raise ConfigError("name", "is needed for a detached job: it is what Job.attach(name) looks for")
         if config.group_id is None:
             raise ConfigError("group_id", "is required")
+        if config.batch_linger_ms and config.batch_rows is None:
+            said = f"is {config.batch_linger_ms} without batch_rows: nothing says when a batch is full"
+            raise ConfigError("batch_linger_ms", said)
         _check_assignors(config)
 
     def changed(
@@ -353,6 +356,19 @@ def _check_names(unknown: Mapping[str, Any], config: Any) -> None:
     for name in config if isinstance(config, Mapping) else ():
         if name in arguments and name not in options:
             raise ConfigError(name, "is an argument of Job; give it there, not in config={…}")
+
+
+def _not_in(config: Any, **arguments: Any) -> dict[str, Any]:
+    """The arguments, without those that were left at their defaults and stand in `config`."""
+    if not isinstance(config, Mapping):
+        return arguments
+    parameters = inspect.signature(Job.__init__).parameters
+    there = {str(name).replace(".", "_") for name in config}
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name not in there or value != parameters[name].default
+    }
 
 
 def _topics(topics: str | Iterable[str] | None, pattern: Any) -> list[str] | None:

@@ -51,7 +51,6 @@ def test_text_is_converted_as_kafkas_own_clients_do():
         ({"partition_assignment_strategy": ""}, "partition_assignment_strategy", "is empty"),
         ({"value_deserializer": bytes}, "value_deserializer", "is not used"),
         ({"drain_timeout_ms": 60_000}, "drain_timeout_ms", "lower than rebalance_timeout_ms"),
-        ({"batch_linger_ms": 50}, "batch_linger_ms", "is 50 without batch_rows"),
         ({"max.poll.records": 500}, "max_poll_records", "batch_rows says of how many"),
         ({"consumer_timeout_ms": 500}, "consumer_timeout_ms", "poll_batch(timeout_ms=…) waits"),
         ({"socket.timeout.ms": 500}, "socket_timeout_ms", "is librdkafka's name of request_timeout_ms"),

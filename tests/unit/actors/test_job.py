@@ -60,6 +60,8 @@ def job(**changed: Any) -> Job:
             "dead_letter_topic",
             "is 't-dead', which matches the pattern 't.*' that is read here",
         ),
+        ({"batch_linger_ms": 50}, "batch_linger_ms", "is 50 without batch_rows"),
+        ({"retries": 4, "config": {"retries": 5}}, "retries", "is given twice"),
         ({"config": 5}, "config", "is 5, an int: accepts a dict of options"),
         ({"worker_assignor": 5}, "worker_assignor", "5 is no assignor"),
         ({"auto_offset_rest": "latest"}, "auto_offset_rest", "did you mean 'auto_offset_reset'?"),
@@ -144,6 +146,19 @@ def test_a_status_page_is_for_this_machine_unless_a_host_is_given_and_has_the_jo
 def test_one_topic_may_be_given_without_a_list():
     assert job(topics="orders").topics == ["orders"]
     assert job(topics=["b", "a", "b"]).topics == ["a", "b"]
+
+
+def test_options_may_stand_in_config_where_no_argument_says_otherwise():
+    config = {
+        "auto.offset.reset": "latest",
+        "retries": 5,
+        "batch_rows": 10,
+        "partition_assignment_strategy": "range",
+    }
+    made = job(config=config).config
+    assert (made.auto_offset_reset, made.retries, made.batch_rows) == ("latest", 5, 10)
+    assert made.partition_assignment_strategy == ["range"]
+    assert job(retries=5, config=config).config.retries == 5
 
 
 def test_auto_commit_may_be_said_to_be_on():

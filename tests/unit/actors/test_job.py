@@ -11,6 +11,14 @@ from kafka_actors.actors.autoscale import parsed_workers
 from kafka_actors.errors import ConfigError
 
 
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, batch):
+        return None
+
+
 def job(**changed: Any) -> Job:
     given = {"topics": "t", "group_id": "g", "bootstrap_servers": "h:1", "process": lambda batch: None}
     return Job(**(given | changed))
@@ -62,6 +70,11 @@ def job(**changed: Any) -> Job:
         ),
         ({"batch_linger_ms": 50}, "batch_linger_ms", "is 50 without batch_rows"),
         ({"retries": 4, "config": {"retries": 5}}, "retries", "is given twice"),
+        (
+            {"process": Scaled},
+            "process",
+            "is the class Scaled, which is made without arguments in each worker: missing a required argument: 'factor'",
+        ),
         ({"config": 5}, "config", "is 5, an int: accepts a dict of options"),
         ({"worker_assignor": 5}, "worker_assignor", "5 is no assignor"),
         ({"auto_offset_rest": "latest"}, "auto_offset_rest", "did you mean 'auto_offset_reset'?"),

@@ -17,6 +17,7 @@ import pyarrow as pa
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
+from kafka_actors.sinks import check_made
 
 from .outputs import Outputs, OutputsSpec
 
@@ -70,7 +71,7 @@ def checked(
         )
     _check_arity(option, target)
     if inspect.isclass(target):
-        _check_made(option, target)
+        check_made(option, target)
     unit: Literal["batch", "message"] = "batch" if process is not None else "message"
     return ProcessSpec(target, unit, retries, on_error, outputs)
 
@@ -87,19 +88,6 @@ def _check_arity(option: str, target: Any) -> None:
     except TypeError:
         wanted = "__call__(self, batch)" if of_class else "one argument"
         raise ConfigError(option, f"must take {wanted}; it takes {signature}") from None
-
-
-def _check_made(option: str, target: type) -> None:
-    """Without arguments, so that a constructor that wants some is found before the workers start."""
-    try:
-        inspect.signature(target).bind()
-    except ValueError:  # nobody knows the arguments of some that are built in
-        return
-    except TypeError as error:
-        raise ConfigError(
-            option, f"is the class {target.__name__}, which is made without arguments in each worker: {error}"
-        ) from None
-
 
 
 # What the user's code may raise and is the user's: `sys.exit` in a worker, and a cancelled await, are errors of

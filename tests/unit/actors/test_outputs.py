@@ -140,6 +140,14 @@ def test_outputs_without_anything_do_nothing():
     outputs.close()
 
 
+class Table:
+    def __init__(self, url):
+        self.url = url
+
+    def write(self, batch):
+        """Takes it."""
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -149,6 +157,7 @@ def test_outputs_without_anything_do_nothing():
         ({"on_error": "ignore"}, "on_error: is 'ignore': accepts 'fail' or 'skip' or 'dead_letter'"),
         ({"sink": 7}, "sink: is 7: accepts KafkaSink"),
         ({"sink": object}, "sink: is the class object, which has no write"),
+        ({"sink": Table}, "sink: is the class Table, which is made without arguments in each worker: .*'url'"),
     ],
 )
 def test_wrong_definitions_are_refused(options, said):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
-from kafka_actors.sinks import check_made
+from kafka_actors.sinks.user import check_made
 
 from .outputs import Outputs, OutputsSpec
 

@@ -81,7 +81,9 @@ def follow(
             if clock() - answered_at > PATIENCE_S:
                 if state == "stopping":
                     return "stopped"
-                said = f"{error}; the job was {state} when it was last seen: it has ended, or can't be reached"
+                said = (
+                    f"{error}; the job was {state} when it was last seen: it has ended, or can't be reached"
+                )
                 raise DisconnectedError(said) from None
         else:
             answered_at = clock()

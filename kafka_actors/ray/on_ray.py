@@ -59,7 +59,9 @@ class OnRay:
         source = pipeline.source
         assert source is not None
         more = {str(name).replace(".", "_"): value for name, value in (config or {}).items()}
-        wrong = [name for name in options if name in (*_PIPELINES, *_SOURCES)] + [n for n in more if n in _PIPELINES]
+        wrong = [name for name in options if name in (*_PIPELINES, *_SOURCES)] + [
+            n for n in more if n in _PIPELINES
+        ]
         if wrong:
             raise ConfigError(wrong[0], "is the pipeline's: say it there")
         # What is said here goes before what the source has.

@@ -7,7 +7,7 @@ A sink is a definition and travels to the workers, where it is opened. What is w
 from .dead_letters import DeadLetters
 from .kafka import KafkaSink, KafkaWriter
 from .parquet import ParquetSink, ParquetWriter
-from .user import UserSink, as_sink, check_made
+from .user import UserSink, as_sink
 from .writer import Origin, Sink, Writer, close_all, origin_of
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "UserSink",
     "Writer",
     "as_sink",
-    "check_made",
     "close_all",
     "origin_of",
 ]

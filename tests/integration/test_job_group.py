@@ -99,7 +99,9 @@ def test_theme_22_stop_does_not_wait_for_a_member_that_holds_up_a_rebalance(scen
             "log_level": 0,
         }
     )
-    silent.subscribe([scene.topic], on_revoke=lambda *_: None)  # called by poll, and the rebalance waits for it
+    silent.subscribe(
+        [scene.topic], on_revoke=lambda *_: None
+    )  # called by poll, and the rebalance waits for it
 
     def joined():
         silent.poll(0.1)

@@ -157,7 +157,10 @@ class Table:
         ({"on_error": "ignore"}, "on_error: is 'ignore': accepts 'fail' or 'skip' or 'dead_letter'"),
         ({"sink": 7}, "sink: is 7: accepts KafkaSink"),
         ({"sink": object}, "sink: is the class object, which has no write"),
-        ({"sink": Table}, "sink: is the class Table, which is made without arguments in each worker: .*'url'"),
+        (
+            {"sink": Table},
+            "sink: is the class Table, which is made without arguments in each worker: .*'url'",
+        ),
     ],
 )
 def test_wrong_definitions_are_refused(options, said):

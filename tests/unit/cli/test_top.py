@@ -64,7 +64,9 @@ def test_a_job_that_was_there_is_waited_for() -> None:
 
 def test_a_job_that_does_not_come_back_is_an_error() -> None:
     job = Job("running", *[DisconnectedError("the job actor is gone")] * 30)
-    with pytest.raises(DisconnectedError, match="the job actor is gone; the job was running when it was last seen"):
+    with pytest.raises(
+        DisconnectedError, match="the job actor is gone; the job was running when it was last seen"
+    ):
         job.follow()
     assert PATIENCE_S < job.now < PATIENCE_S + 3
 

@@ -206,8 +206,14 @@ def test_the_whole_definition_is_checked_and_the_stage_named(make, said):
             lambda: JSON.write_kafka("x", compresion_type="zstd"),
             r"write_kafka\(x\): compresion_type: .*compression_type",
         ),
-        (lambda: JSON.write_kafka("large orders"), r"write_kafka\(large orders\): has 'large orders': a topic's name"),
-        (lambda: ka.Pipeline.read_kafka(["a", "b c"], bootstrap_servers="b:1"), "topics: has 'b c': a topic's name"),
+        (
+            lambda: JSON.write_kafka("large orders"),
+            r"write_kafka\(large orders\): has 'large orders': a topic's name",
+        ),
+        (
+            lambda: ka.Pipeline.read_kafka(["a", "b c"], bootstrap_servers="b:1"),
+            "topics: has 'b c': a topic's name",
+        ),
         (lambda: JSON.write(7), "is given 7"),
         (lambda: JSON.write(Enrich), "which has no write"),
         (lambda: JSON.dead_letters(""), "dead_letters: has '': a topic's name has 1 to 249"),

@@ -231,7 +231,12 @@ def test_on_ray_makes_a_job_with_the_options_of_the_source_and_its_own():
 
 def test_options_of_the_source_count_unless_on_ray_says_otherwise():
     read = ka.Pipeline.read_kafka(
-        "orders", group_id="g", bootstrap_servers="b:9092", auto_offset_reset="latest", batch_linger_ms=20, batch_rows=7
+        "orders",
+        group_id="g",
+        bootstrap_servers="b:9092",
+        auto_offset_reset="latest",
+        batch_linger_ms=20,
+        batch_rows=7,
     )
     pipeline = read.raw().write(print)
     config = pipeline.on_ray().job.config

@@ -42,6 +42,24 @@ _ONE_OF = {
     "sasl_mechanism": MECHANISMS,
 }
 
+_LIBRDKAFKAS = {
+    "batch_num_messages": "batch_size",
+    "compression_codec": "compression_type",
+    "fetch_message_max_bytes": "max_partition_fetch_bytes",
+    "fetch_wait_max_ms": "fetch_max_wait_ms",
+    "message_max_bytes": "max_request_size",
+    "message_timeout_ms": "delivery_timeout_ms",
+    "metadata_broker_list": "bootstrap_servers",
+    "queue_buffering_max_kbytes": "buffer_memory",
+    "queue_buffering_max_messages": "buffer_memory",
+    "queue_buffering_max_ms": "linger_ms",
+    "queued_max_messages_kbytes": "worker_buffer_bytes",
+    "request_required_acks": "acks",
+    "socket_timeout_ms": "request_timeout_ms",
+    "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
+}
+"""What librdkafka's clients call these options; some in other units."""
+
 # Options people bring along from other clients or from later versions: refused by name, with what to do.
 _REFUSED = {
     "group_protocol": "only 'classic' is supported; the consumer protocol (KIP-848) comes later",
@@ -54,6 +72,12 @@ _REFUSED = {
     "selector": "is the event loop's: run in an asyncio.SelectorEventLoop(selector) to have another one",
     "key_deserializer": "is not used: keys arrive as bytes in an Arrow column",
     "value_deserializer": "is not used: values arrive as bytes in an Arrow column",
+    "max_poll_records": "is not used: records come as batches; batch_rows says of how many",
+    "consumer_timeout_ms": "is not used: poll_batch(timeout_ms=…) waits for so long",
+    "default_api_timeout_ms": "is not used: what waits for an answer takes timeout_ms itself",
+    "allow_auto_create_topics": "is not used: neither reading nor writing makes a topic",
+    "enable_auto_offset_store": "is not used: with enable_auto_commit=False, commit(offsets) says what is done",
+    **{theirs: f"is librdkafka's name of {ours}" for theirs, ours in _LIBRDKAFKAS.items()},
     **RENAMED,
 }
 

@@ -202,7 +202,7 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     ping_timeout_ms: Positive = 3_000
     """How long its answer may take before it is looked into."""
     batch_linger_ms: NonNegative = 0
-    """How long a batch waits to be filled up to `batch_rows`."""
+    """How long a batch waits to be filled up to `batch_rows`, which it needs."""
     on_error: Literal["fail", "skip", "dead_letter"] = "fail"
     """When `process` has failed for good: end the job, go on behind the batch with an event, or send its records
     to the dead letter topic."""

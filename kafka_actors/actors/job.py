@@ -16,11 +16,11 @@ from typing import Any, Literal, Protocol
 
 import assignors
 from kafka_actors.addresses import parse_listening
-from kafka_actors.cluster.subscription import check_pattern, check_topic, check_topics
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.sinks import as_sink
 from kafka_actors.telemetry.settings import Settings
+from kafka_actors.topics import check_letters, check_pattern, check_topic, check_topics
 
 from .autoscale import Autoscale, checked_workers
 from .outputs import OutputsSpec
@@ -32,9 +32,8 @@ __all__ = ["Job", "RunningJob"]
 
 logger = logging.getLogger(__name__)
 
-WORKER_RESOURCES = frozenset(
-    {"num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env"}
-)
+AMOUNTS = frozenset({"num_cpus", "num_gpus", "memory"})
+WORKER_RESOURCES = AMOUNTS | {"resources", "accelerator_type", "runtime_env"}
 
 
 class Job:
@@ -59,12 +58,13 @@ class Job:
         auto_offset_reset: "earliest", "latest", "none" or "by_duration:PT1H", where the group has no offset.
         on_error: "fail" ends the job after `retries` retries; "skip" goes on behind the batch with an event;
             "dead_letter" sends its records to `dead_letter_topic`, acknowledged before their offsets are committed.
+            It may not be a topic that is read.
         batch_rows: regroup records into batches of so many rows; `batch_linger_ms`: wait so long to fill them.
         name: keeps the member's identity over restarts, and is what `attach` looks for.
         detached: go on after the driver has ended.
         status_address: serves a status page there, as `":8000"`, with JSON, metrics and health beside it: to this machine
             alone unless a host is given (`"0.0.0.0:8000"` for all); port 0 is a free one, and `status().page` says which.
-        resources_per_worker: Ray's names: num_cpus, num_gpus, memory, resources.
+        resources_per_worker: Ray's names: num_cpus, num_gpus, memory (bytes), resources, accelerator_type, runtime_env.
         config: any other option of `JobConfig`, with underscores or dots.
 
     Raises `ConfigError`, naming the option, before anything connects.
@@ -98,8 +98,7 @@ class Job:
         **unknown: Any,
     ) -> None:
         _check_names(unknown, config)
-        self.config = build(
-            JobConfig,
+        arguments = _not_in(
             config,
             group_id=group_id,
             bootstrap_servers=bootstrap_servers,
@@ -111,6 +110,7 @@ class Job:
             batch_rows=batch_rows,
             batch_linger_ms=batch_linger_ms,
         )
+        self.config = build(JobConfig, config, **arguments)
         self.topics = _topics(topics, pattern)
         self.pattern = pattern
         self.workers = checked_workers(workers)
@@ -129,7 +129,10 @@ class Job:
         """What the options say together, and what workers are told of them. Raises `ConfigError`."""
         config = self.config
         self._page_at = _listening(self.status_address)
-        outputs = OutputsSpec(self._sink, _dead_letters(config.on_error, self._dead_letter_topic))
+        letters = _dead_letters(config.on_error, self._dead_letter_topic)
+        if letters is not None:
+            check_letters(letters, "dead_letter_topic", self.topics, self.pattern)
+        outputs = OutputsSpec(self._sink, letters)
         self._spec = checked(self._process, self._process_message, config.retries, config.on_error, outputs)
         if self.until not in (None, "latest"):
             raise ConfigError("until", f"is {self.until!r}: accepts None or 'latest'")
@@ -137,6 +140,9 @@ class Job:
             raise ConfigError("name", "is needed for a detached job: it is what Job.attach(name) looks for")
         if config.group_id is None:
             raise ConfigError("group_id", "is required")
+        if config.batch_linger_ms and config.batch_rows is None:
+            said = f"is {config.batch_linger_ms} without batch_rows: nothing says when a batch is full"
+            raise ConfigError("batch_linger_ms", said)
         _check_assignors(config)
 
     def changed(
@@ -352,6 +358,19 @@ def _check_names(unknown: Mapping[str, Any], config: Any) -> None:
             raise ConfigError(name, "is an argument of Job; give it there, not in config={…}")
 
 
+def _not_in(config: Any, **arguments: Any) -> dict[str, Any]:
+    """The arguments, without those that were left at their defaults and stand in `config`."""
+    if not isinstance(config, Mapping):
+        return arguments
+    parameters = inspect.signature(Job.__init__).parameters
+    there = {str(name).replace(".", "_") for name in config}
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name not in there or value != parameters[name].default
+    }
+
+
 def _topics(topics: str | Iterable[str] | None, pattern: Any) -> list[str] | None:
     if (topics is None) == (pattern is None):
         raise ConfigError("topics", "give exactly one of topics= and pattern=")
@@ -398,10 +417,22 @@ def _resources(resources: Any) -> dict[str, Any]:
     if not isinstance(resources, Mapping):
         what = f"{resources!r}, {kind_of(resources)}"
         raise ConfigError("resources_per_worker", f"is {what}: accepts a dict with {known}")
-    for name in resources:
+    for name, value in resources.items():
         if name not in WORKER_RESOURCES:
             raise ConfigError("resources_per_worker", f"has {name!r}: accepts {known}")
+        if name == "resources" and isinstance(value, Mapping):
+            for kind, amount in value.items():
+                _check_amount(f"resources[{kind!r}]", amount)
+        elif name in AMOUNTS:
+            _check_amount(name, value)
     return dict(resources)
+
+
+def _check_amount(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ConfigError(
+            "resources_per_worker", f"has {name}={value!r}: accepts a number of 0 or more (memory in bytes)"
+        )
 
 
 def _check_assignors(config: JobConfig) -> None:

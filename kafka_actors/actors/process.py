@@ -17,6 +17,7 @@ import pyarrow as pa
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
+from kafka_actors.sinks.user import check_made
 
 from .outputs import Outputs, OutputsSpec
 
@@ -69,6 +70,8 @@ def checked(
             option, f"is {what}: must be a function, an async function, or a class with __call__"
         )
     _check_arity(option, target)
+    if inspect.isclass(target):
+        check_made(option, target)
     unit: Literal["batch", "message"] = "batch" if process is not None else "message"
     return ProcessSpec(target, unit, retries, on_error, outputs)
 

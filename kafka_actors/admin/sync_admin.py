@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from kafka_actors.errors import UsageError
 from kafka_actors.net import IoThread, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
+from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .async_admin import AsyncAdmin, Offset
@@ -30,16 +31,17 @@ __all__ = ["Admin"]
 T = TypeVar("T")
 
 
-class Admin:
+class Admin(ProcessBound):
     """`AsyncAdmin` without coroutines: the same options, calls, results and errors; see there. For any thread.
 
         with Admin(bootstrap_servers="localhost:9092") as admin:
             behind = sum(row.lag or 0 for row in admin.lag("scorer"))
 
-    Connections live in a thread of their own, which ends with `close`.
+    Connections live in a thread of their own, which ends with `close`. Not for use after a fork, nor pickled.
     """
 
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__()
         self._admin = AsyncAdmin(config=config, **options)
         self._io = IoThread("kafka-admin")
 
@@ -62,6 +64,7 @@ class Admin:
     def close(self) -> None:
         """As `AsyncAdmin.close`."""
         if not self._io.loop.is_closed():
+            self._check_process()
             try:
                 self._call(self._admin.close())
             finally:
@@ -168,11 +171,18 @@ class Admin:
         )
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._io.loop.is_closed():
+        try:
+            self._check_open()
+        except UsageError:
             work.close()
-            raise UsageError("this Admin is closed")
+            raise
         future = self._io.submit(work)
         try:
             return future.result()
         finally:
             future.cancel()  # of use where the wait was interrupted
+
+    def _check_open(self) -> None:
+        self._check_process()  # its thread isn't there after a fork: no answer would ever come
+        if self._io.loop.is_closed():
+            raise UsageError("this Admin is closed")

@@ -31,6 +31,19 @@ PREFIX = "KAFKA_ACTORS_"
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 # What Kubernetes puts into every container for a Service by the name of kafka-actors.
 _OF_KUBERNETES = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?")
+_OF_PROGRAMS = frozenset(
+    {
+        "group_remote_assignor",
+        "interceptor_classes",
+        "key_deserializer",
+        "key_serializer",
+        "partitioner_class",
+        "transactional_id",
+        "value_deserializer",
+        "value_serializer",
+    }
+)
+"""Options of Java's programs, in files for several clients. A job refuses them: it would not do what they ask for."""
 _ELSEWHERE = frozenset({*JobConfig.__struct_fields__, *ProducerConfig.__struct_fields__})
 """Options of some command, or of a program of the user's: no mistake where they mean nothing."""
 
@@ -160,7 +173,7 @@ def from_file(kind: type[ClientConfig], options: Mapping[str, Any], file: str, *
         try:
             layer[known_name(kind, key)] = value, source
         except ConfigError as error:
-            if strict or key not in _ELSEWHERE:
+            if strict or key not in _ELSEWHERE | _OF_PROGRAMS:
                 raise _placed(error, {error.option: source}) from None
             log.warning("%s: %s is not an option of a connection and not used", file, key)
     return layer

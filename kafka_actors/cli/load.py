@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kafka_actors.errors import KafkaActorsError, UsageError
+from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
 
 from .errors import LoadError
 
@@ -36,7 +38,7 @@ def load_job(target: str) -> Job:
     if not isinstance(found, Job) and callable(found):
         found = _called(found, target)
     if not isinstance(found, Job):
-        raise UsageError(f"{target} is a {type(found).__name__}, not a Job or a function that returns one")
+        raise UsageError(f"{target} is {kind_of(found)}, not a Job or a function that returns one")
     return found
 
 
@@ -126,6 +128,12 @@ def _attribute(module: ModuleType, name: str, target: str) -> Any:
 
 
 def _called(function: Any, target: str) -> Any:
+    with suppress(ValueError):  # nobody knows the arguments of some that are built in
+        try:
+            inspect.signature(function).bind()
+        except TypeError as error:
+            said = f"{target}() can't be called: {error}; it has to be a function without arguments"
+            raise UsageError(said) from None
     try:
         return function()
     except KafkaActorsError:

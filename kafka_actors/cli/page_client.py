@@ -17,6 +17,7 @@ __all__ = ["PageClient", "is_url"]
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 256 * 1024 * 1024
+REMEDY = "a job has a status page with --status or status_address, for as long as it runs"
 
 _ADDRESS = re.compile(r"([^\s/:]*|\[[0-9A-Fa-f:.]+\]):[0-9]+/?")
 
@@ -56,7 +57,7 @@ class PageClient:
         except TimeoutError:
             raise KafkaTimeoutError(f"{self._url}: no answer within {TIMEOUT_S:g} s") from None
         except urllib.error.URLError as error:
-            raise DisconnectedError(f"{self._url}: {error.reason}") from None
+            raise DisconnectedError(f"{self._url}: {error.reason}; {REMEDY}") from None
         except (OSError, HTTPException, ValueError) as error:
             raise DisconnectedError(f"{self._url}: {error or type(error).__name__}") from None
         try:

@@ -73,18 +73,20 @@ def time_of(text: str) -> int:
         if min(SPECIAL_TIMES.values()) <= number < 1 << 63:
             return number
         raise UsageError(f"--time {text}: accepts -1, -2, -3 and milliseconds since 1970")
-    return moment(text, "--time")
+    return moment(text, "--time", "earliest, latest, max-timestamp, milliseconds since 1970, or ")
 
 
-def moment(text: str, option: str) -> int:
-    """Milliseconds since 1970 of a date and time such as 2026-01-31T17:05:00.000+01:00; UTC where it doesn't say."""
+def moment(text: str, option: str, others: str = "") -> int:
+    """Milliseconds since 1970 of a date and time such as 2026-01-31T17:05:00.000+01:00; UTC where it doesn't say.
+
+    `others`: what else the option takes, for who gave none of it."""
     try:
         if "T" not in text:
             raise ValueError
         found = datetime.fromisoformat(text)
     except ValueError:
         accepted = "YYYY-MM-DDTHH:mm:SS.sss, with Z or an offset such as +01:00 unless it is in UTC"
-        raise UsageError(f"{option} {text!r}: give {accepted}") from None
+        raise UsageError(f"{option} {text!r}: give {others}{accepted}") from None
     found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
     return _milliseconds(found)
 

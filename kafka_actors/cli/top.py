@@ -66,22 +66,32 @@ def follow(
 ) -> str:
     """Shows the job until its end, and returns the state that it ended in.
 
-    Raises what `look` raises: at once if the job was not there to begin with, else when it has not been for `PATIENCE_S`.
+    Raises what `look` raises if the job was not there to begin with, and `DisconnectedError` when it has not been for `PATIENCE_S`; one
+    that was stopping by then has stopped.
     """
     told = -1
     answered_at: float | None = None
+    state = ""
     while True:
         try:
             reading, timeline = look()
-        except (DisconnectedError, KafkaTimeoutError):
-            if answered_at is None or clock() - answered_at > PATIENCE_S:
+        except (DisconnectedError, KafkaTimeoutError) as error:
+            if answered_at is None:
                 raise
+            if clock() - answered_at > PATIENCE_S:
+                if state == "stopping":
+                    return "stopped"
+                said = (
+                    f"{error}; the job was {state} when it was last seen: it has ended, or can't be reached"
+                )
+                raise DisconnectedError(said) from None
         else:
             answered_at = clock()
             view.show(reading)
             told = _tell(view, timeline, told)
-            if reading.state in ENDED:
-                return reading.state
+            state = reading.state
+            if state in ENDED:
+                return state
         sleep(EVERY_S)
 
 

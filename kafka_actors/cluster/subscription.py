@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
-from kafka_actors.errors import ConfigError, UsageError, kind_of
+from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.topics import check_pattern, check_topics
 
 from .snapshot import ClusterSnapshot
 
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+__all__ = ["SubscriptionMode", "SubscriptionState", "check_topics"]
 
 
 class SubscriptionMode(Enum):
@@ -123,34 +124,3 @@ class SubscriptionState:
                 f"{self.mode.value} is in use, unsubscribe first"
             )
         self.mode = mode
-
-
-def check_topics(topics: Iterable[str] | None) -> frozenset[str]:
-    """Checks names as Kafka does (`Topic.validate`). Raises `ConfigError`."""
-    if topics is None or isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
-        raise ConfigError("topics", f"is {topics!r}, {kind_of(topics)}: accepts a list of topic names")
-    return frozenset(check_topic(name) for name in topics)
-
-
-def check_topic(name: object, option: str = "topics") -> str:
-    """Checks one name in the same way. Raises `ConfigError` for the option."""
-    if isinstance(name, str) and "," in name:
-        raise ConfigError(option, f"has {name!r}: several topics are a list, {name.split(',')!r}")
-    if not isinstance(name, str) or _LEGAL_TOPIC.fullmatch(name) is None or name in (".", ".."):
-        raise ConfigError(
-            option, f"has {name!r}: a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
-        )
-    return name
-
-
-def check_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
-    """The compiled pattern. Raises `ConfigError` for what is no regular expression over text."""
-    text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
-    if not isinstance(text, str):
-        raise ConfigError(
-            "pattern", f"is {pattern!r}, {kind_of(pattern)}: accepts a regular expression, a str"
-        )
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ConfigError("pattern", f"is {pattern!r}, not a regular expression: {error}") from None

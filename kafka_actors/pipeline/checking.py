@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
+from kafka_actors.topics import check_letters
 
 from .source import producer_config
 from .stages import (
@@ -149,3 +150,7 @@ def _check_producers(pipeline: Definition, checked: Checked) -> None:
         producer_config(checked.sink.stage.name, pipeline.source, checked.sink.stage.options)
     if pipeline.dead_letter_topic is not None:
         producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
+        if "bootstrap_servers" not in pipeline.dead_letter_options:  # elsewhere the name may be the same
+            check_letters(
+                pipeline.dead_letter_topic, "dead_letters", pipeline.source.topics, pipeline.source.pattern
+            )

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from kafka_actors.errors import ConfigError
+from kafka_actors.topics import check_topic
 
 from .source import ReadKafka, producer_options
 from .stages import OnError, Stage
@@ -42,10 +43,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
     def dead_letters(self, topic: str, *, config: Mapping[str, Any] | None = None, **options: Any) -> Self:
         """Where failed records go under "dead_letter": with their own key, value and headers, and headers
         `kafka_actors.error.…` that say topic, partition, offset, timestamp, stage and reason. At least once: the
-        first three say which record it is."""
+        first three say which record it is. Not to a topic that the pipeline reads."""
         given = producer_options("dead_letters", config, options)
-        if not isinstance(topic, str) or not topic:
-            raise ConfigError("dead_letters", f"topic is {topic!r}: accepts the name of a topic")
+        check_topic(topic, "dead_letters")
         return msgspec.structs.replace(self, dead_letter_topic=topic, dead_letter_options=given)
 
     def policy_of(self, stage: Stage) -> OnError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kafka_actors.config import PARQUET_COMPRESSIONS
 from kafka_actors.errors import ConfigError
 from kafka_actors.paths import wrong_path
+from kafka_actors.topics import check_topic
 
 from . import stages as s
 from .arguments import checked_function, checked_items
@@ -266,6 +267,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         if format not in ("json", "columns"):
             raise ConfigError(stage, f"format is {format!r}: accepts 'json' or 'columns'")
         given = producer_options(stage, config, options)
+        if topic is not None:
+            check_topic(topic, stage)
         return self._with(s.WriteKafka, stage, on_error, topic=topic, format=format, options=given)
 
     def write_parquet(

@@ -9,6 +9,7 @@ import msgspec
 
 from kafka_actors.config import ClientConfig, JobConfig, ProducerConfig, build, convert, producer_over
 from kafka_actors.errors import ConfigError
+from kafka_actors.topics import check_topics
 
 STAGE = "read_kafka"
 _OWN = ("on_error", "retries")
@@ -46,6 +47,8 @@ def read_kafka(
     names = (topics,) if isinstance(topics, str) else tuple(topics) if topics is not None else None
     if names is not None and (not names or not all(isinstance(n, str) and n for n in names)):
         raise ConfigError("topics", f"is {topics!r}: accepts the name of a topic, or several")
+    if names is not None:
+        check_topics(names)
     given = {name: value for name, value in options.items() if value is not None}
     for name in _OWN:
         if name in given or (isinstance(config, Mapping) and name in config):

@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import pyarrow as pa
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
-from kafka_actors.cluster.subscription import check_topic
 from kafka_actors.errors import UsageError, kind_of
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.topics import check_topic
 
 from .core import Core
 from .futures import BatchFuture, RecordFuture

@@ -32,6 +32,9 @@ _PIPELINES = (
 )
 
 
+_SOURCES = ("bootstrap_servers", "group_id")
+
+
 class OnRay:
     """A job whose workers run all stages of a pipeline on each batch, and its sink.
 
@@ -55,16 +58,20 @@ class OnRay:
         checked = pipeline.check("ray")
         source = pipeline.source
         assert source is not None
-        for name in options:
-            if name in _PIPELINES:
-                raise ConfigError(name, "is the pipeline's: say it there")
-        given = {**source.options, **{str(k).replace(".", "_"): v for k, v in (config or {}).items()}}
+        more = {str(name).replace(".", "_"): value for name, value in (config or {}).items()}
+        wrong = [name for name in options if name in (*_PIPELINES, *_SOURCES)] + [
+            n for n in more if n in _PIPELINES
+        ]
+        if wrong:
+            raise ConfigError(wrong[0], "is the pipeline's: say it there")
+        # What is said here goes before what the source has.
+        given = {**{n: v for n, v in source.options.items() if n not in options}, **more}
         assert checked.sink is not None
         if isinstance(checked.sink.stage, WriteParquet):
             given.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
-        resources = dict(resources_per_worker or {})
-        if checked.num_gpus:
-            resources.setdefault("num_gpus", checked.num_gpus)
+        resources = resources_per_worker
+        if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
+            resources = {"num_gpus": checked.num_gpus, **(resources or {})}
         group_id = given.pop("group_id")
         self.pipeline = pipeline
         self.job = Job(

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kafka_actors.config import ClientConfig, ProducerConfig, convert, producer_over, resolved
 from kafka_actors.producer import Producer
+from kafka_actors.topics import check_topic
 
 from .writer import Origin
 
@@ -25,7 +26,7 @@ class KafkaSink:
     def __init__(
         self, topic: str | None = None, *, config: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
-        self.topic = topic
+        self.topic = None if topic is None else check_topic(topic, "topic")
         self.options = convert(ProducerConfig, config, **options)
 
     def open(self, connection: ClientConfig) -> KafkaWriter:

@@ -14,6 +14,18 @@ from kafka_actors.errors import ConfigError
 from .writer import Origin, Sink, Writer
 
 
+def check_made(option: str, target: type) -> None:
+    """A class of the user's is made without arguments in each worker. Raises `ConfigError` where it wants some."""
+    try:
+        inspect.signature(target).bind()
+    except ValueError:  # nobody knows the arguments of some that are built in
+        return
+    except TypeError as error:
+        raise ConfigError(
+            option, f"is the class {target.__name__}, which is made without arguments in each worker: {error}"
+        ) from None
+
+
 def as_sink(given: Any) -> Sink:
     """What a user gave as a sink. Raises `ConfigError` (option `sink`)."""
     if not inspect.isclass(given) and isinstance(given, Sink):
@@ -21,6 +33,7 @@ def as_sink(given: Any) -> Sink:
     if inspect.isclass(given):
         if not callable(getattr(given, "write", None)):
             raise ConfigError("sink", f"is the class {given.__name__}, which has no write(self, batch)")
+        check_made("sink", given)
         return UserSink(given, {})
     if not callable(given):
         raise ConfigError(

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from kafka_actors.cluster.subscription import check_topics
 from kafka_actors.errors import ConfigError
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.topics import check_topics
 
 from .given import Given
 from .offsets import parse_partitions

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
-from kafka_actors.cluster.subscription import check_topic
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import ConfigError
+from kafka_actors.topics import check_topic
 
 from .given import Given
 from .kafka_options import ClientOptions

@@ -66,6 +66,18 @@ def test_every_record_is_read_once_and_in_order_whatever_its_codec(consumer_of, 
         assert consumer.lag(TopicPartition(topic, p)) == 0
 
 
+@pytest.mark.parametrize(
+    ("codec", "sent"), [("gzip", "lz4"), ("snappy", "zstd"), ("lz4", "gzip"), ("zstd", "snappy")]
+)
+def test_theme_20_what_brokers_compress_anew_is_read_whole(consumer_of, kafka_topic, produce, codec, sent):
+    """As a topic's own `compression.type` has them do: their frames are not a producer's."""
+    topic = kafka_topic(config={"compression.type": codec})
+    produce(topic, values(20_000), partition=0, compression=sent)
+    consumer = consumer_of()
+    consumer.assign([TopicPartition(topic, 0)])
+    assert read(consumer, 20_000) == {0: values(20_000)}
+
+
 def test_a_batch_has_the_columns_that_spark_expects(consumer_of, kafka_topic, produce):
     topic = kafka_topic()
     produce(

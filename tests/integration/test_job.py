@@ -82,3 +82,36 @@ def test_theme_11_partitions_that_appear_are_read_from_their_start_under_latest(
     until(lambda: scene.committed() == scene.ends(), 60, "everything committed")
     counts = {p.partition: sum(c.values()) for p, c in scene.journal.counts().items()}
     assert counts == dict.fromkeys(range(16), 10)
+
+
+def test_theme_28_theme_29_a_bounded_job_ends_behind_records_that_were_aborted(
+    ray_local, kafka_cluster_3, kafka_topic, group_id, journal
+):
+    """Its end is a marker: no record has the offset before it, and none of the last twenty is handed out."""
+    from confluent_kafka import Producer
+
+    servers = kafka_cluster_3.bootstrap_servers
+    topic = kafka_topic(cluster=kafka_cluster_3, replication_factor=3)
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    producer.init_transactions()
+    for end, count in ((producer.commit_transaction, 10), (producer.abort_transaction, 20)):
+        producer.begin_transaction()
+        for number in range(count):
+            producer.produce(topic, b"%d" % number, partition=0)
+        producer.flush()
+        end()
+    job = ka.Job(
+        topics=[topic],
+        group_id=group_id,
+        bootstrap_servers=servers,
+        process=recorder(journal),
+        until="latest",
+        config={"isolation_level": "read_committed", "start_timeout_s": 150},
+    )
+    with job.start() as running:
+        running.wait(timeout=60)
+    assert {partition: sorted(seen) for partition, seen in journal.counts().items()} == {
+        (topic, 0): list(range(10))
+    }
+    assert kafka_cluster_3.committed(group_id) == kafka_cluster_3.end_offsets(topic) == {(topic, 0): 32}
+    assert running.status().lag == 0

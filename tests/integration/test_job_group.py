@@ -1,6 +1,7 @@
 """A job among other members of its Kafka group: a foreign client, and a second job."""
 
 import signal
+import time
 
 import pytest
 from jobs.journal import until
@@ -80,3 +81,45 @@ def test_two_jobs_of_a_group_and_one_is_killed_with_its_driver(scene, second):
     print(f"everything again {took:.1f} s after the kill")
     assert took <= 6 + 5
     scene.settle()
+
+
+def test_theme_22_stop_does_not_wait_for_a_member_that_holds_up_a_rebalance(scene):
+    """One that joined and polls no more rejoins at its own deadline, much later."""
+    from confluent_kafka import Consumer
+
+    scene.start(workers=2, partition_assignment_strategy=["range"])
+    scene.under_load()
+    scene.flowing()
+    silent = Consumer(
+        {
+            "bootstrap.servers": scene.cluster.bootstrap_servers,
+            "group.id": scene.group,
+            "partition.assignment.strategy": "range",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    silent.subscribe(
+        [scene.topic], on_revoke=lambda *_: None
+    )  # called by poll, and the rebalance waits for it
+
+    def joined():
+        silent.poll(0.1)
+        return len(silent.assignment()) == 6
+
+    until(joined, 30, "the other member to have its half")
+    until(lambda: share(scene) == 6, 30, "the job to have the rest")
+    scene.foreign("range")  # its joining begins a rebalance
+    until(
+        lambda: scene.cluster.describe_group(scene.group).state == "PreparingRebalance",
+        30,
+        "a rebalance that waits",
+    )
+    began = time.monotonic()
+    scene.running.stop(timeout=20)
+    took = time.monotonic() - began
+    print(f"stopped in {took:.1f} s")
+    assert took <= 5 + 5, "drain_timeout_ms, and to leave"
+    assert scene.running.status().state == "stopped"
+    assert scene.cluster.describe_group(scene.group).state == "PreparingRebalance", "it still waits"
+    silent.close()

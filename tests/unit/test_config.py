@@ -4,7 +4,14 @@ import pickle
 
 import pytest
 
-from kafka_actors.config import ClientConfig, ConsumerConfig, JobConfig, build
+from kafka_actors.config import (
+    _LIBRDKAFKAS,
+    ClientConfig,
+    ConsumerConfig,
+    JobConfig,
+    ProducerConfig,
+    build,
+)
 from kafka_actors.errors import ConfigError
 
 
@@ -44,6 +51,9 @@ def test_text_is_converted_as_kafkas_own_clients_do():
         ({"partition_assignment_strategy": ""}, "partition_assignment_strategy", "is empty"),
         ({"value_deserializer": bytes}, "value_deserializer", "is not used"),
         ({"drain_timeout_ms": 60_000}, "drain_timeout_ms", "lower than rebalance_timeout_ms"),
+        ({"max.poll.records": 500}, "max_poll_records", "batch_rows says of how many"),
+        ({"consumer_timeout_ms": 500}, "consumer_timeout_ms", "poll_batch(timeout_ms=…) waits"),
+        ({"socket.timeout.ms": 500}, "socket_timeout_ms", "is librdkafka's name of request_timeout_ms"),
     ],
 )
 def test_what_is_wrong_names_the_option_and_what_it_accepts(options, option, said):
@@ -51,6 +61,12 @@ def test_what_is_wrong_names_the_option_and_what_it_accepts(options, option, sai
         build(JobConfig, options)
     assert caught.value.option == option
     assert said in str(caught.value)
+
+
+def test_librdkafkas_names_lead_to_options_that_there_are() -> None:
+    known = {*JobConfig.__struct_fields__, *ProducerConfig.__struct_fields__}
+    assert set(_LIBRDKAFKAS.values()) <= known
+    assert not known & _LIBRDKAFKAS.keys()
 
 
 def test_an_option_given_twice_with_different_values_is_refused():

@@ -9,7 +9,7 @@ from fakes.loop import turns, turns_until
 from kafka_actors.actors.coordinator import JobCoordinator
 from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
-from kafka_actors.events import Rebalanced
+from kafka_actors.events import PartitionStalled, Rebalanced
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.tally import Tally
 
@@ -55,6 +55,7 @@ async def made(
     leader=lambda partition: None,
     ask_for_ends=ends_of_nothing,
     ask_for_starts=ends_of_nothing,
+    events=lambda event: None,
 ):
     member = Member()
     config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
@@ -66,7 +67,7 @@ async def made(
         present_at_start=frozenset(ends or ()),
         ask_for_ends=ask_for_ends,
         ask_for_starts=ask_for_starts,
-        events=lambda event: None,
+        events=events,
         leader=leader,
         recorder=recorder,
         clock=lambda: 1.0,
@@ -312,5 +313,39 @@ def test_what_was_committed_does_not_say_that_there_is_no_more():
         await coordinator.poll(Report("w", (9, 9), ready=True, holdings=[holding], wait_s=0))
         (status,) = coordinator.status().partitions
         assert (status.position, status.end, status.lag) == (30, None, None)
+
+    asyncio.run(scenario())
+
+
+def test_theme_08_a_stalled_partition_is_told_of_taken_back_and_granted_anew():
+    """And the one beside it, which moves, is left alone."""
+    events = []
+
+    async def scenario():
+        coordinator, member = await made(None, events=events.append)
+        orders = await granted(coordinator, member, P0, P1)
+        epochs = {grant.partition: grant.epoch for grant in orders.grants}
+        stuck = Holding(P0, epochs[P0], processed=5, end=9, blocked="backing off: no answer in time")
+
+        async def told(seen, second, *holdings):
+            coordinator._clock = lambda: second
+            return await coordinator.poll(Report("w", seen, ready=True, holdings=[*holdings], wait_s=0))
+
+        def moving(processed):
+            return Holding(P1, epochs[P1], processed=processed, end=999)
+
+        for second in (1.0, 150.0, 300.9):
+            assert (await told(orders.version, second, stuck, moving(int(second)))).hold
+        taken = await told(orders.version, 301.0, stuck, moving(301))  # after max_poll_interval_ms
+        assert [drain.partition for drain in taken.draining] == [P0]
+        assert [grant.partition for grant in taken.grants] == [P1]
+        stalls = [event for event in events if isinstance(event, PartitionStalled)]
+        assert stalls == [PartitionStalled("t", 0, 300.0, "backing off: no answer in time")]
+
+        again = await told(taken.version, 301.5, moving(301))
+        assert again.draining == []
+        now = {grant.partition: grant.epoch for grant in again.grants}
+        assert now[P0] > epochs[P0]
+        assert now[P1] == epochs[P1]
 
     asyncio.run(scenario())

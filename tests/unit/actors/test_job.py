@@ -11,6 +11,14 @@ from kafka_actors.actors.autoscale import parsed_workers
 from kafka_actors.errors import ConfigError
 
 
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, batch):
+        return None
+
+
 def job(**changed: Any) -> Job:
     given = {"topics": "t", "group_id": "g", "bootstrap_servers": "h:1", "process": lambda batch: None}
     return Job(**(given | changed))
@@ -37,6 +45,35 @@ def job(**changed: Any) -> Job:
             {"resources_per_worker": {"cpus": 5}},
             "resources_per_worker",
             "has 'cpus': accepts accelerator_type",
+        ),
+        (
+            {"resources_per_worker": {"memory": "1GB"}},
+            "resources_per_worker",
+            "has memory='1GB': accepts a number",
+        ),
+        ({"resources_per_worker": {"num_cpus": -1}}, "resources_per_worker", "has num_cpus=-1: accepts"),
+        ({"resources_per_worker": {"num_gpus": True}}, "resources_per_worker", "has num_gpus=True: accepts"),
+        (
+            {"resources_per_worker": {"resources": {"disk": "x"}}},
+            "resources_per_worker",
+            "has resources['disk']='x': accepts a number",
+        ),
+        (
+            {"on_error": "dead_letter", "dead_letter_topic": "t"},
+            "dead_letter_topic",
+            "is 't', which is read here: a record that fails would come back for ever",
+        ),
+        (
+            {"on_error": "dead_letter", "dead_letter_topic": "t-dead", "topics": None, "pattern": "t.*"},
+            "dead_letter_topic",
+            "is 't-dead', which matches the pattern 't.*' that is read here",
+        ),
+        ({"batch_linger_ms": 50}, "batch_linger_ms", "is 50 without batch_rows"),
+        ({"retries": 4, "config": {"retries": 5}}, "retries", "is given twice"),
+        (
+            {"process": Scaled},
+            "process",
+            "is the class Scaled, which is made without arguments in each worker: missing a required argument: 'factor'",
         ),
         ({"config": 5}, "config", "is 5, an int: accepts a dict of options"),
         ({"worker_assignor": 5}, "worker_assignor", "5 is no assignor"),
@@ -121,6 +158,19 @@ def test_a_status_page_is_for_this_machine_unless_a_host_is_given_and_has_the_jo
 def test_one_topic_may_be_given_without_a_list():
     assert job(topics="orders").topics == ["orders"]
     assert job(topics=["b", "a", "b"]).topics == ["a", "b"]
+
+
+def test_options_may_stand_in_config_where_no_argument_says_otherwise():
+    config = {
+        "auto.offset.reset": "latest",
+        "retries": 5,
+        "batch_rows": 10,
+        "partition_assignment_strategy": "range",
+    }
+    made = job(config=config).config
+    assert (made.auto_offset_reset, made.retries, made.batch_rows) == ("latest", 5, 10)
+    assert made.partition_assignment_strategy == ["range"]
+    assert job(retries=5, config=config).config.retries == 5
 
 
 def test_auto_commit_may_be_said_to_be_on():

@@ -140,6 +140,14 @@ def test_outputs_without_anything_do_nothing():
     outputs.close()
 
 
+class Table:
+    def __init__(self, url):
+        self.url = url
+
+    def write(self, batch):
+        """Takes it."""
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -149,6 +157,10 @@ def test_outputs_without_anything_do_nothing():
         ({"on_error": "ignore"}, "on_error: is 'ignore': accepts 'fail' or 'skip' or 'dead_letter'"),
         ({"sink": 7}, "sink: is 7: accepts KafkaSink"),
         ({"sink": object}, "sink: is the class object, which has no write"),
+        (
+            {"sink": Table},
+            "sink: is the class Table, which is made without arguments in each worker: .*'url'",
+        ),
     ],
 )
 def test_wrong_definitions_are_refused(options, said):
@@ -162,3 +174,5 @@ def test_sinks_check_their_options_when_they_are_made():
         ka.KafkaSink("scored", lingr_ms=1)
     with pytest.raises(ConfigError, match="compression: is 'zip'"):
         ka.ParquetSink("/tmp/x", compression="zip")
+    with pytest.raises(ConfigError, match="topic: has 'large orders': a topic's name"):
+        ka.KafkaSink("large orders")

@@ -29,7 +29,10 @@ RESET = ["groups", "reset-offsets", "-g", "g"]
         ([*RESET, "--from-file", "none.csv"], "--from-file none.csv: [Errno 2] No such file"),
         ([*RESET, "--topic", "t", "--to-latest", "--dry-run", "--execute"], "give either --dry-run or"),
         ([*RESET, "--topic", "t", "--to-latest", "--export", "-o", "json"], "--export is CSV: it goes"),
-        (["offsets", "--time", "soon"], "--time 'soon': give YYYY-MM-DDTHH"),
+        (
+            ["offsets", "--time", "soon"],
+            "--time 'soon': give earliest, latest, max-timestamp, milliseconds since 1970, or YYYY-MM-DDTHH",
+        ),
         (["topics", "create"], "Missing option '-t' / '--topic'."),
         (["topics", "create", "-t", "t", "-c", "retention"], "--config 'retention': give NAME=VALUE"),
         (

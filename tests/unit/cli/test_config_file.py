@@ -95,8 +95,14 @@ def test_options_of_other_clients_are_left_out_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "kafka_actors"):
-        assert _read(tmp_path, "group.id=g\nclient.id=c") == {"client_id": "c"}
+        assert _read(tmp_path, "group.id=g\nclient.id=c\nkey.deserializer=a.b.C") == {"client_id": "c"}
     assert "group_id is not an option of a connection and not used" in caplog.text
+    assert "key_deserializer is not an option of a connection and not used" in caplog.text
+
+
+def test_a_job_refuses_what_a_program_of_javas_does_with_records() -> None:
+    with pytest.raises(ConfigError, match=r"^key_deserializer: is not used: .* \(in f\)$"):
+        from_file(JobConfig, {"key_deserializer": "a.b.C"}, "f", strict=True)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

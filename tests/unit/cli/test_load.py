@@ -95,7 +95,12 @@ def test_a_file_named_like_a_module_of_python_does_not_replace_it(workplace: Pat
         ("none.py:job", "there is no file none.py"),
         ("none:job", "no module named 'none'"),
         ("shop.py:jbo", "shop.py:jbo: shop has no 'jbo'"),
-        ("shop.py:number", "shop.py:number is a int, not a Job or a function that returns one"),
+        ("shop.py:number", "shop.py:number is an int, not a Job or a function that returns one"),
+        (
+            "shop.py:process",
+            "shop.py:process() can't be called: missing a required argument: 'batch'; it has to be a function without "
+            "arguments",
+        ),
     ],
 )
 def test_what_names_no_job_is_wrong_usage(workplace: Path, target: str, says: str) -> None:

@@ -64,9 +64,16 @@ def test_a_job_that_was_there_is_waited_for() -> None:
 
 def test_a_job_that_does_not_come_back_is_an_error() -> None:
     job = Job("running", *[DisconnectedError("the job actor is gone")] * 30)
-    with pytest.raises(DisconnectedError, match="the job actor is gone"):
+    with pytest.raises(
+        DisconnectedError, match="the job actor is gone; the job was running when it was last seen"
+    ):
         job.follow()
     assert PATIENCE_S < job.now < PATIENCE_S + 3
+
+
+def test_a_page_that_goes_with_a_job_that_stops_is_its_end() -> None:
+    job = Job("running", "stopping", *[DisconnectedError("connection refused")] * 30)
+    assert job.follow() == "stopped"
 
 
 def test_a_job_that_is_not_there_is_an_error_at_once() -> None:

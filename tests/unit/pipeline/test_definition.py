@@ -206,9 +206,18 @@ def test_the_whole_definition_is_checked_and_the_stage_named(make, said):
             lambda: JSON.write_kafka("x", compresion_type="zstd"),
             r"write_kafka\(x\): compresion_type: .*compression_type",
         ),
+        (
+            lambda: JSON.write_kafka("large orders"),
+            r"write_kafka\(large orders\): has 'large orders': a topic's name",
+        ),
+        (
+            lambda: ka.Pipeline.read_kafka(["a", "b c"], bootstrap_servers="b:1"),
+            "topics: has 'b c': a topic's name",
+        ),
         (lambda: JSON.write(7), "is given 7"),
         (lambda: JSON.write(Enrich), "which has no write"),
-        (lambda: JSON.dead_letters(""), "accepts the name of a topic"),
+        (lambda: JSON.dead_letters(""), "dead_letters: has '': a topic's name has 1 to 249"),
+        (lambda: JSON.dead_letters("dead letters"), "dead_letters: has 'dead letters'"),
         (lambda: JSON.on_error("skip", retries=-1), "retries: is -1"),
         (lambda: JSON.spark(3), "accepts a function from a DataFrame"),
         (lambda: ka.Pipeline.read_kafka(bootstrap_servers="b:1"), "exactly one of topics and pattern"),
@@ -227,6 +236,17 @@ def test_the_whole_definition_is_checked_and_the_stage_named(make, said):
 def test_wrong_arguments_are_refused_at_once(make, said):
     with pytest.raises(ConfigError, match=said):
         make()
+
+
+def test_dead_letters_go_to_no_topic_that_is_read() -> None:
+    """Each would be read, fail and be sent again, for ever."""
+    with pytest.raises(ConfigError, match=r"^dead_letters: is 'orders', which is read here"):
+        JSON.write(double, on_error="dead_letter").dead_letters("orders").check()
+    read = ka.Pipeline.read_kafka(pattern="orders.*", bootstrap_servers="b:1").write_parquet("x")
+    with pytest.raises(ConfigError, match=r"matches the pattern 'orders\.\*' that is read here"):
+        read.on_error("dead_letter").dead_letters("orders-dead").check()
+    read.on_error("dead_letter").dead_letters("dead-orders").check()
+    JSON.write_parquet("x").dead_letters("orders", bootstrap_servers="elsewhere:9092").check()
 
 
 async def later(batch):

@@ -229,12 +229,31 @@ def test_on_ray_makes_a_job_with_the_options_of_the_source_and_its_own():
     run.stop()
 
 
+def test_options_of_the_source_count_unless_on_ray_says_otherwise():
+    read = ka.Pipeline.read_kafka(
+        "orders",
+        group_id="g",
+        bootstrap_servers="b:9092",
+        auto_offset_reset="latest",
+        batch_linger_ms=20,
+        batch_rows=7,
+    )
+    pipeline = read.raw().write(print)
+    config = pipeline.on_ray().job.config
+    assert (config.auto_offset_reset, config.batch_rows, config.batch_linger_ms) == ("latest", 7, 20)
+    config = pipeline.on_ray(auto_offset_reset="none", config={"batch.rows": 9}).job.config
+    assert (config.auto_offset_reset, config.batch_rows) == ("none", 9)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda p: p.on_ray(workers=0), "workers: is 0"),
+        (lambda p: p.on_ray(resources_per_worker=5), "resources_per_worker: is 5, an int: accepts a dict"),
         (lambda p: p.on_ray(on_error="skip"), "on_error: is the pipeline's"),
         (lambda p: p.on_ray(sink=print), "sink: is the pipeline's"),
+        (lambda p: p.on_ray(config={"retries": 5}), "retries: is the pipeline's"),
+        (lambda p: p.on_ray(group_id="other"), "group_id: is the pipeline's"),
         (lambda p: p.on_ray(wrkers=3), "wrkers: is not an option; did you mean 'workers'"),
         (lambda p: p.sql("select * from {this}").on_ray(), r"write\(print\): is a sink"),
         (lambda p: JSON.sql("select * from {this}").write(print).on_ray(), "sql: is a DataFrame stage"),

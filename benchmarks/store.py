@@ -6,13 +6,14 @@ import json
 import sys
 from typing import Any
 
-from benchmarks import chart
+from benchmarks import chart, readme
 from benchmarks.common import RESULTS, Options, Results
 from benchmarks.figures import fallen, figures_of
 from benchmarks.report import markdown
 from benchmarks.targets import TARGETS
 
 LATEST, QUICK, BASELINE = "latest", "quick", "baseline"
+README = RESULTS.parents[1] / "README.md"
 
 
 def save(results: Results, options: Options) -> None:
@@ -43,15 +44,18 @@ def figures(name: str) -> dict[str, float]:
 
 
 def accept() -> None:
-    """The latest results take the place of the same sections in the baseline, which is committed with its report and its
-    chart. Refuses what was measured less than the defaults say."""
+    """The latest results take the place of the same sections in the baseline, which is committed with its report, its chart
+    and the README's table. Refuses what was measured less than the defaults say."""
     sections = load(LATEST)
     if not sections:
         sys.exit("there are no results to accept: make bench")
     short = [name for name, section in sections.items() if not counts(section)]
     if short:
         sys.exit(f"measured with fewer rounds or seconds than the defaults: {', '.join(short)}")
-    write(BASELINE, {**load(BASELINE), **sections})
+    accepted = {**load(BASELINE), **sections}
+    write(BASELINE, accepted)
+    made = readme.table(TARGETS, figures_of(TARGETS, accepted))
+    README.write_text(readme.with_table(README.read_text(), made))
 
 
 def counts(section: dict[str, Any]) -> bool:

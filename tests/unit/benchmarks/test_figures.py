@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks import readme, store
 from benchmarks.figures import Figure, fallen, figure_of, figures_of
-from benchmarks.targets import BEST, Sense, Target
+from benchmarks.targets import BEST, TARGETS, Sense, Target
 
 
 def target(sense: Sense = Sense.AT_LEAST, **changes: Any) -> Target:
@@ -107,3 +108,23 @@ def test_reached_means_on_the_right_side_of_the_bound(
     sense: Sense, figure: float, reached: bool | None
 ) -> None:
     assert target(sense).reached(figure) is reached
+
+
+def test_the_readmes_table_has_what_was_measured_and_says_what_was_not_reached() -> None:
+    by_name = {target.what: target for target in TARGETS}
+    fast = by_name["Consumer against confluent-kafka, plain"]
+    late = by_name["latency p99: Consumer against confluent-kafka"]
+    made = readme.table(TARGETS, {fast: Figure(12.5, 12, 13, 5), late: Figure(1.5, 1, 2, 5)})
+    assert made.splitlines()[2:] == [
+        f"| {fast.what} | 12.50 x | 12.00 x |",
+        f"| {late.what} | 1.50 x, **not reached** | at most 1.20 x |",
+    ]
+    text = f"before\n{readme.BEGIN}old\n{readme.END}after\n"
+    assert readme.with_table(text, made) == f"before\n{readme.BEGIN}\n{made}\n{readme.END}after\n"
+    with pytest.raises(ValueError, match="figures"):
+        readme.with_table("a README without the comments", made)
+
+
+def test_the_table_of_the_readme_is_that_of_the_baseline() -> None:
+    made = readme.table(TARGETS, figures_of(TARGETS, store.load(store.BASELINE)))
+    assert made in store.README.read_text()

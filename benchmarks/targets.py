@@ -81,9 +81,7 @@ class Target:
 def _rate(
     what: str, section: str, client: str, against: str, bound: float, unit: str = "x", bounded_by: str = ""
 ) -> Target:
-    return Target(
-        what, section, client, "rate", Sense.AT_LEAST, bound, against, unit, bounded_by=bounded_by
-    )
+    return Target(what, section, client, "rate", Sense.AT_LEAST, bound, against, unit, bounded_by=bounded_by)
 
 
 def _most(
@@ -123,9 +121,7 @@ OF_A_STREAM = (
     "what a stream costs before it reads: with 800 records it takes 1.4 s and 1.6 s of CPU, where a batch takes 0.16 s; that is the process "
     "which Spark starts for the planner of a Python source, and its imports. Of Spark's own source it is 0.35 s"
 )
-THE_START = (
-    "the start of the job, about 2.9 of its 3.5 s (start-up of job/none); what it reads it reads at the rate of job/none"
-)
+THE_START = "the start of the job, about 2.9 of its 3.5 s (start-up of job/none); what it reads it reads at the rate of job/none"
 
 
 TARGETS: tuple[Target, ...] = (

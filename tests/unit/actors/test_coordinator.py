@@ -328,7 +328,7 @@ def test_theme_08_a_stalled_partition_is_told_of_taken_back_and_granted_anew():
         stuck = Holding(P0, epochs[P0], processed=5, end=9, blocked="backing off: no answer in time")
 
         async def told(seen, second, *holdings):
-            coordinator._clock = lambda: second
+            coordinator._job.clock = lambda: second
             return await coordinator.poll(Report("w", seen, ready=True, holdings=[*holdings], wait_s=0))
 
         def moving(processed):

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks import chart, common, report, store
+from benchmarks import chart, common, readme, report, store
 from benchmarks.__main__ import BENCHMARKS, chosen
 from benchmarks.data import DEFAULT, KEY_BYTES, Data, Shelf, block_of, runs_of
 from benchmarks.figures import figures_of
@@ -49,6 +49,8 @@ def consumer_none(ours: float) -> dict[str, Any]:
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(store, "RESULTS", tmp_path)
+    monkeypatch.setattr(store, "README", tmp_path / "README.md")
+    store.README.write_text(f"# A project\n\n{readme.BEGIN}{readme.END}")
     return tmp_path
 
 
@@ -190,6 +192,10 @@ def test_the_check_passes_on_what_was_accepted_and_names_what_fell_later(
     said = capsys.readouterr().out
     assert "fell: Consumer against confluent-kafka, plain: 15.00 x in the baseline, 10.00 x now" in said
     assert (results / "baseline.svg").exists()
+    assert (
+        "| Consumer against confluent-kafka, plain | 15.00 x | 12.00 x |"
+        in (results / "README.md").read_text()
+    )
 
 
 def test_the_check_has_an_exit_code_of_its_own_where_there_is_nothing_to_compare(results: Path) -> None:

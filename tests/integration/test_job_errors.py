@@ -145,7 +145,7 @@ def test_trap_1_theme_03_a_function_that_hangs_is_replaced_and_the_group_never_r
 
     scene.start(workers=3, process=Hanging, config={"max_poll_interval_ms": 5000})
     scene.under_load()
-    until(hung.exists, 30, "the function to hang")
+    until(lambda: hung.exists() and hung.read_text(), 30, "the function to hang")
     at, pid = time.monotonic(), int(hung.read_text())
     (stuck,) = [name for name, p in scene.pids("worker").items() if p == pid]
     scene.forgive(pid)

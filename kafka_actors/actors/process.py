@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.calls import misfit
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
@@ -79,15 +80,10 @@ def checked(
 def _check_arity(option: str, target: Any) -> None:
     """Takes one argument, so that a wrong signature is found before the first batch."""
     of_class = inspect.isclass(target)
-    try:
-        signature = inspect.signature(_call_of(target) if of_class else target)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*([None, None] if of_class else [None]))
-    except TypeError:
+    call, arguments = (_call_of(target), (None, None)) if of_class else (target, (None,))
+    if (wrong := misfit(call, arguments)) is not None:
         wanted = "__call__(self, batch)" if of_class else "one argument"
-        raise ConfigError(option, f"must take {wanted}; it takes {signature}") from None
+        raise ConfigError(option, f"must take {wanted}; it takes {wrong.signature}")
 
 
 # What the user's code may raise and is the user's: `sys.exit` in a worker, and a cancelled await, are errors of

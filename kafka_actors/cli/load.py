@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import os
 import sys
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from kafka_actors.calls import misfit
 from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
 
 from .errors import LoadError
@@ -128,12 +127,10 @@ def _attribute(module: ModuleType, name: str, target: str) -> Any:
 
 
 def _called(function: Any, target: str) -> Any:
-    with suppress(ValueError):  # nobody knows the arguments of some that are built in
-        try:
-            inspect.signature(function).bind()
-        except TypeError as error:
-            said = f"{target}() can't be called: {error}; it has to be a function without arguments"
-            raise UsageError(said) from None
+    if (wrong := misfit(function)) is not None:
+        raise UsageError(
+            f"{target}() can't be called: {wrong.said}; it has to be a function without arguments"
+        )
     try:
         return function()
     except KafkaActorsError:

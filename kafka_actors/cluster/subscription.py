@@ -12,7 +12,7 @@ from kafka_actors.topics import check_pattern, check_topics
 
 from .snapshot import ClusterSnapshot
 
-__all__ = ["SubscriptionMode", "SubscriptionState", "check_topics"]
+__all__ = ["SubscriptionMode", "SubscriptionState"]
 
 
 class SubscriptionMode(Enum):

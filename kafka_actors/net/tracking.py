@@ -11,7 +11,6 @@ from typing import Any
 from kafka_actors.cluster.future import Future
 from kafka_actors.cluster.metadata import ClusterMetadata
 from kafka_actors.cluster.snapshot import ClusterSnapshot
-from kafka_actors.cluster.subscription import check_topics
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import (
     AuthenticationError,
@@ -21,6 +20,7 @@ from kafka_actors.errors import (
     UnrecognizedBrokerVersion,
 )
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
+from kafka_actors.topics import check_topics
 
 from .nodes import ClientNodes
 from .polling import ResponseWatch

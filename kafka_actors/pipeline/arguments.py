@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from kafka_actors.calls import misfit
 from kafka_actors.errors import ConfigError, kind_of
 
 from .columns import KAFKA
@@ -38,14 +39,8 @@ def checked_function(stage: str, target: Any, arguments: Any, *, method: str = "
 
 
 def _check_call(stage: str, target: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-    try:
-        signature = inspect.signature(target)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*positional, **named)
-    except TypeError as error:
-        raise ConfigError(stage, f"takes {signature}: {error}") from None
+    if (wrong := misfit(target, positional, named)) is not None:
+        raise ConfigError(stage, f"takes {wrong.signature}: {wrong.said}")
 
 
 def checked_items(stage: str, items: Mapping[str, Any], *, names: bool) -> tuple[tuple[str, Any], ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_actors.calls import misfit
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError
 
@@ -16,14 +17,9 @@ from .writer import Origin, Sink, Writer
 
 def check_made(option: str, target: type) -> None:
     """A class of the user's is made without arguments in each worker. Raises `ConfigError` where it wants some."""
-    try:
-        inspect.signature(target).bind()
-    except ValueError:  # nobody knows the arguments of some that are built in
-        return
-    except TypeError as error:
-        raise ConfigError(
-            option, f"is the class {target.__name__}, which is made without arguments in each worker: {error}"
-        ) from None
+    if (wrong := misfit(target)) is not None:
+        what = f"the class {target.__name__}, which is made without arguments in each worker"
+        raise ConfigError(option, f"is {what}: {wrong.said}")
 
 
 def as_sink(given: Any) -> Sink:

@@ -3,11 +3,12 @@ each other (`messages`)."""
 
 from .ahead import Ahead
 from .broker_fetcher import BrokerFetcher
-from .fetcher import Fetcher, RecordSource
+from .fetcher import Fetcher
 from .machines.buffer import FetchedBytes
 from .machines.partition import Standing, Start
 from .messages import Fetched, FetchReply, Pull, Want
 from .offsets import OffsetLookup
+from .pump import RecordSource
 
 __all__ = [
     "Ahead",

@@ -1,64 +1,30 @@
-"""The worker side of fetching: an asyncio shell over `FetchMachine`, for `Consumer` and for worker actors alike."""
+"""The worker side of fetching: a shell over `FetchMachine`, for `Consumer` and for worker actors alike."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kafka_actors.batches import numbers
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.errors import (
-    AuthenticationError,
-    ClientError,
-    CorruptRecordBatchError,
-    KafkaActorsError,
-    NodeNotReadyError,
-    RecordError,
-)
-from kafka_actors.events import Event, EventSink, log_event
+from kafka_actors.errors import CorruptRecordBatchError, RecordError
+from kafka_actors.events import EventSink, log_event
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk, Decoder, Limits
 from kafka_actors.records.arrow import EMPTY
-from kafka_actors.telemetry.attributes import Attributes, of_operation, of_server, with_error
-from kafka_actors.telemetry.instruments import FETCH_BYTES, FETCH_FAILURES, GROUP, OPERATION_DURATION
 from kafka_actors.telemetry.recorder import Recorder
 
-from .machines.buffer import FetchedBytes, Records
-from .machines.fetching import FetchMachine, Issue, Plan
+from .machines.buffer import FetchedBytes
+from .machines.fetching import FetchMachine
 from .machines.partition import Purpose, Standing, Start
-from .machines.resets import Lookup
-from .messages import Epoch, FetchReply, Pull
-from .offsets import OffsetLookup, carry_out
-
-logger = logging.getLogger(__name__)
-
-Answer = tuple[FetchReply, Sequence[Records]]
-Outcome = Answer | Exception
-Validation = tuple[TopicPartition, int, int, int]
-
-
-class RecordSource(Protocol):
-    """The connection side for one broker. Each pull is answered once, in any thread: by a response or by an error. A source that died answers with `DisconnectedError`; its next pull has
-    sequence 0. Pulls come from the loop's thread, and from those in which the source answers."""
-
-    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None: ...
-
-
-class _Sent:
-    """A pull that was sent, and its outcome once that is known."""
-
-    __slots__ = ("issue", "outcome")
-
-    def __init__(self, issue: Issue) -> None:
-        self.issue = issue
-        self.outcome: Outcome | None = None
+from .messages import Epoch
+from .meter import FetchMeter
+from .offsets import OffsetLookup
+from .pump import Pump, RecordSource
 
 
 class Fetcher:
@@ -89,79 +55,68 @@ class Fetcher:
         wall_clock: Callable[[], float] = time.time,  # wall clock: auto_offset_reset=by_duration
     ) -> None:
         self._config = config
-        self._sources = sources
-        self._lookups = lookups
-        self._request_metadata = request_metadata
-        self._events = events
         self._on_ready = on_ready
-        self._recorder = recorder or Recorder()
-        self._servers: dict[int, Attributes] = {}
         self._clock = clock
-        self._wall_clock = wall_clock
         self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
         if config.batch_rows is not None:
             self._limits = Limits(config.max_decompressed_batch_bytes, config.batch_rows)
         self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget)
         self._lock = threading.RLock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
-        self._due = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._known: dict[int, RecordSource] = {}  # what `sources` gave last, while it does not fail
-        self._lanes: dict[int, deque[_Sent]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._meter = FetchMeter(recorder or Recorder(), config.group_id)
+        self._pump = Pump(
+            self._machine,
+            self._lock,
+            config,
+            sources=sources,
+            lookups=lookups,
+            request_metadata=request_metadata,
+            events=events,
+            on_brought=self._notify,
+            meter=self._meter,
+            clock=clock,
+            wall_clock=wall_clock,
+        )
         self._arrived = asyncio.Event()
         self._waiting = 0  # calls of `next`
-        self._closed = False
 
     # ------------------------------------------------------------ life
 
     async def start(self) -> None:
         """Begins to fetch. Assignments and metadata may come before or after."""
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._soon()
+        self._pump.start()
 
     async def close(self) -> None:
         """Ends what is under way; sources stay their owner's."""
-        with self._lock:
-            self._closed = True
-            self._lanes.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._pump.close()
 
     # ------------------------------------------------------------ what to fetch
 
     def update_metadata(self, snapshot: ClusterSnapshot) -> None:
         """New metadata; positions are checked where leaders or topic ids changed."""
-        self._servers = {broker: of_server(b.host, b.port) for broker, b in snapshot.brokers.items()}
+        self._meter.follow(snapshot)
         with self._lock:
             self._machine.update_metadata(snapshot)
-        self._soon()
+        self._pump.soon()
 
     def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
         """Takes partitions on. One that is held under the same epoch is left as it is."""
         with self._lock:
             for tp, start in starts.items():
                 self._machine.assign(tp, start)
-        self._soon()
+        self._pump.soon()
 
     def regrant(self, tp: TopicPartition, epoch: Epoch) -> None:
         """The partition goes on from its own position under a new epoch."""
         with self._lock:
             self._machine.regrant(tp, epoch)
-        self._soon()
+        self._pump.soon()
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets partitions with their positions; those that aren't assigned are passed over."""
         with self._lock:
             for tp in partitions:
                 self._machine.revoke(tp)
-        self._soon()
+        self._pump.soon()
 
     def drain(self, partitions: Iterable[TopicPartition]) -> None:
         """Hands no more of them out; positions stay readable until `revoke`. Unassigned ones are passed over."""
@@ -169,34 +124,34 @@ class Fetcher:
             for tp in partitions:
                 if tp in self._machine.positions:
                     self._machine.drain(tp)
-        self._soon()
+        self._pump.soon()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hands no more of them out until `resume`. Raises `UsageError` for one that isn't assigned."""
         with self._lock:
             for tp in partitions:
                 self._machine.pause(tp)
-        self._soon()
+        self._pump.soon()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Ends `pause`. Raises `UsageError` for a partition that isn't assigned."""
         with self._lock:
             for tp in partitions:
                 self._machine.resume(tp)
-        self._soon()
+        self._pump.soon()
         self._notify()
 
     def rewind(self) -> None:
         """Drops all that is fetched and not consumed, what was taken included; it is fetched again."""
         with self._lock:
             self._machine.rewind()
-        self._soon()
+        self._pump.soon()
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """The next record handed out is the first at or behind `offset`. Raises `UsageError` if unassigned."""
         with self._lock:
             self._machine.seek(tp, offset, leader_epoch)
-        self._soon()
+        self._pump.soon()
 
     def seek_to_beginning(self, tp: TopicPartition) -> None:
         """Looks up the start of the log and goes on from there. Raises `UsageError` if unassigned."""
@@ -209,7 +164,7 @@ class Fetcher:
     def _seek_to(self, tp: TopicPartition, purpose: Purpose) -> None:
         with self._lock:
             self._machine.seek_to(tp, purpose)
-        self._soon()
+        self._pump.soon()
 
     # ------------------------------------------------------------ what is known
 
@@ -289,7 +244,7 @@ class Fetcher:
             item = take()
             again = self._machine.needs_plan
         if again:
-            self._soon()
+            self._pump.soon()
         return item
 
     def take_newcomer(self) -> FetchedBytes | None:
@@ -317,6 +272,12 @@ class Fetcher:
                     return None
         finally:
             self._waiting -= 1
+
+    def _notify(self) -> None:
+        """Wakes whoever waits for records."""
+        if self._waiting:
+            self._pump.in_loop(self._arrived.set)
+        self._on_ready()
 
     def unpack(self, fetched: FetchedBytes) -> Iterator[Chunk]:
         """Decodes what was taken, in bounded chunks, and does nothing else; for `decode`. Raises `RecordError`."""
@@ -366,201 +327,19 @@ class Fetcher:
             done = self._machine.consumed(item, next_offset)
             again = self._machine.needs_plan
         if again:
-            self._soon()
+            self._pump.soon()
         return done
 
     def _bad_batch(self, item: FetchedBytes, error: RecordError) -> int | None:
         with self._lock:
             behind = self._machine.bad_batch(item, error)
-        self._soon()
+        self._pump.soon()
         return behind
 
     def _end_offset(self, tp: TopicPartition) -> int | None:
         with self._lock:
             partition = self._machine.positions.get(tp)
             return None if partition is None else partition.end_offset
-
-    # ------------------------------------------------------------ doing what the machine plans
-
-    def _soon(self) -> None:
-        """Has `_pump` run in the loop, once for however many reasons."""
-        loop = self._loop
-        if loop is None or self._due or self._closed:
-            return
-        self._due = True
-        if threading.get_ident() == self._thread:
-            loop.call_soon(self._pump)
-        else:
-            loop.call_soon_threadsafe(self._pump)
-
-    def _pump(self) -> None:
-        """In the loop's thread, or in that of a source that answers: what has to be in the loop is left to it."""
-        if threading.get_ident() == self._thread:
-            self._due = False
-        with self._lock:
-            if self._closed or self._loop is None:
-                return
-            plan = self._machine.plan(self._clock())
-            events, self._machine.positions.events = self._machine.positions.events, []
-            strange = [issue for issue in plan.pulls if not self._send(issue)]
-            ready = self._machine.has_something
-        if ready:
-            self._notify()
-        if strange or events or plan.lookups or plan.validations or plan.refresh_metadata:
-            self._in_loop(self._carry_out, plan, events, strange)
-        elif self._earlier(plan.wakeup):
-            self._in_loop(self._set_timer, plan.wakeup)
-
-    def _carry_out(self, plan: Plan, events: list[Event], pulls: list[Issue]) -> None:
-        if self._closed:
-            return
-        for event in events:
-            self._events(event)
-        if plan.refresh_metadata:
-            self._request_metadata()
-        with self._lock:
-            for issue in pulls:
-                self._send(issue)
-        if plan.lookups:
-            self._spawn(self._look_up(plan.lookups))
-        if plan.validations:
-            self._spawn(self._validate(plan.validations))
-        self._set_timer(plan.wakeup)
-
-    def _in_loop(self, call: Callable[..., None], *arguments: Any) -> None:
-        if threading.get_ident() == self._thread:
-            call(*arguments)
-            return
-        try:
-            assert self._loop is not None  # only what has begun has something to do
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            logger.debug("the loop of a fetcher ended before it was closed")
-
-    def _earlier(self, wakeup: float | None) -> bool:
-        """Whether the timer has to be set; one that comes too early finds out when it has to come again."""
-        timer = self._timer
-        return wakeup is not None and (timer is None or wakeup < self._timer_at)
-
-    def _set_timer(self, wakeup: float | None) -> None:
-        if self._closed or self._loop is None or wakeup is None or not self._earlier(wakeup):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = wakeup
-        self._timer = self._loop.call_later(max(0.0, wakeup - self._clock()), self._on_time)
-
-    def _on_time(self) -> None:
-        self._timer = None
-        self._pump()
-
-    def _notify(self) -> None:
-        """Wakes whoever waits for records."""
-        if self._waiting:
-            self._in_loop(self._arrived.set)
-        self._on_ready()
-
-    # ------------------------------------------------------------ pulls
-
-    def _send(self, issue: Issue) -> bool:
-        """With the lock, which keeps the pulls of a stream in order. False where only the loop can find the way to the
-        broker."""
-        if threading.get_ident() != self._thread:
-            source = self._known.get(issue.broker)
-            if source is None:
-                return False
-        else:
-            source = self._sources(issue.broker)
-            if source is None:
-                nowhere = NodeNotReadyError(f"no connection to broker {issue.broker}")
-                self._failed(issue, nowhere, sent=False)
-                return True
-            self._known[issue.broker] = source
-        sent = _Sent(issue)
-        self._lanes.setdefault(issue.token, deque()).append(sent)
-        source.fetch(issue.pull, lambda outcome: self._arrive(sent, outcome))
-        return True
-
-    def _arrive(self, sent: _Sent, outcome: Outcome) -> None:
-        """Takes outcomes in the order of their pulls, whichever comes first."""
-        brought = False
-        with self._lock:
-            sent.outcome = outcome
-            token = sent.issue.token
-            lane = self._lanes.get(token)
-            while lane and (first := lane[0].outcome) is not None:
-                brought |= self._answered(lane.popleft().issue, first)
-            if not lane:
-                self._lanes.pop(token, None)
-        if brought:
-            self._pump()
-
-    def _answered(self, issue: Issue, outcome: Outcome) -> bool:
-        """With the lock. Whether it brought something."""
-        if isinstance(outcome, Exception):
-            if not isinstance(outcome, (KafkaActorsError, OSError)):
-                logger.error("a pull from broker %d failed unexpectedly", issue.broker, exc_info=outcome)
-            self._failed(issue, outcome)
-            return False
-        reply, records = outcome
-        self._machine.on_reply(issue, reply, records, self._clock())
-        self._measure(issue.broker, reply)
-        return True
-
-    def _measure(self, broker: int, reply: FetchReply) -> None:
-        server, group = self._servers.get(broker, ()), self._config.group_id
-        of_bytes, of_time = ((GROUP, group or ""), *server), (*of_operation("fetch", group), *server)
-        self._recorder.add(FETCH_BYTES, reply.size, of_bytes)
-        self._recorder.record(OPERATION_DURATION, reply.seconds, of_time)
-
-    def _failed(self, issue: Issue, error: Exception, *, sent: bool = True) -> None:
-        logger.info("broker %d: %s", issue.broker, error)
-        self._known.pop(issue.broker, None)
-        server = self._servers.get(issue.broker, ())
-        self._recorder.add(
-            FETCH_FAILURES, 1, with_error(((GROUP, self._config.group_id or ""), *server), error)
-        )
-        with self._lock:
-            self._machine.on_pull_failed(
-                issue,
-                error if isinstance(error, AuthenticationError) else ClientError(str(error)),
-                self._clock(),
-                sent=sent,
-            )
-        self._soon()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _look_up(self, lookups: list[Lookup]) -> None:
-        try:
-            found = await carry_out(lookups, self._lookups, self._config.isolation_level, self._wall_clock)
-        except KafkaActorsError as error:
-            found = dict.fromkeys(lookups, error)
-        with self._lock:
-            for lookup in lookups:
-                self._machine.on_offset(lookup, found[lookup], self._clock())
-        self._soon()
-
-    async def _validate(self, validations: list[Validation]) -> None:
-        asked = {tp: (current, epoch) for tp, _, current, epoch in validations}
-        answers: Mapping[TopicPartition, Any]
-        try:
-            answers = await self._lookups.offsets_for_leader_epoch(asked)
-        except KafkaActorsError as error:
-            answers = dict.fromkeys(asked, error)
-        with self._lock:
-            for tp, version, _, _ in validations:
-                answer = answers[tp]
-                found = (
-                    answer
-                    if isinstance(answer, KafkaActorsError)
-                    else (answer.leader_epoch, answer.end_offset)
-                )
-                self._machine.on_epoch_end(tp, version, found, self._clock())
-        self._soon()
 
 
 def _cut(chunk: Chunk, end: int) -> Chunk:

@@ -1,7 +1,7 @@
 """The worker's side of fetching as a whole: positions, the stream of pulls to each broker, and the buffer.
 
 `plan` says what to send now and when to ask again; `on_…` take what came back; `take` hands out. No IO, no
-clock: the shell (`kafka_actors.fetch.fetcher`) has both.
+clock: the shell (`kafka_actors.fetch.pump`) has both.
 """
 
 from __future__ import annotations

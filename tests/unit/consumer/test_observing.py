@@ -60,7 +60,7 @@ def arrive(fetcher, records, end):
     fetched = Fetched("t", 0, (0, 1), 0, records, high_watermark=end, last_stable_offset=end, size=len(data))
     reply = FetchReply(1, issue.pull.sequence, [fetched], size=len(data), seconds=0.02)
     fetcher._machine.on_reply(issue, reply, [data], 0.0)
-    fetcher._measure(1, reply)
+    fetcher._meter.fetched(1, reply)
     return len(data)
 
 

@@ -67,7 +67,8 @@ class Fetcher:
     `sources(broker_id)` gives the way to a broker, None while there is none. `request_metadata()` asks for newer
     metadata, which comes through `update_metadata`. These and `events` are called in the loop's thread, `on_ready`
     in any, when there may be something to take. `credit`: pulls outstanding per broker under load. `budget`: bytes of
-    responses in memory, by default `worker_buffer_bytes`. `recorder`: of bytes and times, by broker.
+    responses in memory, by default `worker_buffer_bytes`. `one_by_one`: nothing more of a partition is handed out until
+    what was is consumed. `recorder`: of bytes and times, by broker.
 
     Everything but `start`, `close` and `next` may be called from any thread.
     """
@@ -83,6 +84,7 @@ class Fetcher:
         on_ready: Callable[[], None] = lambda: None,
         credit: int = 2,
         budget: int = 0,
+        one_by_one: bool = False,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
@@ -101,7 +103,9 @@ class Fetcher:
         self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
         if config.batch_rows is not None:
             self._limits = Limits(config.max_decompressed_batch_bytes, config.batch_rows)
-        self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget)
+        self._machine = FetchMachine(
+            config, rand=rand, credit=credit, budget=budget, one_by_one=one_by_one
+        )
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0

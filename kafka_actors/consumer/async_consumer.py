@@ -319,7 +319,11 @@ class AsyncConsumer(ConsumerFace):
             try:
                 await self._call(session.core.begin(), session.config.request_timeout_ms + 10_000)
             except BaseException:
-                await self.close(0)
+                if not session.closed:
+                    try:
+                        await self._leave(session, 0)
+                    finally:
+                        await asyncio.to_thread(session.undo)
                 raise
         return session
 

@@ -111,8 +111,17 @@ class Session(ProcessBound):
             )
 
         self._io = io
-        self._core = io.submit(make()).result()
+        try:
+            self._core = io.submit(make()).result()
+        except BaseException:
+            self.undo()
+            raise
         self._reader = Reader(self._core.fetcher, self._core.observer)
+
+    def undo(self) -> None:
+        """After a beginning that failed: the next call begins anew."""
+        self._stop()
+        self._io = self._core = self._reader = None
 
     def leave(self, timeout_s: float) -> Future[None]:
         """Commits what is done, leaves the group and closes the connections, in the IO thread."""
@@ -122,11 +131,14 @@ class Session(ProcessBound):
         """Ends the IO thread; the consumer can't be used any more."""
         self.closed = True
         self.attention = True
+        self._stop()
+        self._on_wake()
+
+    def _stop(self) -> None:
         if self._reader is not None:
             self._reader.close()
         if self._io is not None and not self._io.stop(GRACE_S):
             log.warning("the consumer's IO thread did not end in %g s: it is left behind", GRACE_S)
-        self._on_wake()
 
     def _on_attention(self) -> None:
         self.attention = True

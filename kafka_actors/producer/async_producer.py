@@ -37,11 +37,14 @@ class AsyncProducer(ProcessBound):
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
         self.config = build(ProducerConfig, config, **options)
-        self._core = Core(self.config)
-        self._sending = Sending(self._core, random.random)
         self._beginning: asyncio.Task[None] | None = None
         self._room: asyncio.Event | None = None
         self._closed = False
+        self._make()
+
+    def _make(self) -> None:
+        self._core = Core(self.config)
+        self._sending = Sending(self._core, random.random)
 
     async def __aenter__(self) -> Self:
         await self._started()
@@ -64,6 +67,7 @@ class AsyncProducer(ProcessBound):
 
     async def send_batch(self, batch: pa.RecordBatch | pa.Table, topic: str | None = None) -> BatchFuture:
         """As `Producer.send_batch`."""
+        await self._started()
         return await self._walk(self._sending.batch(batch, topic))
 
     async def send(
@@ -76,10 +80,10 @@ class AsyncProducer(ProcessBound):
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
         """As `Producer.send`."""
+        await self._started()
         return await self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms))
 
     async def _walk(self, steps: Steps[T]) -> T:
-        await self._started()
         try:
             while True:
                 wait = next(steps)
@@ -170,6 +174,16 @@ class AsyncProducer(ProcessBound):
         if self._beginning is None:
             self._room = asyncio.Event()
             self._core.on_room = self._room.set
-            self._beginning = asyncio.create_task(self._core.begin())
-        if not self._beginning.done() or self._beginning.exception() is not None:
+            self._beginning = asyncio.create_task(self._begin())
+        if not self._beginning.done():
             await asyncio.shield(self._beginning)
+
+    async def _begin(self) -> None:
+        try:
+            await self._core.begin()
+        except BaseException:
+            failed = self._core
+            self._make()  # the next call tries again
+            self._beginning = None
+            await failed.client.close()
+            raise

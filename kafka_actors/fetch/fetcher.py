@@ -116,6 +116,7 @@ class Fetcher:
         self._lanes: dict[int, deque[_Sent]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
+        self._untold = 0  # times that events are on their way to the loop
         self._waiting = 0  # calls of `next`
         self._closed = False
 
@@ -290,6 +291,8 @@ class Fetcher:
 
     def _take(self, take: Callable[[], FetchedBytes | None]) -> FetchedBytes | None:
         with self._lock:
+            if self._untold:
+                return None  # it may be from behind a reset that is to be known first
             item = take()
             again = self._machine.needs_plan
         if again:
@@ -406,6 +409,7 @@ class Fetcher:
                 return
             plan = self._machine.plan(self._clock())
             events, self._machine.positions.events = self._machine.positions.events, []
+            self._untold += bool(events)
             strange = [issue for issue in plan.pulls if not self._send(issue)]
             ready = self._machine.has_something
         if ready:
@@ -418,8 +422,8 @@ class Fetcher:
     def _carry_out(self, plan: Plan, events: list[Event], pulls: list[Issue]) -> None:
         if self._closed:
             return
-        for event in events:
-            self._events(event)
+        if events:
+            self._tell(events)
         if plan.refresh_metadata:
             self._request_metadata()
         with self._lock:
@@ -430,6 +434,15 @@ class Fetcher:
         if plan.validations:
             self._spawn(self._validate(plan.validations))
         self._set_timer(plan.wakeup)
+
+    def _tell(self, events: list[Event]) -> None:
+        try:
+            for event in events:
+                self._events(event)
+        finally:
+            with self._lock:
+                self._untold -= 1
+        self._notify()
 
     def _in_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         if threading.get_ident() == self._thread:

@@ -84,12 +84,13 @@ class AsyncConsumer(ConsumerFace):
             cursor: Cursor | None = await self._wait_for(session, session.reader.next_cursor, None)
             if cursor is None:
                 continue
-            for message in messages_of(cursor.batch, cursor.row):
-                cursor.begun = cursor.row
-                cursor.row += 1
+            batch, row = cursor.batch, cursor.row
+            for message in messages_of(batch, row):
+                cursor.begun = row
+                cursor.row = row = row + 1
                 yield message
-                if session.attention:
-                    break
+                if session.attention or cursor.row != row or cursor.batch is not batch:
+                    break  # something changed, or the rest was handed out as a batch
 
     async def _wait_for(
         self, session: Session, take: Callable[[], T | None], timeout_s: float | None

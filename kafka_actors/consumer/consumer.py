@@ -112,12 +112,13 @@ class Consumer(ConsumerFace):
         session = self._reading()
         while True:
             cursor = self._next_cursor(session)
-            for message in messages_of(cursor.batch, cursor.row):
-                cursor.begun = cursor.row
-                cursor.row += 1
+            batch, row = cursor.batch, cursor.row
+            for message in messages_of(batch, row):
+                cursor.begun = row
+                cursor.row = row = row + 1
                 yield message
-                if session.attention:
-                    break
+                if session.attention or cursor.row != row or cursor.batch is not batch:
+                    break  # something changed, or the rest was handed out as a batch
 
     def _next_cursor(self, session: Session) -> Cursor:
         session.check_open()

@@ -19,7 +19,6 @@ from .core import Core
 from .futures import BatchFuture, RecordFuture
 from .producer import _no_room
 from .steps import Full, Headers, Sending, Steps, Wait
-from .unseen import take_unseen
 
 T = TypeVar("T")
 
@@ -143,7 +142,7 @@ class AsyncProducer(ProcessBound):
             raise KafkaTimeoutError(f"flush: {left} batches are not acknowledged yet") from None
 
     def _tell(self) -> None:
-        error = take_unseen(self._core.failed)
+        error = self._core.unseen.take()
         if error is not None:
             raise error
 

@@ -22,7 +22,6 @@ from kafka_actors.net.process_bound import ProcessBound
 from .core import Core
 from .futures import BatchFuture, RecordFuture, wait_all
 from .steps import Full, Headers, Sending, Steps, Wait
-from .unseen import take_unseen
 
 T = TypeVar("T")
 
@@ -176,7 +175,7 @@ class Producer(ProcessBound):
             raise KafkaTimeoutError(f"flush: {left} batches are not acknowledged yet")
 
     def _tell(self) -> None:
-        error = take_unseen(self._core.failed)
+        error = self._core.unseen.take()
         if error is not None:
             raise error
 

@@ -103,9 +103,7 @@ class Fetcher:
         self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
         if config.batch_rows is not None:
             self._limits = Limits(config.max_decompressed_batch_bytes, config.batch_rows)
-        self._machine = FetchMachine(
-            config, rand=rand, credit=credit, budget=budget, one_by_one=one_by_one
-        )
+        self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget, one_by_one=one_by_one)
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0

@@ -28,7 +28,9 @@ SHORT_WAIT_MS = 20
 PARTITION_BYTES = 2 * 1024 * 1024  # twice Kafka's default: many partitions are read a sixth faster
 RESPONSE_BYTES = 8 * PARTITION_BYTES  # what a response should be able to bring, also of few partitions
 TOGETHER_BYTES = 4 * 1024 * 1024  # of one partition, handed out at once: more makes nothing faster
-CROWDED_S = 0.5  # without room for so long: what waits for its turn behind a long call is dropped, for the others
+CROWDED_S = (
+    0.5  # without room for so long: what waits for its turn behind a long call is dropped, for the others
+)
 DOUBT_S = 1.5  # a broker that is silent for so long behind its long poll makes us look whether leaders moved
 
 

@@ -72,9 +72,7 @@ class Scene:
         parts = []
         for number, offset in self.session.items():
             to = self.session[number] = min(END, offset + each)
-            parts.append(
-                Fetched("a", number, EPOCH, offset, to, size=to - offset, high_watermark=END)
-            )
+            parts.append(Fetched("a", number, EPOCH, offset, to, size=to - offset, high_watermark=END))
         size = sum(part.size for part in parts)
         reply = FetchReply(1, pull.sequence, parts, size=size)
         self.machine.on_reply(issue, reply, [bytes(part.size) for part in parts], self.now)

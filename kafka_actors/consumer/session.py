@@ -11,7 +11,7 @@ from typing import Any
 
 import assignors
 from kafka_actors.cluster import SubscriptionMode, SubscriptionState
-from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.config import ConsumerConfig, build, resolved
 from kafka_actors.errors import ConfigError, UsageError, kind_of
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
@@ -56,7 +56,7 @@ class Session(ProcessBound):
         check_listener(listener)
         if events is not None and not callable(events):
             raise ConfigError("events", f"is {events!r}, {kind_of(events)}: accepts a function of one event")
-        self.config: ConsumerConfig = build(ConsumerConfig, config, **options)
+        self.config: ConsumerConfig = resolved(build(ConsumerConfig, config, **options))
         _check_assignors(self.config)
         self.subscription = SubscriptionState(exclude_internal_topics=self.config.exclude_internal_topics)
         self.listener = listener

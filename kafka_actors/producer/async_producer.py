@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from kafka_actors.config import ProducerConfig, build
+from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net.process_bound import ProcessBound
 
@@ -35,7 +35,7 @@ class AsyncProducer(ProcessBound):
 
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
-        self.config = build(ProducerConfig, config, **options)
+        self.config = resolved(build(ProducerConfig, config, **options))
         self._beginning: asyncio.Task[None] | None = None
         self._room: asyncio.Event | None = None
         self._closed = False

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from kafka_actors.config import ProducerConfig, build
+from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
@@ -50,7 +50,7 @@ class Producer(ProcessBound):
 
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
-        self.config = build(ProducerConfig, config, **options)
+        self.config = resolved(build(ProducerConfig, config, **options))
         self._io: IoThread | None = None
         self._starting = threading.Lock()
         self._room = threading.Event()

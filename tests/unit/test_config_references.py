@@ -84,7 +84,9 @@ def test_a_client_of_ones_own_looks_it_up_when_it_is_made(kind, environment, mon
     assert found.bootstrap_servers == ["a:1", "b:9092"]
     assert found.sasl_plain_password.reveal() == "hush-hush"
     monkeypatch.delenv("KA_PASSWORD")
-    with pytest.raises(ConfigError, match=r"^sasl_plain_password: refers to \$\{env:KA_PASSWORD\}: there is no"):
+    with pytest.raises(
+        ConfigError, match=r"^sasl_plain_password: refers to \$\{env:KA_PASSWORD\}: there is no"
+    ):
         CLIENTS[kind](config=options)
 
 

@@ -30,6 +30,7 @@ from kafka_actors.telemetry.attributes import Attributes, of_operation, of_serve
 from kafka_actors.telemetry.instruments import FETCH_BYTES, FETCH_FAILURES, GROUP, OPERATION_DURATION
 from kafka_actors.telemetry.recorder import Recorder
 
+from .ahead import AHEAD
 from .machines.buffer import FetchedBytes, Records
 from .machines.fetching import FetchMachine, Issue, Plan
 from .machines.partition import Purpose, Standing, Start
@@ -100,9 +101,12 @@ class Fetcher:
         self._servers: dict[int, Attributes] = {}
         self._clock = clock
         self._wall_clock = wall_clock
-        self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
-        if config.batch_rows is not None:
-            self._limits = Limits(config.max_decompressed_batch_bytes, config.batch_rows)
+        usual = Limits()
+        self._limits = Limits(
+            config.max_decompressed_batch_bytes,
+            config.batch_rows or usual.chunk_rows,
+            min(usual.chunk_bytes, max(1, config.worker_buffer_bytes // AHEAD)),
+        )
         self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget, one_by_one=one_by_one)
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None

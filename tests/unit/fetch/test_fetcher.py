@@ -197,3 +197,25 @@ def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(p
     fetcher._machine.on_reply(issue, reply, [data], 0.0)
     chunks = list(fetcher.decode(fetcher.take()))
     assert [(chunk.batch.num_rows, chunk.next_offset) for chunk in chunks] == reached
+
+
+@pytest.mark.parametrize(("buffer", "largest"), [(64 * 2**20, 4_000_000), (2**20, 2**20 // 4)])
+def test_theme_18_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buffer, largest):
+    """Four may wait that were decoded ahead."""
+    config = build(ConsumerConfig, worker_buffer_bytes=buffer)
+    fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
+    fetcher.update_metadata(snapshot())
+    fetcher.assign({TP: Start((0, 1), 0)})
+    (issue,) = fetcher._machine.plan(0.0).pulls
+    values = [
+        {"value": bytes(1_000), "offset": offset, "timestamp": 0, "timestampType": 0}
+        for offset in range(4_000)
+    ]
+    data = bytes(encode(pa.RecordBatch.from_pylist(values, schema=SCHEMA)))
+    fetched = Fetched("t", 0, (0, 1), 0, 4_000, size=len(data))
+    fetcher._machine.on_reply(
+        issue, FetchReply(1, issue.pull.sequence, [fetched], size=len(data)), [data], 0.0
+    )
+    chunks = list(fetcher.decode(fetcher.take()))
+    assert sum(chunk.batch.num_rows for chunk in chunks) == 4_000
+    assert largest // 2 < max(1_000 * chunk.batch.num_rows for chunk in chunks) <= largest

@@ -291,7 +291,9 @@ class Bench:
             ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch, piece.resets)
         self._on_progress(ended)
 
-    def _permission(self, partition: TopicPartition, epoch: Epoch) -> Generator[Wait, None, bool]:
+    def _permission(
+        self, partition: TopicPartition, epoch: Epoch
+    ) -> Generator[Step, CallFailed | None, bool]:
         """Waits while the job is paused or the lease has run out: no new call then, whatever is in the buffers. False
         where the bench was left meanwhile."""
         while self._holdings.active(partition, epoch) and (

@@ -227,7 +227,7 @@ class Fetcher:
 
     @property
     def buffered(self) -> int:
-        """Bytes of responses that are in memory: at most `budget` and a response."""
+        """Bytes of responses that are in memory: at most `budget` and a response; one by one, as much again that is in hand."""
         with self._lock:
             return self._machine.buffer.total
 

@@ -97,7 +97,8 @@ class Buffer:
     goes on with them before it works off what it has of its own.
 
     `one_by_one` is for who works on many partitions at a time, and may be at one of them for long: nothing more of a
-    partition is handed out until it is done with what it has, and that keeps no response in memory.
+    partition is handed out until it is done with what it has. That keeps no response in memory, and doesn't count against
+    a broker's share, up to as much again.
     """
 
     def __init__(self, budget: int, together: int = 0, *, one_by_one: bool = False) -> None:
@@ -109,6 +110,7 @@ class Buffer:
         self._paused: dict[TopicPartition, deque[Slice]] = {}
         self._behind: dict[TopicPartition, deque[Slice]] = {}  # waits for what is in hand of the partition
         self._in_hand: dict[TopicPartition, deque[Slice]] = {}
+        self._lent: dict[int, int] = {}  # broker -> bytes in hand, where that is one by one
         self._waiting: dict[TopicPartition, int] = {}
         self._served: set[TopicPartition] = set()
         self._newcomers: dict[TopicPartition, None] = {}  # ready, and not served yet; in order of arrival
@@ -133,7 +135,8 @@ class Buffer:
 
     def room(self, broker: int, brokers: int) -> int:
         """How much of its share a broker has left; negative where one batch was larger than that."""
-        return self.share(brokers) - self.held(broker)
+        share = self.share(brokers)
+        return share - self.held(broker) + min(share, self._lent.get(broker, 0))
 
     def buffered(self, tp: TopicPartition) -> int:
         """Record bytes of one partition that wait to be handed out."""
@@ -185,6 +188,7 @@ class Buffer:
         if self._one_by_one:
             for piece in taken:
                 self._set_apart(piece)
+                self._lend(piece, len(piece.data))
             if queue:
                 self._behind[tp] = queue
         self._waiting[tp] -= size
@@ -196,7 +200,7 @@ class Buffer:
         in_hand = self._in_hand.get(tp, deque())
         before = len(in_hand)
         while in_hand and in_hand[0].fetched.next_offset <= next_offset:
-            self._let_go(in_hand.popleft())
+            self._give_back(in_hand.popleft())
         if not in_hand:
             self._in_hand.pop(tp, None)
             if (queue := self._behind.pop(tp, None)) is not None:
@@ -217,11 +221,14 @@ class Buffer:
 
     def drop(self, tp: TopicPartition, *, in_hand: bool) -> None:
         """Drops what waits; with `in_hand` also what is handed out, which becomes invalid."""
-        waiting = (self._ready, self._paused, self._behind)
-        for queues in (*waiting, self._in_hand) if in_hand else waiting:
+        for queues in (self._ready, self._paused, self._behind):
             for piece in queues.pop(tp, ()):
                 piece.valid = False
                 self._let_go(piece)
+        if in_hand:
+            for piece in self._in_hand.pop(tp, ()):
+                piece.valid = False
+                self._give_back(piece)
         self._waiting.pop(tp, None)
         self._newcomers.pop(tp, None)
 
@@ -262,6 +269,15 @@ class Buffer:
         data = memoryview(bytes(piece.data))
         self._let_go(piece)
         piece.data, piece.held = data, own
+
+    def _lend(self, piece: Slice, size: int) -> None:
+        broker = piece.held.broker
+        self._lent[broker] = self._lent.get(broker, 0) + size
+
+    def _give_back(self, piece: Slice) -> None:
+        if self._one_by_one:
+            self._lend(piece, -len(piece.data))
+        self._let_go(piece)
 
     def _let_go(self, piece: Slice) -> None:
         piece.data = _NOTHING  # its memory is used again, whoever still has the slice

@@ -13,12 +13,15 @@ EPOCH = (1, 1)
 MIB = 1024 * 1024
 END = 3 * MIB
 """Of each log, in which an offset is a byte."""
+EACH = 5
+"""So many batches of a partition are in a response at most."""
 
 
 class Scene:
     """A machine and its one broker, which leads all partitions, and a clock that goes on with every turn."""
 
-    def __init__(self, partitions, *, budget, blocked=()):
+    def __init__(self, partitions, *, budget, batch, blocked=()):
+        self.batch = batch
         self.tps = [TopicPartition("a", number) for number in range(partitions)]
         self.blocked = {self.tps[number] for number in blocked}
         self.machine = FetchMachine(
@@ -68,11 +71,16 @@ class Scene:
         for tp in pull.forget:
             self.session.pop(tp[1])
         self.session.update({want.partition: want.fetch_offset for want in pull.wants})
-        each = pull.max_bytes // max(1, len(self.session))
         parts = []
-        for number, offset in self.session.items():
-            to = self.session[number] = min(END, offset + each)
-            parts.append(Fetched("a", number, EPOCH, offset, to, size=to - offset, high_watermark=END))
+        left = pull.max_bytes
+        for number, offset in list(self.session.items()):
+            batches = max(left // self.batch, not parts)  # the first one comes whole, whatever was asked for
+            to = min(END, offset + min(batches, EACH) * self.batch)
+            if to > offset:
+                del self.session[number]  # it comes last the next time
+                self.session[number] = to
+                left -= to - offset
+                parts.append(Fetched("a", number, EPOCH, offset, to, size=to - offset, high_watermark=END))
         size = sum(part.size for part in parts)
         reply = FetchReply(1, pull.sequence, parts, size=size)
         self.machine.on_reply(issue, reply, [bytes(part.size) for part in parts], self.now)
@@ -81,13 +89,24 @@ class Scene:
         return [self.machine.positions.require(tp).position for tp in self.tps]
 
 
-@pytest.mark.parametrize("blocked", [(0,), (0, 3)])
-def test_theme_35_what_is_worked_on_for_long_leaves_the_other_partitions_room(blocked):
-    scene = Scene(4, budget=MIB, blocked=blocked)
+@pytest.mark.parametrize(
+    ("blocked", "batch"),
+    [
+        ((0,), MIB // 64),
+        ((0, 3), MIB // 64),
+        ((0,), MIB // 4),
+        ((0, 3), MIB // 4),
+        ((0, 3), MIB // 2),
+        ((0,), MIB),
+    ],
+)
+def test_theme_35_what_is_worked_on_for_long_leaves_the_other_partitions_room(blocked, batch):
+    """Also where it takes as much as the budget."""
+    scene = Scene(4, budget=MIB, batch=batch, blocked=blocked)
     for _ in range(200):
         scene.turn()
     assert scene.positions() == [0 if number in blocked else END for number in range(4)]
-    assert scene.most <= 2 * MIB
+    assert scene.most <= 2 * MIB + 2 * batch
     scene.blocked.clear()
     for _ in range(100):
         scene.turn()

@@ -122,7 +122,8 @@ def producer_over(connection: Mapping[str, Any], options: Mapping[str, Any]) -> 
 
 def resolved(config: C) -> C:
     """The config with every `${env:…}`, `${file:…}` and `${directory:…}` in a text of it replaced (see `references`):
-    called in the process that makes a client, so that what they stand for travels nowhere.
+    called in the process that makes a client, so that what they stand for travels nowhere. Clients that users make do so
+    themselves.
 
     Raises `ConfigError` where there is no such variable, file or key in this process, and as `build`.
     """

@@ -69,7 +69,7 @@ class Autoscaling:
 
         What fetches say of the ends is oldest where the lag is largest: full buffers fetch nothing. Metrics want them as often as a
         page does, however seldom they are collected: lag in time is reckoned from how the logs grew, so it is as exact as its points
-        are close. It is one small request to each leader, about as often as heartbeats; where nobody looks there is none.
+        are close. It is one small request to each leader, about as often as heartbeats; where nobody looks there is one now and then, for stalls.
         """
         policy = self.autoscale
         if policy is not None:

@@ -270,8 +270,7 @@ class Bench:
         attempt = 0
         while piece.batch.num_rows:
             yield Between()
-            yield from self._permission(partition, epoch)
-            if not self._begin(partition, epoch):
+            if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
                 return
             failure = yield Call(piece.batch)
             self.progress.ends(partition, self._clock(), failure)
@@ -292,13 +291,19 @@ class Bench:
             ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch, piece.resets)
         self._on_progress(ended)
 
-    def _permission(self, partition: TopicPartition, epoch: Epoch) -> Steps:
-        """Waits while the job is paused or the lease has run out: no new call then, whatever is in the buffers."""
+    def _permission(
+        self, partition: TopicPartition, epoch: Epoch
+    ) -> Generator[Step, CallFailed | None, bool]:
+        """Waits while the job is paused or the lease has run out: no new call then, whatever is in the buffers. False
+        where the bench was left meanwhile."""
         while self._holdings.active(partition, epoch) and (
             self.paused or not self._lease.valid(self._clock())
         ):
+            if self._left:
+                return False
             self.progress.waits(partition, "paused" if self.paused else "no lease")
             yield Wait(PATIENCE_S)
+        return True
 
     def _begin(self, partition: TopicPartition, epoch: Epoch) -> bool:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -23,19 +24,27 @@ RAY_PACE_MS = 10
 """How soon an answer with little may follow upon another: a call for every single record would leave no time to work on
 them."""
 
+DOOR_AGAIN_S = 10.0
+"""How soon a door that could not be opened is tried again; each time twice as long, up to the longest."""
+DOOR_AGAIN_MAX_S = 640.0
+
 logger = logging.getLogger(__name__)
 
 
 class BrokerLink:
     """A `RecordSource`. Made in the loop; pulls are sent in the order of their calls, which come one at a time."""
 
-    def __init__(self, worker: str, handle: ActorHandle) -> None:
+    def __init__(
+        self, worker: str, handle: ActorHandle, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._worker = worker
         self._handle = handle
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._door: Door | None = None
-        self._has_door = True
+        self._clock = clock
+        self._no_door_until = 0.0
+        self._rest_s = DOOR_AGAIN_S
         self._in_loop: set[asyncio.Task[None]] = set()
         # Pulls that went into the loop, and those that went on from there: each is counted by one thread at a time.
         self._queued = self._sent = 0
@@ -80,13 +89,21 @@ class BrokerLink:
         return unpack(reply, FetchReply), records
 
     async def _open_door(self) -> Door | None:
-        """None where there is none: then all goes through Ray."""
-        if self._has_door and (self._door is None or self._door.closed):
-            try:
-                name = await call(self._handle, "door")
-                self._door = None if name is None else Door.open(name, self._worker)
-            except (DisconnectedError, OSError) as error:
-                logger.info("no door to the connection actor: %s", error)
-                self._door = None
-            self._has_door = self._door is not None
+        """None where there is none, or it can't be opened now: then all goes through Ray."""
+        if self._door is not None and not self._door.closed:
+            return self._door
+        self._door = None
+        if self._clock() < self._no_door_until:
+            return None
+        try:
+            name = await call(self._handle, "door")
+            if name is not None:
+                self._door = Door.open(name, self._worker)
+            self._no_door_until, self._rest_s = (float("inf") if name is None else 0.0), DOOR_AGAIN_S
+        except (DisconnectedError, OSError) as error:
+            logger.info(
+                "no door to the connection actor, pulls go through Ray for %g s: %s", self._rest_s, error
+            )
+            self._no_door_until = self._clock() + self._rest_s
+            self._rest_s = min(2 * self._rest_s, DOOR_AGAIN_MAX_S)
         return self._door

@@ -37,7 +37,8 @@ class Committing:
         problem = ""
         if entries:
             try:
-                await asyncio.wait_for(self.answered(), self._job.config.request_timeout_ms / 1000)
+                async with asyncio.timeout(self._job.config.request_timeout_ms / 1000):
+                    await self.answered()
             except (TimeoutError, KafkaActorsError) as error:
                 problem = str(error) or "no answer in time"
         done = [e for e in entries if self._is_committed(e)]

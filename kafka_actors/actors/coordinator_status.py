@@ -27,6 +27,9 @@ SLOWLY_S = 30.0
 many members the group has, beside the question that each assignment brings."""
 
 
+ASKED_BEFORE_A_STALL = 4
+
+
 class Overview:
     """`ask_for_ends` and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a
     partition is read."""
@@ -52,9 +55,12 @@ class Overview:
     # ------------------------------------------------------------ what it is told
 
     def follow(self, plan: WorkerPlan) -> None:
-        """Asks the brokers as often as this plan wants to know."""
+        """Asks the brokers as often as this plan wants to know; and where the logs end in any case a few times before a
+        partition counts as stalled, because one of which nothing comes says nothing of its end either."""
         loops = self._job.loops
-        self._log_ends.keep(plan.ends_every_s, loops)
+        for_stalls = self._job.config.max_poll_interval_ms / 1000 / ASKED_BEFORE_A_STALL
+        wanted = for_stalls if plan.ends_every_s is None else min(plan.ends_every_s, for_stalls)
+        self._log_ends.keep(wanted, loops)
         slowly = SLOWLY_S if plan.measured else None
         self._log_starts.keep(slowly, loops)
         self._group_size.keep(slowly, loops)
@@ -87,6 +93,11 @@ class Overview:
         heard = self._log_ends.latest(partition, holding.end if holding else None)
         if heard is not None and (end := self._reached(partition)) is not None:
             self._lag_times.observe(partition, end, self._job.clock())
+
+    def to_read(self, partition: TopicPartition, fetched: int | None) -> int | None:
+        """Up to where there is something to read: the end that was fetched or asked for, or where the run is to end."""
+        end, ends = self._log_ends.latest(partition, fetched), self._job.ends
+        return end if end is None or ends is None else min(end, ends.get(partition, 0))
 
     # ------------------------------------------------------------ what it says
 

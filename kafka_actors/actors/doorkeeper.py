@@ -22,6 +22,9 @@ from .shared_memory import SharedMemory
 
 __all__ = ["DoorKeeper", "Pulls"]
 
+LET_IN_AGAIN_S = 0.5
+"""After a worker could not be let in: what there is too little of, file descriptors, doesn't come at once."""
+
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 logger = logging.getLogger(__name__)
@@ -65,18 +68,29 @@ class DoorKeeper:
         loop = asyncio.get_running_loop()
         with listening:
             while True:
-                sock, _ = await loop.sock_accept(listening)
-                sock.setblocking(True)
-                if not _same_user(sock):
-                    sock.close()
-                    continue
-                self._welcome(sock)
+                try:
+                    sock, _ = await loop.sock_accept(listening)
+                    self._welcome(sock)
+                except (
+                    OSError,
+                    RuntimeError,
+                ) as error:  # too few descriptors, or threads: later there may be more
+                    logger.warning("a worker could not be let in: %s", error)
+                    await asyncio.sleep(LET_IN_AGAIN_S)
 
     def _welcome(self, sock: socket.socket) -> None:
         """Not in the loop above, which would keep the last visit until the next one comes."""
-        visit = _Visit(sock, self._fetcher)
+        sock.setblocking(True)
+        if not _same_user(sock):
+            sock.close()
+            return
+        try:
+            visit = _Visit(sock, self._fetcher)
+            visit.begin()
+        except BaseException:
+            sock.close()  # the worker is to know
+            raise
         self._visits = {other for other in self._visits if not other.ended} | {visit}
-        visit.begin()
 
 
 class _Visit:

@@ -260,7 +260,8 @@ class Keeper:
     async def _see_off(self, running: Running) -> None:
         """Has an actor end by itself, because of one that is killed Ray prints a page."""
         try:
-            await asyncio.wait_for(quietly(running.ref.call("quit")), QUIT_S)
+            async with asyncio.timeout(QUIT_S):
+                await quietly(running.ref.call("quit"))
         except Exception:
             self._job.runtime.kill(running.ref, running.info)
 

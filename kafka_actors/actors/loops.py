@@ -63,11 +63,7 @@ class Loops:
 
 
 async def woken(event: asyncio.Event, limit_s: float) -> None:
-    """Returns when the event is set, or after so many seconds; the others get a turn in any case.
-
-    Not `asyncio.wait_for`: that of Python 3.11 loses a cancellation that comes in the turn in which the event is set, and the task
-    goes on for good.
-    """
+    """Returns when the event is set, or after so many seconds; the others get a turn in any case."""
     try:
         async with asyncio.timeout(limit_s):
             if event.is_set():

@@ -16,6 +16,7 @@ from kafka_actors.net import KafkaClient, OffsetLookups
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.types import TopicPartition
 
+from .loops import woken
 from .messages import ConnectionWanted, JobStart, Topology, pack
 from .plan import Setup
 from .shell import ActorShell, set_up_process
@@ -173,7 +174,4 @@ class MetadataActor(ActorShell):
 
     async def _change(self) -> None:
         self._changed.clear()
-        try:
-            await asyncio.wait_for(self._changed.wait(), WATCH_S)
-        except TimeoutError:
-            pass
+        await woken(self._changed, WATCH_S)

@@ -88,7 +88,8 @@ class RayRuntime:
         if info.node == self._here:
             return process_runs(info.pid)
         try:
-            answer: bool = await asyncio.wait_for(on_node(info.node, process_runs).remote(info.pid), 3.0)
+            async with asyncio.timeout(3.0):
+                answer: bool = await on_node(info.node, process_runs).remote(info.pid)
         except Exception:
             return False  # a node that can't say is as good as gone
         return answer

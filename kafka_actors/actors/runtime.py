@@ -28,7 +28,8 @@ async def quietly(call: Awaitable[Any]) -> Any:
 async def bounded(call: Awaitable[Any], timeout_s: float) -> Any:
     """A call of a job that ends, which does so without it: None if it takes longer, or fails."""
     try:
-        return await asyncio.wait_for(call, timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await call
     except TimeoutError:
         logger.warning("a part of the job did not stop within %.1f s and is ended", timeout_s)
     except Exception as error:

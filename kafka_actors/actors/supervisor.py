@@ -99,7 +99,8 @@ class Supervisor:
         """Waits so long. Returns whether the job has ended; raises `JobFailed` if it failed."""
         if not self.has_ended:
             try:
-                await asyncio.wait_for(self.wait(), limit_s)
+                async with asyncio.timeout(limit_s):
+                    await self.wait()
             except TimeoutError:
                 return False
         return self.result()

@@ -42,6 +42,7 @@ class WorkerActor(ActorShell):
         self._metadata = MetadataActorLink()
         self._relay = RelayClient(config, self._metadata)
         self._links: dict[int, tuple[ActorHandle, BrokerLink]] = {}
+        self._spec = spec
         self._config = config
         # The other half is for what is decoded of it, and handed to the user's function.
         self._budget = config.worker_buffer_bytes // 2
@@ -66,6 +67,8 @@ class WorkerActor(ActorShell):
             events=events,
             on_ready=on_ready,
             budget=self._budget,
+            # An async function may be at one partition for long: the others are to go on.
+            one_by_one=self._spec.is_async,
             recorder=self._recorder,
         )
 

@@ -83,7 +83,8 @@ class WorkerOrders:
         if self._job.plan.paused:
             return
         now, partition = self._job.clock(), holding.partition
-        stalled = self._stalls.observe(partition, worker, holding.processed, holding.end, now)
+        end = self._overview.to_read(partition, holding.end)
+        stalled = self._stalls.observe(partition, worker, holding.processed, end, now)
         if stalled is not None:
             reason = holding.blocked or "no progress"
             self._job.happened(PartitionStalled(partition.topic, partition.partition, stalled, reason))

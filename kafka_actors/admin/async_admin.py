@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kafka_actors.config import ClientConfig, build
+from kafka_actors.config import ClientConfig, build, resolved
 from kafka_actors.consumer.arguments import offsets_of, partition_of
 from kafka_actors.errors import KafkaActorsError, kind_of
 from kafka_actors.net import KafkaClient, ListedOffset
@@ -49,7 +49,7 @@ class AsyncAdmin:
     """
 
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
-        self.config = build(ClientConfig, config, **options)
+        self.config = resolved(build(ClientConfig, config, **options))
         self._client = KafkaClient(self.config)
         self._groups = Groups(self._client)
         self._topics = Topics(self._client)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from kafka_actors.config import build, resolved
+from kafka_actors.config import build
 from kafka_actors.options import ClientConfig
 
 from .config_file import read_config_file
@@ -78,7 +78,7 @@ async def _run(function: Body, output: Output, settings: Settings, form: str, op
     from kafka_actors.admin import AsyncAdmin
 
     with settings.named():
-        config = resolved(build(ClientConfig, settings.options))
+        config = build(ClientConfig, settings.options)
         admin: AsyncAdmin = AsyncAdmin(config=msgspec.structs.asdict(config))
     try:
         return await function(output, admin, form, **options)

@@ -84,12 +84,13 @@ class AsyncConsumer(ConsumerFace):
             cursor: Cursor | None = await self._wait_for(session, session.reader.next_cursor, None)
             if cursor is None:
                 continue
-            for message in messages_of(cursor.batch, cursor.row):
-                cursor.begun = cursor.row
-                cursor.row += 1
+            batch, row = cursor.batch, cursor.row
+            for message in messages_of(batch, row):
+                cursor.begun = row
+                cursor.row = row = row + 1
                 yield message
-                if session.attention:
-                    break
+                if session.attention or cursor.row != row or cursor.batch is not batch:
+                    break  # something changed, or the rest was handed out as a batch
 
     async def _wait_for(
         self, session: Session, take: Callable[[], T | None], timeout_s: float | None
@@ -319,7 +320,11 @@ class AsyncConsumer(ConsumerFace):
             try:
                 await self._call(session.core.begin(), session.config.request_timeout_ms + 10_000)
             except BaseException:
-                await self.close(0)
+                if not session.closed:
+                    try:
+                        await self._leave(session, 0)
+                    finally:
+                        await asyncio.to_thread(session.undo)
                 raise
         return session
 

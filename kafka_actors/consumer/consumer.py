@@ -40,7 +40,8 @@ class Consumer(ConsumerFace):
 
     Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores;
     see `ConsumerConfig`. A wrong one is a `ConfigError` before anything connects. `events` is called, in another
-    thread, with what a user should learn of (`kafka_actors.events`); by default it is logged.
+    thread, with what a user should learn of (`kafka_actors.events`); by default it is logged. The first call that needs
+    a broker connects; where none answers it raises `NoBrokersAvailable`, and the next one tries again.
 
     Records count as done when the next ones are asked for: auto-commit and `close` commit only what came before
     the batch or message in hand; `commit` commits all that was handed out. Heartbeats and fetching go on in a
@@ -111,12 +112,13 @@ class Consumer(ConsumerFace):
         session = self._reading()
         while True:
             cursor = self._next_cursor(session)
-            for message in messages_of(cursor.batch, cursor.row):
-                cursor.begun = cursor.row
-                cursor.row += 1
+            batch, row = cursor.batch, cursor.row
+            for message in messages_of(batch, row):
+                cursor.begun = row
+                cursor.row = row = row + 1
                 yield message
-                if session.attention:
-                    break
+                if session.attention or cursor.row != row or cursor.batch is not batch:
+                    break  # something changed, or the rest was handed out as a batch
 
     def _next_cursor(self, session: Session) -> Cursor:
         session.check_open()
@@ -313,14 +315,18 @@ class Consumer(ConsumerFace):
             for callback in session.farewell():
                 callback()
         finally:
-            leaving = session.leave(timeout_s)
             try:
-                leaving.result(timeout_s + GRACE_S)
-            except TimeoutError:
-                leaving.cancel()
-                log.warning("the consumer could not be closed in %g s: it is given up", timeout_s)
+                self._leave(session, timeout_s)
             finally:
                 session.end()
+
+    def _leave(self, session: Session, timeout_s: float) -> None:
+        leaving = session.leave(timeout_s)
+        try:
+            leaving.result(timeout_s + GRACE_S)
+        except TimeoutError:
+            leaving.cancel()
+            log.warning("the consumer could not be closed in %g s: it is given up", timeout_s)
 
     def _open(self) -> Session:
         self._session.check_open()
@@ -334,7 +340,11 @@ class Consumer(ConsumerFace):
             try:
                 self._call(session.core.begin(), session.config.request_timeout_ms + 10_000)
             except BaseException:
-                self.close(0)
+                if not session.closed:
+                    try:
+                        self._leave(session, 0)
+                    finally:
+                        session.undo()
                 raise
         return session
 

@@ -99,8 +99,12 @@ class Rebalances:
                 self._put(notice)
                 await notice.taken()
         finally:
-            self._forget(notice)
-            await self._owner.give_up(partitions, notice.offsets)
+            unheard = self._forget(notice)
+            try:
+                await self._owner.give_up(partitions, notice.offsets)
+            finally:
+                if unheard:  # the deadline is over
+                    self._put(Notice(What.LOST, partitions))
 
     async def on_partitions_lost(self, partitions: Partitions) -> None:
         """Drops everything about them at once; the user learns of it at the next poll."""
@@ -125,10 +129,13 @@ class Rebalances:
             self._notices.append(notice)
         self._on_notice()
 
-    def _forget(self, notice: Notice) -> None:
+    def _forget(self, notice: Notice) -> bool:
+        """Whether the user's thread had not begun with it."""
         with self._lock:
-            if notice in self._notices:
+            waiting = notice in self._notices
+            if waiting:
                 self._notices.remove(notice)
+            return waiting
 
 
 Callback = Callable[[list[TopicPartition]], object]

@@ -11,7 +11,7 @@ from typing import Any
 
 import assignors
 from kafka_actors.cluster import SubscriptionMode, SubscriptionState
-from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.config import ConsumerConfig, build, resolved
 from kafka_actors.errors import ConfigError, UsageError, kind_of
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
@@ -56,7 +56,7 @@ class Session(ProcessBound):
         check_listener(listener)
         if events is not None and not callable(events):
             raise ConfigError("events", f"is {events!r}, {kind_of(events)}: accepts a function of one event")
-        self.config: ConsumerConfig = build(ConsumerConfig, config, **options)
+        self.config: ConsumerConfig = resolved(build(ConsumerConfig, config, **options))
         _check_assignors(self.config)
         self.subscription = SubscriptionState(exclude_internal_topics=self.config.exclude_internal_topics)
         self.listener = listener
@@ -111,8 +111,17 @@ class Session(ProcessBound):
             )
 
         self._io = io
-        self._core = io.submit(make()).result()
+        try:
+            self._core = io.submit(make()).result()
+        except BaseException:
+            self.undo()
+            raise
         self._reader = Reader(self._core.fetcher, self._core.observer)
+
+    def undo(self) -> None:
+        """After a beginning that failed: the next call begins anew."""
+        self._stop()
+        self._io = self._core = self._reader = None
 
     def leave(self, timeout_s: float) -> Future[None]:
         """Commits what is done, leaves the group and closes the connections, in the IO thread."""
@@ -122,11 +131,14 @@ class Session(ProcessBound):
         """Ends the IO thread; the consumer can't be used any more."""
         self.closed = True
         self.attention = True
+        self._stop()
+        self._on_wake()
+
+    def _stop(self) -> None:
         if self._reader is not None:
             self._reader.close()
         if self._io is not None and not self._io.stop(GRACE_S):
             log.warning("the consumer's IO thread did not end in %g s: it is left behind", GRACE_S)
-        self._on_wake()
 
     def _on_attention(self) -> None:
         self.attention = True

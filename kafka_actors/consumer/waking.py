@@ -44,6 +44,7 @@ class LoopWake:
 
     async def wait(self, timeout_s: float | None) -> None:
         try:
-            await asyncio.wait_for(self._event.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
         except TimeoutError:
             pass

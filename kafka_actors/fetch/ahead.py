@@ -26,6 +26,7 @@ ITEMS = 2
 """So many are being decoded beside the one at hand, each in a thread."""
 CHUNKS = 2
 """So many of each may wait to be handed out."""
+AHEAD = ITEMS * CHUNKS
 LITTLE_BYTES = 128 * 1024
 """Less is decoded in the time that it takes to wake a thread."""
 

@@ -18,6 +18,7 @@ from kafka_actors.records import Chunk, Decoder, Limits
 from kafka_actors.records.arrow import EMPTY
 from kafka_actors.telemetry.recorder import Recorder
 
+from .ahead import AHEAD
 from .machines.buffer import FetchedBytes
 from .machines.fetching import FetchMachine
 from .machines.partition import Purpose, Standing, Start
@@ -33,7 +34,8 @@ class Fetcher:
     `sources(broker_id)` gives the way to a broker, None while there is none. `request_metadata()` asks for newer
     metadata, which comes through `update_metadata`. These and `events` are called in the loop's thread, `on_ready`
     in any, when there may be something to take. `credit`: pulls outstanding per broker under load. `budget`: bytes of
-    responses in memory, by default `worker_buffer_bytes`. `recorder`: of bytes and times, by broker.
+    responses in memory, by default `worker_buffer_bytes`. `one_by_one`: nothing more of a partition is handed out until
+    what was is consumed. `recorder`: of bytes and times, by broker.
 
     Everything but `start`, `close` and `next` may be called from any thread.
     """
@@ -49,6 +51,7 @@ class Fetcher:
         on_ready: Callable[[], None] = lambda: None,
         credit: int = 2,
         budget: int = 0,
+        one_by_one: bool = False,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
@@ -57,10 +60,13 @@ class Fetcher:
         self._config = config
         self._on_ready = on_ready
         self._clock = clock
-        self._limits = Limits(max_decompressed_batch_bytes=config.max_decompressed_batch_bytes)
-        if config.batch_rows is not None:
-            self._limits = Limits(config.max_decompressed_batch_bytes, config.batch_rows)
-        self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget)
+        usual = Limits()
+        self._limits = Limits(
+            config.max_decompressed_batch_bytes,
+            config.batch_rows or usual.chunk_rows,
+            min(usual.chunk_bytes, max(1, config.worker_buffer_bytes // AHEAD)),
+        )
+        self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget, one_by_one=one_by_one)
         self._lock = threading.RLock()
         self._meter = FetchMeter(recorder or Recorder(), config.group_id)
         self._pump = Pump(
@@ -175,7 +181,7 @@ class Fetcher:
 
     @property
     def buffered(self) -> int:
-        """Bytes of responses that are in memory: at most `budget` and a response."""
+        """Bytes of responses that are in memory: at most `budget` and a response; one by one, as much again that is in hand."""
         with self._lock:
             return self._machine.buffer.total
 
@@ -241,6 +247,8 @@ class Fetcher:
 
     def _take(self, take: Callable[[], FetchedBytes | None]) -> FetchedBytes | None:
         with self._lock:
+            if self._pump.untold:
+                return None  # it may be from behind a reset that is to be known first
             item = take()
             again = self._machine.needs_plan
         if again:

@@ -89,6 +89,7 @@ class Pump:
         self._known: dict[int, RecordSource] = {}  # what `sources` gave last, while it does not fail
         self._lanes: dict[int, deque[_Sent]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._untold = 0  # times that events are on their way to the loop
         self._closed = False
 
     def start(self) -> None:
@@ -107,6 +108,11 @@ class Pump:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def untold(self) -> bool:
+        """Whether something has happened that `events` doesn't know yet. With the lock."""
+        return self._untold > 0
 
     def soon(self) -> None:
         """Has the machine plan in the loop, once for however many reasons; from any thread."""
@@ -128,6 +134,7 @@ class Pump:
                 return
             plan = self._machine.plan(self._clock())
             events, self._machine.positions.events = self._machine.positions.events, []
+            self._untold += bool(events)
             strange = [issue for issue in plan.pulls if not self._send(issue)]
             ready = self._machine.has_something
         if ready:
@@ -140,8 +147,8 @@ class Pump:
     def _carry_out(self, plan: Plan, events: list[Event], pulls: list[Issue]) -> None:
         if self._closed:
             return
-        for event in events:
-            self._events(event)
+        if events:
+            self._tell(events)
         if plan.refresh_metadata:
             self._request_metadata()
         with self._lock:
@@ -152,6 +159,15 @@ class Pump:
         if plan.validations:
             self._spawn(self._validate(plan.validations))
         self._set_timer(plan.wakeup)
+
+    def _tell(self, events: list[Event]) -> None:
+        try:
+            for event in events:
+                self._events(event)
+        finally:
+            with self._lock:
+                self._untold -= 1
+        self._on_brought()
 
     def in_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         """Calls it in the loop, at once where that is the caller's thread."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka_actors.cluster.metadata import ClusterMetadata
-from kafka_actors.config import ClientConfig, build
+from kafka_actors.config import ClientConfig, build, resolved
 from kafka_actors.errors import UsageError
 
 from .machines.nodes import least_loaded
@@ -38,7 +38,7 @@ class ClientNodes(ProcessBound):
     ) -> None:
         super().__init__()
         if config is None:
-            config = build(ClientConfig, options)
+            config = resolved(build(ClientConfig, options))
         elif options:
             raise UsageError("give KafkaClient a config or options, not both")
         self.config = config

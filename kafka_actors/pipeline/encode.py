@@ -44,8 +44,8 @@ def _row_type(names: tuple[str, ...]) -> Any:
 
 def key_values(column: Array) -> Array:
     """Keys as bytes: texts in UTF-8, numbers and the like as their text, null as no key."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if pa.types.is_binary(column.type):
         return column
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     return column.cast(pa.string()).cast(pa.binary())

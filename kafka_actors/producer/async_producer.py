@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from kafka_actors.config import ProducerConfig, build
+from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net.process_bound import ProcessBound
 
@@ -19,7 +19,6 @@ from .core import Core
 from .futures import BatchFuture, RecordFuture
 from .producer import _no_room
 from .steps import Full, Headers, Sending, Steps, Wait
-from .unseen import take_unseen
 
 T = TypeVar("T")
 
@@ -36,12 +35,15 @@ class AsyncProducer(ProcessBound):
 
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
-        self.config = build(ProducerConfig, config, **options)
-        self._core = Core(self.config)
-        self._sending = Sending(self._core, random.random)
+        self.config = resolved(build(ProducerConfig, config, **options))
         self._beginning: asyncio.Task[None] | None = None
         self._room: asyncio.Event | None = None
         self._closed = False
+        self._make()
+
+    def _make(self) -> None:
+        self._core = Core(self.config)
+        self._sending = Sending(self._core, random.random)
 
     async def __aenter__(self) -> Self:
         await self._started()
@@ -64,6 +66,7 @@ class AsyncProducer(ProcessBound):
 
     async def send_batch(self, batch: pa.RecordBatch | pa.Table, topic: str | None = None) -> BatchFuture:
         """As `Producer.send_batch`."""
+        await self._started()
         return await self._walk(self._sending.batch(batch, topic))
 
     async def send(
@@ -76,10 +79,10 @@ class AsyncProducer(ProcessBound):
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
         """As `Producer.send`."""
+        await self._started()
         return await self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms))
 
     async def _walk(self, steps: Steps[T]) -> T:
-        await self._started()
         try:
             while True:
                 wait = next(steps)
@@ -139,7 +142,7 @@ class AsyncProducer(ProcessBound):
             raise KafkaTimeoutError(f"flush: {left} batches are not acknowledged yet") from None
 
     def _tell(self) -> None:
-        error = take_unseen(self._core.failed)
+        error = self._core.unseen.take()
         if error is not None:
             raise error
 
@@ -170,6 +173,16 @@ class AsyncProducer(ProcessBound):
         if self._beginning is None:
             self._room = asyncio.Event()
             self._core.on_room = self._room.set
-            self._beginning = asyncio.create_task(self._core.begin())
-        if not self._beginning.done() or self._beginning.exception() is not None:
+            self._beginning = asyncio.create_task(self._begin())
+        if not self._beginning.done():
             await asyncio.shield(self._beginning)
+
+    async def _begin(self) -> None:
+        try:
+            await self._core.begin()
+        except BaseException:
+            failed = self._core
+            self._make()  # the next call tries again
+            self._beginning = None
+            await failed.client.close()
+            raise

@@ -42,6 +42,7 @@ from .machines.batch import Batch
 from .machines.sender import Answer, Options, Order, Outcome, Sender, Settled
 from .observing import ProducerObserver
 from .splitting import split
+from .unseen import Unseen
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Core:
         self.client = KafkaClient(config, clock=clock, rand=rand)
         self.intake = Intake(config, ACTIVE, clock, self._hand_over, self.nudge)
         self.on_room: Callable[[], object] = lambda: None
-        self.failed: list[BatchResult] = []
+        self.unseen = Unseen()
         self._clock = clock
         self._rand = rand
         self._sender = Sender(
@@ -282,7 +283,7 @@ class Core:
             if result.settle(batch, s):
                 del self.intake.unsettled[result]
                 if result.failed:
-                    self.failed.append(result)
+                    self.unseen.add(result)
         if released:
             self.intake.release(released)
             self.on_room()

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from kafka_actors.config import ProducerConfig, build
+from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
@@ -22,7 +22,6 @@ from kafka_actors.net.process_bound import ProcessBound
 from .core import Core
 from .futures import BatchFuture, RecordFuture, wait_all
 from .steps import Full, Headers, Sending, Steps, Wait
-from .unseen import take_unseen
 
 T = TypeVar("T")
 
@@ -40,7 +39,8 @@ class Producer(ProcessBound):
             producer.send("orders", b"value", key=b"key")    # one record
 
     Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores; see
-    `ProducerConfig`. A wrong one is a `ConfigError` before anything connects; the first record connects.
+    `ProducerConfig`. A wrong one is a `ConfigError` before anything connects. The first record connects; where no broker
+    answers it raises `NoBrokersAvailable`, and the next one tries again.
 
     Sending returns when the records are in memory, as futures; it waits for room (`buffer_memory`) and for metadata
     up to `max_block_ms`. Each future gets the place in the log or the error. Errors of futures that nobody asked are
@@ -50,14 +50,17 @@ class Producer(ProcessBound):
 
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
-        self.config = build(ProducerConfig, config, **options)
-        self._core = Core(self.config)
-        self._sending = Sending(self._core, random.random)
+        self.config = resolved(build(ProducerConfig, config, **options))
         self._io: IoThread | None = None
         self._starting = threading.Lock()
         self._room = threading.Event()
-        self._core.on_room = self._room.set
         self._closed = False
+        self._make()
+
+    def _make(self) -> None:
+        self._core = Core(self.config)
+        self._core.on_room = self._room.set
+        self._sending = Sending(self._core, random.random)
 
     def __enter__(self) -> Self:
         self._started()
@@ -94,6 +97,7 @@ class Producer(ProcessBound):
         can't be sent and `MessageTooLargeError`; `KafkaTimeoutError` where `max_block_ms` passed, with rows before
         it taken.
         """
+        self._started()
         return self._walk(self._sending.batch(batch, topic))
 
     def send(
@@ -110,10 +114,10 @@ class Producer(ProcessBound):
 
         Raises as `send_batch`.
         """
+        self._started()
         return self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms))
 
     def _walk(self, steps: Steps[T]) -> T:
-        self._started()
         value: T
         try:
             wait = next(steps)
@@ -171,7 +175,7 @@ class Producer(ProcessBound):
             raise KafkaTimeoutError(f"flush: {left} batches are not acknowledged yet")
 
     def _tell(self) -> None:
-        error = take_unseen(self._core.failed)
+        error = self._core.unseen.take()
         if error is not None:
             raise error
 
@@ -219,7 +223,7 @@ class Producer(ProcessBound):
                 except BaseException:
                     io.submit(self._core.client.close()).result()
                     io.stop()
-                    self._closed = True
+                    self._make()  # the next call tries again
                     raise
                 self._io = io
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,23 +42,21 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[Part]:
     if at < 0:
         raise UsageError("send_batch: give topic=, or a column topic")
     column = batch.column(at)
+    if pa.types.is_dictionary(column.type):  # whose nulls may also be among its values
+        column = column.dictionary_decode()
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
         raise UsageError(f"send_batch: row {row} has no topic")
     if not batch.num_rows:
         return
-    encoded = column.cast(pa.string()).dictionary_encode() if not _is_dictionary(column) else column
+    encoded = column.cast(pa.string()).dictionary_encode()
     names = encoded.dictionary.to_pylist()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code in np.unique(codes).tolist():
         numbers = np.flatnonzero(codes == code)
         everything = len(numbers) == batch.num_rows
         rows = batch if everything else batch.take(pa.array(numbers))
-        yield Part(str(names[code]), rows, None if everything else numbers)
-
-
-def _is_dictionary(column: Any) -> bool:
-    return bool(pa.types.is_dictionary(column.type))
+        yield Part(names[code], rows, None if everything else numbers)
 
 
 def check_columns(schema: pa.Schema) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_actors.config import ClientConfig, ProducerConfig, convert, producer_over, resolved
+from kafka_actors.config import ClientConfig, ProducerConfig, convert, producer_over
 from kafka_actors.producer import Producer
 from kafka_actors.topics import check_topic
 
@@ -44,8 +44,7 @@ def producer_config(connection: ClientConfig, options: Mapping[str, Any]) -> Pro
 
 
 def producer_of(config: ProducerConfig) -> Producer:
-    """A producer that is connected. References to secrets are resolved here, in the worker. Raises `ConfigError`."""
-    config = resolved(config)
+    """A producer that is connected. It resolves references to secrets, so here, in the worker. Raises `ConfigError`."""
     made = Producer(config={name: getattr(config, name) for name in config.__struct_fields__})
     return made.__enter__()
 

@@ -1,6 +1,8 @@
 """The door of a connection actor: record bytes by a Unix socket and by shared memory, in the order of their pulls."""
 
 import asyncio
+import contextlib
+import errno
 import gc
 import os
 import queue
@@ -12,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kafka_actors.actors import doorkeeper
 from kafka_actors.actors.broker_link import BrokerLink
 from kafka_actors.actors.door import Door, receive
 from kafka_actors.actors.doorkeeper import DoorKeeper
@@ -275,6 +278,33 @@ def test_a_process_of_another_user_is_not_let_in(doorway, monkeypatch):
     assert isinstance(outcomes.get(timeout=SOON_S), DisconnectedError)
 
 
+def test_a_worker_that_could_not_be_let_in_keeps_no_other_out(doorway, monkeypatch, caplog):
+    accept, refused = doorway._loop.sock_accept, []
+
+    async def refuse_one(listening):
+        sock, address = await accept(listening)
+        if refused:
+            return sock, address
+        refused.append(sock)
+        sock.close()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(doorkeeper, "LET_IN_AGAIN_S", 0.0)
+    monkeypatch.setattr(doorway._loop, "sock_accept", refuse_one)
+    doorway.open("w-2").close()  # taken by the call that was under way
+    doorway.made.get(timeout=SOON_S)
+    with contextlib.suppress(OSError):  # it may notice at once
+        doorway.open("w-3").close()
+    outcomes = queue.Queue()
+    door = doorway.open("w-4")
+    door.fetch(Pull(0), outcomes.put)
+    doorway.made.get(timeout=SOON_S).answer(b"a")
+    assert outcomes.get(timeout=SOON_S)[0].sequence == 0
+    assert refused
+    assert "a worker could not be let in: [Errno" in caplog.text
+    door.close()
+
+
 class Method:
     def __init__(self, run):
         self.remote = run
@@ -353,6 +383,29 @@ def test_where_there_is_no_door_all_goes_through_ray():
             link.fetch(Pull(sequence), outcomes.put)
         assert await sequences(outcomes, 3) == [0, 1, 2]
         assert actor.way == ["door"] + [("by ray", sequence, 10) for sequence in range(3)]
+
+    asyncio.run(body())
+
+
+def test_a_door_that_could_not_be_opened_is_tried_again_later(monkeypatch):
+    async def body():
+        actor, outcomes, now, opened = Actor(), queue.Queue(), [100.0], Door.open
+
+        def fail(name, worker):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(Door, "open", fail)
+        link = BrokerLink("w-1", actor, clock=lambda: now[0])
+        for sequence, at in enumerate((100.0, 109.0, 110.0, 129.0)):
+            now[0] = at
+            link.fetch(Pull(sequence), outcomes.put)
+            assert await sequences(outcomes, 1) == [sequence]
+        monkeypatch.setattr(Door, "open", opened)
+        now[0] = 130.0
+        link.fetch(Pull(4), outcomes.put)
+        assert await sequences(outcomes, 1) == [4]
+        ray = [("by ray", sequence, 10) for sequence in range(4)]
+        assert actor.way == ["door", ray[0], ray[1], "door", ray[2], ray[3], "door", ("by door", 4, 0)]
 
     asyncio.run(body())
 

@@ -196,5 +196,6 @@ async def test_theme_23_closing_ends_a_renewal():
         connection.close()
         with pytest.raises(NodeNotReadyError):
             await sent
-        await asyncio.wait_for(renewal, 1)
+        async with asyncio.timeout(1):
+            await renewal
         assert connection._renewal is None

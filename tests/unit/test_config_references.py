@@ -4,8 +4,10 @@ import pickle
 
 import pytest
 
+import kafka_actors as ka
 from kafka_actors.config import ClientConfig, JobConfig, ProducerConfig, build, producer_over, resolved
 from kafka_actors.errors import ConfigError
+from kafka_actors.net import KafkaClient
 
 REFERRING = {
     "bootstrap_servers": "${env:KA_SERVERS}",
@@ -55,6 +57,37 @@ def test_what_it_stands_for_is_checked_then(environment, monkeypatch):
     monkeypatch.setenv("KA_CA", "/not/there.pem")
     with pytest.raises(ConfigError, match=r"^ssl_cafile: is '/not/there.pem': there is no such file"):
         resolved(build(ClientConfig, REFERRING))
+
+
+def admin(**options):
+    with ka.Admin(**options) as made:
+        return made._admin
+
+
+CLIENTS = {
+    "consumer": lambda **options: ka.Consumer(**options)._session,
+    "async consumer": lambda **options: ka.AsyncConsumer(**options)._session,
+    "producer": ka.Producer,
+    "async producer": ka.AsyncProducer,
+    "admin": admin,
+    "async admin": ka.AsyncAdmin,
+    "client": lambda *, config, **options: KafkaClient(**config, **options),
+}
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_client_of_ones_own_looks_it_up_when_it_is_made(kind, environment, monkeypatch):
+    """Else the broker would be told the reference as the password."""
+    options = {**REFERRING, "security_protocol": "SASL_PLAINTEXT"}
+    del options["ssl_cafile"]
+    found = CLIENTS[kind](config=options).config
+    assert found.bootstrap_servers == ["a:1", "b:9092"]
+    assert found.sasl_plain_password.reveal() == "hush-hush"
+    monkeypatch.delenv("KA_PASSWORD")
+    with pytest.raises(
+        ConfigError, match=r"^sasl_plain_password: refers to \$\{env:KA_PASSWORD\}: there is no"
+    ):
+        CLIENTS[kind](config=options)
 
 
 def test_a_config_without_references_is_the_same():

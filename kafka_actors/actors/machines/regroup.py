@@ -35,6 +35,8 @@ class Regrouper:
         if self.rows is None:
             yield piece
             return
+        if self._held and self._held[-1].resets != piece.resets:
+            yield self._take()  # its offsets are of another log, or are read again
         for part in _cut(piece, self.rows - self._held_rows, self.rows):
             if not self._held:
                 self._due = now + self.linger_s

@@ -8,7 +8,7 @@ room of another.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from kafka_actors.fetch.messages import Epoch, Fetched
@@ -95,15 +95,22 @@ class Buffer:
 
     A partition that nothing was handed out of yet goes first: whoever takes over somebody else's partitions
     goes on with them before it works off what it has of its own.
+
+    `one_by_one` is for who works on many partitions at a time, and may be at one of them for long: nothing more of a
+    partition is handed out until it is done with what it has. That keeps no response in memory, and doesn't count against
+    a broker's share, up to as much again.
     """
 
-    def __init__(self, budget: int, together: int = 0) -> None:
+    def __init__(self, budget: int, together: int = 0, *, one_by_one: bool = False) -> None:
         self._budget = budget
         self._together = together
+        self._one_by_one = one_by_one
         self._held: dict[int, int] = {}  # broker -> bytes of its responses still in memory
         self._ready: OrderedDict[TopicPartition, deque[Slice]] = OrderedDict()
         self._paused: dict[TopicPartition, deque[Slice]] = {}
+        self._behind: dict[TopicPartition, deque[Slice]] = {}  # waits for what is in hand of the partition
         self._in_hand: dict[TopicPartition, deque[Slice]] = {}
+        self._lent: dict[int, int] = {}  # broker -> bytes in hand, where that is one by one
         self._waiting: dict[TopicPartition, int] = {}
         self._served: set[TopicPartition] = set()
         self._newcomers: dict[TopicPartition, None] = {}  # ready, and not served yet; in order of arrival
@@ -128,7 +135,8 @@ class Buffer:
 
     def room(self, broker: int, brokers: int) -> int:
         """How much of its share a broker has left; negative where one batch was larger than that."""
-        return self.share(brokers) - self.held(broker)
+        share = self.share(brokers)
+        return share - self.held(broker) + min(share, self._lent.get(broker, 0))
 
     def buffered(self, tp: TopicPartition) -> int:
         """Record bytes of one partition that wait to be handed out."""
@@ -146,7 +154,7 @@ class Buffer:
 
     def add(self, tp: TopicPartition, piece: Slice, *, paused: bool) -> None:
         piece.held.slices += 1
-        queues = self._paused if paused else self._ready
+        queues = self._paused if paused else self._line(tp)
         queues.setdefault(tp, deque()).append(piece)
         if not paused and tp not in self._served:
             self._newcomers[tp] = None
@@ -174,10 +182,15 @@ class Buffer:
         while queue and size + len(queue[0].data) <= self._together and taken[-1].is_followed_by(queue[0]):
             taken.append(queue.popleft())
             size += len(taken[-1].data)
-        if queue:
-            self._ready.move_to_end(tp)
-        else:
+        self._ready.move_to_end(tp)
+        if not queue or self._one_by_one:
             del self._ready[tp]
+        if self._one_by_one:
+            for piece in taken:
+                self._set_apart(piece)
+                self._lend(piece, len(piece.data))
+            if queue:
+                self._behind[tp] = queue
         self._waiting[tp] -= size
         self._in_hand.setdefault(tp, deque()).extend(taken)
         return FetchedBytes(tp, taken)
@@ -187,14 +200,16 @@ class Buffer:
         in_hand = self._in_hand.get(tp, deque())
         before = len(in_hand)
         while in_hand and in_hand[0].fetched.next_offset <= next_offset:
-            self._let_go(in_hand.popleft())
+            self._give_back(in_hand.popleft())
         if not in_hand:
             self._in_hand.pop(tp, None)
+            if (queue := self._behind.pop(tp, None)) is not None:
+                self._ready[tp] = queue
         return len(in_hand) < before
 
     def pause(self, tp: TopicPartition) -> None:
         """Keeps what is fetched, hands none of it out."""
-        queue = self._ready.pop(tp, None)
+        queue = self._line(tp).pop(tp, None)
         if queue:
             self._paused[tp] = queue
             self._newcomers.pop(tp, None)
@@ -202,14 +217,18 @@ class Buffer:
     def resume(self, tp: TopicPartition) -> None:
         queue = self._paused.pop(tp, None)
         if queue:
-            self._ready[tp] = queue
+            self._line(tp)[tp] = queue
 
     def drop(self, tp: TopicPartition, *, in_hand: bool) -> None:
         """Drops what waits; with `in_hand` also what is handed out, which becomes invalid."""
-        for queues in (self._ready, self._paused, self._in_hand) if in_hand else (self._ready, self._paused):
+        for queues in (self._ready, self._paused, self._behind):
             for piece in queues.pop(tp, ()):
                 piece.valid = False
                 self._let_go(piece)
+        if in_hand:
+            for piece in self._in_hand.pop(tp, ()):
+                piece.valid = False
+                self._give_back(piece)
         self._waiting.pop(tp, None)
         self._newcomers.pop(tp, None)
 
@@ -225,13 +244,40 @@ class Buffer:
         """Paused partitions whose slices alone fill a broker's share, those that were handed out included; empty while
         anything of others can be handed out or is in hand, because then room comes by itself."""
         holders: dict[TopicPartition, None] = {}
-        for queues in (self._ready, self._in_hand, self._paused):
-            for tp, queue in queues.items():
-                if any(piece.held.broker == broker for piece in queue):
-                    if not paused(tp):
-                        return []
-                    holders[tp] = None
+        for queues in (self._ready, self._in_hand, self._paused, self._behind):
+            for tp in _holding(broker, queues):
+                if not paused(tp):
+                    return []
+                holders[tp] = None
         return list(holders)
+
+    def crowding(self, broker: int) -> list[TopicPartition]:
+        """Partitions of which slices in a broker's share wait for what is in hand; empty while anything can be handed out
+        of that share, because then room comes by itself."""
+        return [] if _holding(broker, self._ready) else _holding(broker, self._behind)
+
+    def _line(self, tp: TopicPartition) -> dict[TopicPartition, deque[Slice]]:
+        """Where the next slices of a partition wait that isn't paused."""
+        return self._behind if self._one_by_one and tp in self._in_hand else self._ready
+
+    def _set_apart(self, piece: Slice) -> None:
+        """Copies a slice out of a response that it is a small part of: who has it in hand for long keeps only that."""
+        if 2 * len(piece.data) >= piece.held.size:
+            return
+        own = self.hold(piece.held.broker, len(piece.data))
+        own.slices = 1
+        data = memoryview(bytes(piece.data))
+        self._let_go(piece)
+        piece.data, piece.held = data, own
+
+    def _lend(self, piece: Slice, size: int) -> None:
+        broker = piece.held.broker
+        self._lent[broker] = self._lent.get(broker, 0) + size
+
+    def _give_back(self, piece: Slice) -> None:
+        if self._one_by_one:
+            self._lend(piece, -len(piece.data))
+        self._let_go(piece)
 
     def _let_go(self, piece: Slice) -> None:
         piece.data = _NOTHING  # its memory is used again, whoever still has the slice
@@ -243,3 +289,8 @@ class Buffer:
         self._held[response.broker] -= response.size
         if self._held[response.broker] == 0:
             del self._held[response.broker]
+
+
+def _holding(broker: int, queues: Mapping[TopicPartition, deque[Slice]]) -> list[TopicPartition]:
+    """Whose queues have slices of responses of that broker."""
+    return [tp for tp, queue in queues.items() if any(piece.held.broker == broker for piece in queue)]

@@ -28,6 +28,9 @@ SHORT_WAIT_MS = 20
 PARTITION_BYTES = 2 * 1024 * 1024  # twice Kafka's default: many partitions are read a sixth faster
 RESPONSE_BYTES = 8 * PARTITION_BYTES  # what a response should be able to bring, also of few partitions
 TOGETHER_BYTES = 4 * 1024 * 1024  # of one partition, handed out at once: more makes nothing faster
+CROWDED_S = (
+    0.5  # without room for so long: what waits for its turn behind a long call is dropped, for the others
+)
 DOUBT_S = 1.5  # a broker that is silent for so long behind its long poll makes us look whether leaders moved
 
 
@@ -51,7 +54,7 @@ class Plan(Struct, frozen=True):
 
 class FetchMachine:
     """See the module. `credit`: pulls outstanding per broker while records flow; `budget`: bytes of responses in memory
-    (0: `worker_buffer_bytes`); `together`: bytes of a partition handed out at once."""
+    (0: `worker_buffer_bytes`); `together`: bytes of a partition handed out at once; `one_by_one`: see `Buffer`."""
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class FetchMachine:
         credit: int = 2,
         budget: int = 0,
         together: int = TOGETHER_BYTES,
+        one_by_one: bool = False,
     ) -> None:
         self._config = config
         self._rand = rand
@@ -75,7 +79,8 @@ class FetchMachine:
             replica_lifetime_s=config.metadata_max_age_ms / 1000,
             rand=rand,
         )
-        self.buffer = Buffer(budget or config.worker_buffer_bytes, together)
+        self.buffer = Buffer(budget or config.worker_buffer_bytes, together, one_by_one=one_by_one)
+        self._one_by_one = one_by_one
         self._streams: dict[int, Stream] = {}
         self._tokens = 0
         self._source: dict[TopicPartition, int] = {}  # the broker whose stream has the partition
@@ -184,7 +189,7 @@ class FetchMachine:
         issues = []
         while stream.may_pull(self._credit, now):
             size = self._response(stream)
-            stream.starved = not self._make_room(stream, size)
+            stream.starved = not self._make_room(stream, size, now)
             if stream.starved:
                 break
             wants = []
@@ -224,20 +229,46 @@ class FetchMachine:
         return min(self._pull_size(), max(1, stream.partitions) * self._partition_bytes(stream))
 
     def _wait(self, stream: Stream) -> int:
-        """While a partition is left out because of its backlog, a long poll would keep it waiting."""
+        """While a partition is left out because of its backlog, a long poll would keep it waiting; unless it waits for what
+        is in hand, which may take much longer."""
         usual = self._config.fetch_max_wait_ms
-        crowded = any(self.positions.require(tp).source == stream.broker for tp in self._full)
+        crowded = any(
+            self.positions.require(tp).source == stream.broker
+            for tp in self._full
+            if not (self._one_by_one and self.buffer.in_hand(tp))
+        )
         return min(SHORT_WAIT_MS, usual) if crowded else usual
 
     def _room(self, stream: Stream) -> int:
         return self.buffer.room(stream.broker, len(self._streams)) - stream.reserved
 
-    def _make_room(self, stream: Stream, need: int) -> bool:
+    def _make_room(self, stream: Stream, need: int, now: float) -> bool:
         if self._room(stream) < need and not stream.outstanding:
             for tp in self.buffer.idle_holders(stream.broker, self._is_paused):
                 self.positions.rewind(tp)
             self._apply_void()
+        if self._one_by_one:
+            self._disperse(stream, need, now)
         return self._room(stream) >= need
+
+    def _disperse(self, stream: Stream, need: int, now: float) -> None:
+        """After a while without room: partitions whose records wait behind those in hand lose them to the others, and are
+        asked for again when their turn comes."""
+        if self._room(stream) >= need or stream.outstanding:
+            stream.crowded_at = float("inf")
+            return
+        if stream.crowded_at == float("inf"):
+            stream.crowded_at = now + CROWDED_S
+        others = [tp for tp in (*stream.asked, *stream.want) if not self.buffer.in_hand(tp)]
+        if now < stream.crowded_at or not others:
+            return
+        stream.crowded_at = now + CROWDED_S
+        crowding = self.buffer.crowding(stream.broker)
+        for tp in crowding:
+            self.positions.drop_waiting(tp)
+        self._apply_void()
+        self._full.update(crowding)
+        self._route(now)
 
     def _is_paused(self, tp: TopicPartition) -> bool:
         partition = self.positions.get(tp)
@@ -245,7 +276,10 @@ class FetchMachine:
 
     def _wakeup(self, now: float) -> float | None:
         times = [
-            t for s in self._streams.values() for t in (s.retry_at, s.doubt_at) if now < t < float("inf")
+            t
+            for s in self._streams.values()
+            for t in (s.retry_at, s.doubt_at, s.crowded_at)
+            if now < t < float("inf")
         ]
         position = self.positions.wakeup()
         return min([*times, position]) if position is not None else min(times, default=None)
@@ -359,14 +393,15 @@ class FetchMachine:
             return None
         partition = self.positions.require(item.partition)
         partition.delivered = item.next_offset
-        if (
-            item.partition in self._full
-            and self.buffer.buffered(item.partition) <= self.buffer.share(len(self._streams)) // 4
-        ):
-            self._full.discard(item.partition)
-            self.positions.touch(item.partition)
-            self.needs_plan = True
+        self._less_waits(item.partition)
         return item
+
+    def _less_waits(self, tp: TopicPartition) -> None:
+        """One that had so much that others needed the room is asked for again when little of it is left."""
+        if tp in self._full and self.buffer.buffered(tp) <= self.buffer.share(len(self._streams)) // 4:
+            self._full.discard(tp)
+            self.positions.touch(tp)
+            self.needs_plan = True
 
     def take_more(self) -> FetchedBytes | None:
         """As `take`, ahead of what was taken before: None where something else would come first by then."""
@@ -387,6 +422,9 @@ class FetchMachine:
         next_offset = item.next_offset if next_offset is None else next_offset
         self.positions.consumed(partition, next_offset, item.leader_epoch)
         released = self.buffer.consumed(item.partition, next_offset)
+        if self._one_by_one and not self.buffer.in_hand(item.partition):
+            self._less_waits(item.partition)
+            self.needs_plan |= self.buffer.ready  # what comes next of it may be taken now
         if partition.state is State.VALIDATING or (released and any(map(self._may_feed, item.brokers))):
             self.needs_plan = True
         return True

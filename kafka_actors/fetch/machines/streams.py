@@ -19,6 +19,7 @@ class Stream:
         "asked",
         "broker",
         "busy",
+        "crowded_at",
         "doubt_at",
         "failures",
         "forget",
@@ -41,6 +42,9 @@ class Stream:
         self.outstanding: dict[int, int] = {}  # sequence -> bytes it may bring
         self.busy = False  # the last answer brought records, so the next pull shouldn't wait for its turn
         self.starved = False  # no room for another response
+        self.crowded_at = float(
+            "inf"
+        )  # still none by then: what waits for what is in hand for long is dropped
         self.retry_at = 0.0
         self.doubt_at = float(
             "inf"

@@ -134,11 +134,16 @@ class PartitionTable:
     def rewind(self, tp: TopicPartition) -> None:
         """Drops all that is fetched and not consumed; it is fetched again later."""
         partition = self.require(tp)
+        partition.delivered = partition.position
+        self.void[tp] = True
+        self.drop_waiting(tp)
+
+    def drop_waiting(self, tp: TopicPartition) -> None:
+        """Drops what is fetched and was not handed out; it is fetched again later."""
+        partition = self.require(tp)
         if partition.state is State.AT_END:
             partition.move(Happening.SOUGHT)
-        partition.delivered = partition.position
         self._rewind(partition)
-        self.void[tp] = True
         self._check_end(partition)
 
     # ------------------------------------------------------------ the user's progress

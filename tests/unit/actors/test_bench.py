@@ -1,12 +1,13 @@
 """The bench: what is called in which order, and which offsets that moves. The clock stands unless a test moves it."""
 
 import asyncio
+import itertools
 import threading
 
 import pyarrow as pa
 import pytest
 
-from kafka_actors.actors.bench import Bench, Call
+from kafka_actors.actors.bench import Bench, Between, Call, Wait
 from kafka_actors.actors.machines.holdings import Holdings
 from kafka_actors.actors.machines.lease import Lease
 from kafka_actors.actors.messages import CommitEntry, Drain, Grant, Orders
@@ -171,6 +172,20 @@ def test_what_a_linger_held_back_long_enough_is_processed_though_nothing_comes(r
     running.bench.wake()
     assert running.called.wait(SOON_S / 2)
     assert running.calls == [(0, 0, 2)]
+
+
+@pytest.mark.parametrize("why", ["paused", "no lease"])
+def test_theme_22_a_bench_that_may_make_no_call_is_left_all_the_same(why):
+    """A worker that is closed may hold what nobody drained: the job has failed, or was given up."""
+    stage = Stage()
+    stage.bench.paused = why == "paused"
+    stage.now += 61.0 if why == "no lease" else 0.0
+    steps = stage.bench._steps(fetched(P0, 0, 4), None)
+    assert [type(step) for step in itertools.islice(steps, 3)] == [Between, Wait, Wait]
+    assert stage.bench.progress.blocked(P0) == why
+    stage.bench.leave()
+    assert list(itertools.islice(steps, 3)) == []
+    assert stage.processed(P0) == 0
 
 
 def test_latency_is_from_the_timestamp_to_the_end_of_the_call_that_processed_it():

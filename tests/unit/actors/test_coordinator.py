@@ -317,6 +317,42 @@ def test_what_was_committed_does_not_say_that_there_is_no_more():
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("bound", "asked", "fetched", "stalled"),
+    [
+        (None, 9, 5, True),
+        (None, 5, 5, False),
+        (None, 3, 9, True),
+        (5, 9, 9, False),
+        (7, 9, 9, True),
+    ],
+    ids=["nothing-is-fetched", "nothing-to-fetch", "asked-earlier", "read-to-its-bound", "bounded"],
+)
+def test_theme_08_a_stall_is_seen_by_where_the_log_ends_not_by_what_was_fetched_of_it(
+    bound, asked, fetched, stalled
+):
+    events = []
+
+    async def ask(partitions):
+        return dict.fromkeys(partitions, asked)
+
+    async def scenario():
+        ends = None if bound is None else {P0: bound}
+        coordinator, member = await made(ends, ask_for_ends=ask, events=events.append)
+        orders = await granted(coordinator, member, P0)
+        (grant,) = orders.grants
+        await turns(20)
+        for second in (1.0, 301.0):
+            coordinator._job.clock = lambda second=second: second
+            held = Holding(P0, grant.epoch, processed=5, position=5, end=fetched)
+            await coordinator.poll(Report("w", orders.version, ready=True, holdings=[held], wait_s=0))
+        coordinator._job.loops.cancel()
+
+    asyncio.run(scenario())
+    stalls = [event for event in events if isinstance(event, PartitionStalled)]
+    assert stalls == [PartitionStalled("t", 0, 300.0, "no progress")] * stalled
+
+
 def test_theme_08_a_stalled_partition_is_told_of_taken_back_and_granted_anew():
     """And the one beside it, which moves, is left alone."""
     events = []

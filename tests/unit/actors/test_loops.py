@@ -7,7 +7,9 @@ import pytest
 
 from kafka_actors.actors.coordinated import Coordinated
 from kafka_actors.actors.loops import woken
+from kafka_actors.actors.runtime import bounded
 from kafka_actors.config import JobConfig, build
+from kafka_actors.consumer.waking import LoopWake
 
 LONG_S = 60.0
 
@@ -37,7 +39,21 @@ def of_coordinator():
     return SimpleNamespace(wait=lambda: job.wait_for_change(LONG_S), wake=wake)
 
 
-@pytest.mark.parametrize("made", [of_event, of_coordinator])
+def of_bounded():
+    event = asyncio.Event()
+    return SimpleNamespace(
+        wait=lambda: bounded(event.wait(), LONG_S), wake=lambda: asyncio.sleep(0, event.set())
+    )
+
+
+def of_consumer():
+    """What `AsyncConsumer.poll_batch` sleeps in: a user's task that is cancelled must not go on polling."""
+    waking = LoopWake()
+    waking.loop = asyncio.get_running_loop()
+    return SimpleNamespace(wait=lambda: waking.wait(LONG_S), wake=lambda: asyncio.sleep(0, waking()))
+
+
+@pytest.mark.parametrize("made", [of_event, of_coordinator, of_bounded, of_consumer])
 @pytest.mark.parametrize("turns", range(6))
 def test_who_is_cancelled_just_when_it_is_woken_ends(made, turns):
     async def scenario():

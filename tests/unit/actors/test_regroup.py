@@ -5,9 +5,10 @@ import pyarrow as pa
 from kafka_actors.actors.machines.regroup import Piece, Regrouper
 
 
-def piece(first, rows, next_offset=None):
+def piece(first, rows, next_offset=None, resets=0):
     offsets = pa.array(range(first, first + rows), pa.int64())
-    return Piece(pa.record_batch([offsets], ["offset"]), first + rows if next_offset is None else next_offset)
+    batch = pa.record_batch([offsets], ["offset"])
+    return Piece(batch, first + rows if next_offset is None else next_offset, resets=resets)
 
 
 def shape(pieces):
@@ -33,6 +34,14 @@ def test_with_a_linger_the_rest_waits_for_more():
     late = regrouper.due(1.5)
     assert shape([late]) == [([8], 9)]
     assert regrouper.next_due is None
+
+
+def test_theme_17_what_came_before_a_reset_is_not_joined_with_what_comes_after():
+    regrouper = Regrouper(4, linger_s=1.0)
+    assert list(regrouper.add(piece(100, 3), 0.0)) == []
+    assert shape(regrouper.add(piece(0, 2, resets=1), 0.5)) == [([100, 101, 102], 103)]
+    assert regrouper.next_due == 1.5
+    assert shape(regrouper.add(piece(2, 2, resets=1), 0.5)) == [([0, 1, 2, 3], 4)]
 
 
 def test_a_chunk_without_rows_moves_the_offset_of_what_is_held():

@@ -100,6 +100,16 @@ def test_after_a_pause_no_message_comes_until_it_ends(consumer):
     assert [m.offset for m in rest if m.partition == 1] == list(range(1, RECORDS))
 
 
+@pytest.mark.parametrize("polls", [1, 2])
+def test_a_batch_asked_for_between_two_messages_is_not_repeated_as_messages(consumer, polls):
+    messages = iter(consumer)
+    assert next(messages).offset == 0
+    seen = [consumer.poll_batch(0)["offset"].to_pylist() for _ in range(polls)]
+    assert seen == [[1, 2, 3, 4], [5, 6, 7, 8, 9]][:polls]
+    following = next(messages)
+    assert (following.partition, following.offset) == ((0, 5) if polls == 1 else (1, 0))
+
+
 def test_of_a_partition_that_is_not_assigned_any_more_no_message_comes(consumer):
     messages = iter(consumer)
     assert next(messages).partition == 0

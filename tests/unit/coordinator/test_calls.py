@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
+from fakes.loop import in_loop
+
 from kafka_actors.coordinator.calls import Call, CallQueue
 
 
 def run(test) -> None:
-    asyncio.run(asyncio.wait_for(test(), 10))
+    in_loop(test)()
 
 
 def queue(errors: list[Exception] | None = None) -> CallQueue:

@@ -75,6 +75,29 @@ def test_memory_is_let_go_slice_by_slice_and_a_seek_voids_the_rest():
     assert not item.valid
 
 
+def test_one_by_one_nothing_more_comes_of_a_partition_before_it_is_done_with_what_it_has():
+    buffer = Buffer(1_000, one_by_one=True)
+    response = buffer.hold(1, 100)
+    for start in (0, 10):
+        buffer.add(OLD, _slice(OLD, start, response, size=10), paused=False)
+    buffer.add(NEW, _slice(NEW, 0, response, size=10), paused=False)
+    taken = [buffer.take(), buffer.take()]
+    assert [item.partition for item in taken] == [OLD, NEW]
+    assert not buffer.ready
+    assert buffer.crowding(1) == [OLD]
+    buffer.pause(OLD)
+    assert not buffer.consumed(OLD, 5)
+    buffer.resume(OLD)
+    assert not buffer.ready
+    buffer.consumed(OLD, 10)
+    assert buffer.take().fetch_offset == 10
+    # Each that is in hand has its own bytes; the rest of the response is free.
+    assert buffer.total == 20
+    buffer.drop(OLD, in_hand=True)
+    buffer.consumed(NEW, 10)
+    assert buffer.total == 0
+
+
 def _slice(tp, start, response, *, size=1, **fields):
     told = {"epoch": (1, 1), "fetch_offset": start, "next_offset": start + 10, **fields}
     return Slice(memoryview(bytes(size)), Fetched(tp.topic, tp.partition, **told), response)

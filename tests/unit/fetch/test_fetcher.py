@@ -47,18 +47,19 @@ def brought(pull, first, last):
 class Bench:
     """A fetcher in a loop of its own thread, which a test can hold up."""
 
-    def __init__(self):
+    def __init__(self, **options):
         self.source = Source()
+        self.told = []  # events
         self.asked = []  # for which brokers the way was asked for, and in which thread
         self.ready = threading.Semaphore(0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="loop")
         self._thread.start()
         self.fetcher = Fetcher(
-            build(ConsumerConfig, bootstrap_servers="b:1"),
+            build(ConsumerConfig, bootstrap_servers="b:1", **options),
             sources=self._sources,
             lookups=None,
-            events=lambda _: None,
+            events=self.told.append,
             on_ready=self.ready.release,
         )
         self.run(self.fetcher.start())
@@ -110,6 +111,34 @@ def test_records_that_come_wait_for_no_loop(bench):
     finally:
         going_on.set()
     assert {thread for _, thread in bench.asked} == {"loop"}
+
+
+def test_theme_17_nothing_is_handed_out_from_behind_a_reset_before_that_is_told():
+    """Who keeps the user's progress would take it for that of before, and forget it."""
+    bench = Bench(on_data_loss="reset")
+    try:
+        first, answered = bench.source.next_pull()
+        answered(brought(first, 0, 5))
+        bench.fetcher.consumed(bench.fetcher.take())
+        (second, then), (third, at_last) = bench.source.next_pull(), bench.source.next_pull()
+        going_on = bench.hold_up_the_loop()
+        try:
+            truncated = Fetched("t", 0, (0, 1), 5, 5, diverging_epoch=4, diverging_end_offset=3)
+            then((FetchReply(1, second.sequence, [truncated]), [b""]))
+            at_last((FetchReply(1, third.sequence, []), []))
+            again, answered = bench.source.next_pull()
+            assert [want.fetch_offset for want in again.wants] == [3]
+            answered(brought(again, 3, 6))
+            assert (bench.fetcher.take(), bench.told) == (None, [])
+            while bench.ready.acquire(blocking=False):
+                pass
+        finally:
+            going_on.set()
+        assert bench.ready.acquire(timeout=SOON_S)
+        assert bench.fetcher.take().fetch_offset == 3
+        assert [(event.old, event.new) for event in bench.told] == [(5, 3)]
+    finally:
+        bench.close()
 
 
 def test_answers_are_taken_in_the_order_of_the_pulls(bench):
@@ -168,3 +197,25 @@ def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(p
     fetcher._machine.on_reply(issue, reply, [data], 0.0)
     chunks = list(fetcher.decode(fetcher.take()))
     assert [(chunk.batch.num_rows, chunk.next_offset) for chunk in chunks] == reached
+
+
+@pytest.mark.parametrize(("buffer", "largest"), [(64 * 2**20, 4_000_000), (2**20, 2**20 // 4)])
+def test_theme_18_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buffer, largest):
+    """Four may wait that were decoded ahead."""
+    config = build(ConsumerConfig, worker_buffer_bytes=buffer)
+    fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
+    fetcher.update_metadata(snapshot())
+    fetcher.assign({TP: Start((0, 1), 0)})
+    (issue,) = fetcher._machine.plan(0.0).pulls
+    values = [
+        {"value": bytes(1_000), "offset": offset, "timestamp": 0, "timestampType": 0}
+        for offset in range(4_000)
+    ]
+    data = bytes(encode(pa.RecordBatch.from_pylist(values, schema=SCHEMA)))
+    fetched = Fetched("t", 0, (0, 1), 0, 4_000, size=len(data))
+    fetcher._machine.on_reply(
+        issue, FetchReply(1, issue.pull.sequence, [fetched], size=len(data)), [data], 0.0
+    )
+    chunks = list(fetcher.decode(fetcher.take()))
+    assert sum(chunk.batch.num_rows for chunk in chunks) == 4_000
+    assert largest // 2 < max(1_000 * chunk.batch.num_rows for chunk in chunks) <= largest

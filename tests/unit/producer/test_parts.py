@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from kafka_actors.producer.machines.accumulator import Accumulator
 from kafka_actors.producer.machines.batch import Batch
 from kafka_actors.producer.machines.sender import Settled
 from kafka_actors.producer.machines.sticky import Sticky
-from kafka_actors.producer.unseen import take_unseen
+from kafka_actors.producer.unseen import RECENT, Unseen
 from kafka_actors.protocol.types import TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -185,11 +186,33 @@ def test_what_nobody_asked_about_is_told_of_once():
     for future in futures:
         assert future.exception() is LOST
         assert future.exception() is LOST
-    failed = [seen, unseen]
-    error = take_unseen(failed)
+    failures = Unseen()
+    for result in (seen, unseen):
+        failures.add(result)
+    error = failures.take()
     assert error is not None
     assert (error.records, error.errors) == (2, {B: LOST})
-    assert take_unseen(failed) is None
+    assert failures.take() is None
+
+
+class FailedResult(BatchResult):
+    """One that a test can see go."""
+
+
+def test_theme_18_a_producer_that_is_never_flushed_does_not_keep_all_that_failed():
+    failures, kept = Unseen(), []
+    for number in range(3 * RECENT):
+        result = FailedResult(A)
+        settled(result, 2, error=LOST)
+        if number % 2:
+            result.seen = 2
+        failures.add(result)
+        kept.append(weakref.ref(result))
+    del result
+    assert sum(result() is not None for result in kept) == RECENT
+    error = failures.take()
+    assert (error.records, error.errors) == (3 * RECENT, {A: LOST})
+    assert failures.take() is None
 
 
 def test_waiting_for_all_says_how_many_are_left():

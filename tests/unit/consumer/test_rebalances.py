@@ -1,0 +1,53 @@
+"""What the user's thread hears of a rebalance, also if it comes too late."""
+
+import asyncio
+
+import pytest
+from fakes.loop import in_loop
+
+from kafka_actors.consumer.rebalance import Rebalances, What
+from kafka_actors.protocol.types import TopicPartition
+
+P0 = frozenset({TopicPartition("t", 0)})
+DEADLINE_S = 0.01
+
+
+class Owner:
+    """Notes what is made of partitions."""
+
+    def __init__(self):
+        self.happened = []
+
+    def stop_delivery(self, partitions):
+        self.happened.append("stopped")
+
+    async def give_up(self, partitions, offsets):
+        self.happened.append(("given up", offsets))
+
+
+@in_loop
+async def test_theme_08_who_misses_the_deadline_of_a_revoke_hears_that_the_partitions_are_lost():
+    """Else what the user's side keeps of them, such as a pause, would be there when they come back."""
+    owner = Owner()
+    rebalances = Rebalances(owner, lambda: None)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(DEADLINE_S):
+            await rebalances.on_partitions_revoked(P0, DEADLINE_S)
+    assert owner.happened == ["stopped", ("given up", {})]
+    notice = rebalances.next()
+    assert (notice.what, notice.partitions) == (What.LOST, P0)
+    assert not rebalances.pending
+
+
+@in_loop
+async def test_who_is_in_time_hears_of_the_revoke_only():
+    owner = Owner()
+    rebalances = Rebalances(owner, lambda: None)
+    revoking = asyncio.ensure_future(rebalances.on_partitions_revoked(P0, DEADLINE_S))
+    await asyncio.sleep(0)
+    notice = rebalances.next()
+    assert notice.what is What.REVOKED
+    notice.done({})
+    await revoking
+    assert owner.happened == ["stopped", ("given up", {})]
+    assert not rebalances.pending

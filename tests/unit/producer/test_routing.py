@@ -1,0 +1,42 @@
+"""Which topic each row goes to, by the column `topic`."""
+
+import pyarrow as pa
+import pytest
+
+from kafka_actors.errors import UsageError
+from kafka_actors.producer.routing import by_topic
+
+
+def topics(column):
+    batch = pa.record_batch({"value": [b"%d" % row for row in range(len(column))], "topic": column})
+    return {part.topic: part.batch["value"].to_pylist() for part in by_topic(batch, None)}
+
+
+def encoded(indices, names, kind=None):
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(names, kind))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["a", "b", "a"]),
+        pa.array([b"a", b"b", b"a"]),
+        encoded([0, 1, 0], ["a", "b"]),
+        encoded([2, 1, 0], ["a", "b", "a", None]),
+        encoded([1, 0, 1], [b"b", b"a"]),
+        encoded([1, 0, 1], ["b", "a"], pa.large_string()),
+    ],
+    ids=["text", "bytes", "encoded", "encoded-twice", "encoded-bytes", "encoded-large"],
+)
+def test_rows_go_to_the_topic_that_the_column_says_however_it_is_written(column):
+    assert topics(column) == {"a": [b"0", b"2"], "b": [b"1"]}
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.array(["a", None]), encoded([0, None], ["a", "b"]), encoded([0, 1], ["a", None])],
+    ids=["plain", "no-index", "an-index-of-null"],
+)
+def test_a_row_without_a_topic_is_named_and_goes_nowhere(column):
+    with pytest.raises(UsageError, match="row 1 has no topic"):
+        topics(column)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import textwrap
@@ -18,6 +19,7 @@ import pytest
 
 from kafka_actors.testing.ports import free_ports
 
+METRIC = re.compile(r"\b(?:kafka|kafka_actors|messaging)_[a-z_]+\b(?!\s*=)")
 MISSING = "there is no prometheus on this machine: apt-get install prometheus"
 
 
@@ -74,6 +76,11 @@ class Prometheus:
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(10)
+
+
+def metrics_of(expression: str) -> set[str]:
+    """The names of the metrics in an expression of PromQL."""
+    return set(METRIC.findall(re.sub(r"\{[^}]*\}|by \([^)]*\)", "", expression)))
 
 
 def until(condition: Callable[[], bool], shown: Callable[[], object], timeout_s: float = 60) -> None:

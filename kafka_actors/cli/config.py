@@ -81,7 +81,7 @@ def _values(settings: Settings, target: str | None) -> dict[str, Any]:
     else:
         job = changed(target, settings)
         built = job.config
-        of_run = {
+        of_run = {name: settings.options.get(name) for name in OF_RUN} | {
             "job": target,
             "workers": written_workers(job.workers),
             "until": job.until,

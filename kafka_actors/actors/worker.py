@@ -19,9 +19,9 @@ from kafka_actors.errors import DisconnectedError, KafkaActorsError
 from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import FetchedBytes, Fetcher, Standing, Start
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.attributes import of_cluster
 from kafka_actors.telemetry.machines.latency import Counts
 from kafka_actors.telemetry.recorder import Recorder
-from kafka_actors.telemetry.attributes import of_cluster
 from kafka_actors.telemetry.spans import ProcessSpans, committing
 
 from .bench import Bench

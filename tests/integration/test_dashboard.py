@@ -52,7 +52,9 @@ def test_panels_lie_beside_each_other_and_each_has_a_meaning():
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= WIDTH
         cells = {
-            (place["x"] + right, place["y"] + down) for right in range(place["w"]) for down in range(place["h"])
+            (place["x"] + right, place["y"] + down)
+            for right in range(place["w"])
+            for down in range(place["h"])
         }
         assert not cells & taken
         taken |= cells

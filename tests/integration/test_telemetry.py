@@ -312,9 +312,11 @@ def check_where(found):
     by_operation = {name: found[name] for name in ("send", "process", "commit")}
     clusters = {a["messaging.kafka.cluster.id"] for spans in by_operation.values() for _, a, _ in spans}
     assert len(clusters) == 1
-    assert {bool(a.get("server.port")) for _, a, r in found["commit"] if "/coordinator." in r["service.instance.id"]} == {
-        True
-    }
+    assert {
+        bool(a.get("server.port"))
+        for _, a, r in found["commit"]
+        if "/coordinator." in r["service.instance.id"]
+    } == {True}
     (alone,) = [a for _, a, _ in found["send"] if "messaging.batch.message_count" not in a]
     assert (alone["messaging.destination.partition.id"], alone["messaging.kafka.offset"]) == ("2", 50)
     assert alone["server.port"]

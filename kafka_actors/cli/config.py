@@ -120,7 +120,9 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def _shown(value: Any) -> str | None:
-    """As it would be written in a file, if it can be."""
+    """As it would be written in a file, if there is anything to write."""
+    if value in ("", {}, []):
+        return None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

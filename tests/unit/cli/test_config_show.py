@@ -46,9 +46,12 @@ def test_each_value_names_its_source(
     assert said["batch_rows"] == ["500", "definition", "shown_by_test.py:job"]
     assert said["retries"] == ["7", "environment", "KAFKA_ACTORS_RETRIES"]
     assert said["session_timeout_ms"] == ["9000", "file", "job.toml"]
+    assert said["worker_capacity"] == ["-", "default"]
     assert said["client_rack"] == ["here", "flag", "-X"]
     assert said["heartbeat_interval_ms"] == ["3000", "default"]
     assert said["ssl_cafile"] == ["-", "default"]
+    assert said["group_instance_id"] == ["auto", "default"]
+    assert all(len(words) > 1 for words in said.values()), "what is empty is no gap in a column"
     assert said["sasl_plain_password"] == ["***", "file", "job.toml,", "${env:SECRET}"]
     assert not {"in-the-code", "in-the-environment"} & set(" ".join(lines).split())
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_actors.testing.ports import free_ports
 
@@ -81,6 +82,14 @@ class Prometheus:
 def metrics_of(expression: str) -> set[str]:
     """The names of the metrics in an expression of PromQL."""
     return set(METRIC.findall(re.sub(r"\{[^}]*\}|by \([^)]*\)", "", expression)))
+
+
+def blocked_at(url: str) -> dict[tuple[str, int], str]:
+    """What a job's `/metrics` says of its partitions: of those from which nothing is read or processed, the reason."""
+    with urllib.request.urlopen(f"{url.rstrip('/')}/metrics", timeout=5) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    blocked = (s for f in families for s in f.samples if s.name == "kafka_actors_partition_blocked")
+    return {(s.labels["topic"], int(s.labels["partition"])): s.labels["reason"] for s in blocked if s.value}
 
 
 def until(condition: Callable[[], bool], shown: Callable[[], object], timeout_s: float = 60) -> None:

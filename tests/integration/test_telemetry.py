@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 from fakes.collector import Collector, plain
-from fakes.prometheus import prometheuses, until
+from fakes.prometheus import blocked_at, prometheuses, until
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_actors.telemetry.instruments import BY_NAME, LATENCY_SECONDS, SCHEMA_URL, SECONDS, Kind
@@ -481,6 +481,7 @@ def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
         assert late["kafka_consumer_group_lag"][0] >= 400
         assert late["kafka_actors_consumer_group_lag_time_seconds"][1] == 4
         assert late["kafka_consumer_group_members"] == (1, 1)
+        assert "buffer_full" in blocked_at(f"http://localhost:{port}").values()
     finally:
         gate.touch()
         process.send_signal(signal.SIGTERM)

@@ -1,0 +1,70 @@
+"""Why nothing is read of a partition, as a running job tells it: the reasons are made to happen on real Kafka."""
+
+import confluent_kafka
+import pytest
+from fakes.prometheus import blocked_at
+from jobs.journal import until
+
+import kafka_actors as ka
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def topics(scene):
+    """Three topics of one partition; the last has its only replica on a broker that doesn't coordinate the group."""
+    cluster, names = scene.cluster, [f"{scene.topic}-{what}" for what in ("open", "poison", "lost")]
+    scene.victim = next(b for b in cluster.broker_ids if b != cluster.coordinator_of(scene.group))
+    for name in names[:2]:
+        cluster.create_topic(name, replication_factor=3)
+    cluster.create_topic(names[2], replica_assignment=[[scene.victim]])
+    return names
+
+
+def begun(scene, topic):
+    """A producer with a record in a transaction that is open."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": scene.cluster.bootstrap_servers, "transactional.id": topic}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"later")
+    producer.flush()
+    return producer
+
+
+def test_each_reason_is_told_for_as_long_as_it_lasts(scene, topics):
+    opened, poison, lost = topics
+
+    def work(batch):
+        if batch["topic"][0].as_py() == poison:
+            raise ValueError("always")
+
+    running = scene.start(
+        topics=topics,
+        workers=1,
+        process=work,
+        retries=10_000,
+        status_address="127.0.0.1:0",
+        config={"isolation_level": "read_committed"},
+    )
+    page = running.status().page
+
+    def told():
+        return {topic: reason for (topic, _), reason in blocked_at(page).items()}
+
+    producer = begun(scene, opened)
+    with ka.Producer(bootstrap_servers=scene.cluster.bootstrap_servers) as other:
+        other.send(poison, b"no order")
+    expected = {opened: "open_transaction", poison: "retrying"}
+    until(lambda: told() == expected, 60, "an open transaction and a poison record to be told")
+
+    scene.cluster.kill(scene.victim)
+    until(lambda: told() == {**expected, lost: "no_leader"}, 90, "a partition without a leader to be told")
+
+    running.pause()
+    until(lambda: told()[poison] == "paused", 30, "the pause to be told")
+    running.resume()
+    until(lambda: told()[poison] == "retrying", 30, "the retries to be told again")
+    producer.commit_transaction()
+    until(lambda: opened not in told(), 60, "the transaction to be over")

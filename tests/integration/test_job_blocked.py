@@ -53,18 +53,23 @@ def test_each_reason_is_told_for_as_long_as_it_lasts(scene, topics):
     def told():
         return {topic: reason for (topic, _), reason in blocked_at(page).items()}
 
+    def told_by(seconds, what, holds):
+        try:
+            until(lambda: holds(told()), seconds, what)
+        except AssertionError as error:
+            error.add_note(f"told: {told()}")
+            raise
+
     producer = begun(scene, opened)
     with ka.Producer(bootstrap_servers=scene.cluster.bootstrap_servers) as other:
         other.send(poison, b"no order")
     expected = {opened: "open_transaction", poison: "retrying"}
-    until(lambda: told() == expected, 60, "an open transaction and a poison record to be told")
-
-    scene.cluster.kill(scene.victim)
-    until(lambda: told() == {**expected, lost: "no_leader"}, 90, "a partition without a leader to be told")
-
+    told_by(60, "an open transaction and a poison record", lambda now: now == expected)
     running.pause()
-    until(lambda: told()[poison] == "paused", 30, "the pause to be told")
+    told_by(30, "a pause", lambda now: now[poison] == "paused")
     running.resume()
-    until(lambda: told()[poison] == "retrying", 30, "the retries to be told again")
+    told_by(30, "retries again", lambda now: now[poison] == "retrying")
     producer.commit_transaction()
-    until(lambda: opened not in told(), 60, "the transaction to be over")
+    told_by(60, "no open transaction any more", lambda now: opened not in now)
+    scene.cluster.kill(scene.victim)
+    told_by(90, "a partition without a leader", lambda now: now.get(lost) == "no_leader")

@@ -26,7 +26,8 @@ def show(
     monkeypatch.setenv("KAFKA_PASSWORD", "hush")
     code = run_command_line(["config", "show", "-c", str(file), "-o", "json"])
     out, err = capsys.readouterr()
-    assert (code, err) == (0, ""), str(block)
+    assert code == 0, f"{block}: {err}"
+    assert err == ""
     assert "hush" not in out
     return {row["option"]: row for row in json.loads(out) if row["source"] == "file"}
 

@@ -25,7 +25,7 @@ RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 PAIRS := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm lint format bench bench-check fuzz docs-options docs-values clean
+.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm lint format bench bench-check fuzz docs-options docs-values docs-dashboard clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -90,6 +90,9 @@ docs-options: $(VENV)/.installed-dev  ## docs/reference/options.md anew, from th
 
 docs-values: $(VENV)/.installed-dev  ## the table of values in the chart's README anew, from values.yaml
 	$(BIN)/python tests/helm/values_page.py
+
+docs-dashboard: $(VENV)/.installed-dev  ## the chart's dashboard for Grafana anew, from its panels
+	$(BIN)/python tests/helm/dashboard.py
 
 clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -19,6 +19,7 @@ from kafka_actors.errors import DisconnectedError, KafkaActorsError
 from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import FetchedBytes, Fetcher, Standing, Start
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.attributes import of_cluster
 from kafka_actors.telemetry.machines.latency import Counts
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, committing
@@ -233,6 +234,7 @@ class Worker:
                 continue
             if snapshot is not known:
                 known = snapshot
+                self._spans.where = of_cluster(snapshot.cluster_id)
                 self._on_metadata(snapshot)
                 self._fetcher.update_metadata(snapshot)
 
@@ -263,7 +265,7 @@ class Worker:
             return
         self._sequence += 1
         try:
-            with committing(self._config.group_id, self._spans.take()) as trace:
+            with committing(self._config.group_id, self._spans.take(), where=self._spans.where) as trace:
                 request = CommitRequest(self.name, self._sequence, entries, at_once, trace)
                 reply = await self._coordinator.commit(request)
         except DisconnectedError:

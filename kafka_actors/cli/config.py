@@ -81,7 +81,7 @@ def _values(settings: Settings, target: str | None) -> dict[str, Any]:
     else:
         job = changed(target, settings)
         built = job.config
-        of_run = {
+        of_run = {name: settings.options.get(name) for name in OF_RUN} | {
             "job": target,
             "workers": written_workers(job.workers),
             "until": job.until,
@@ -120,7 +120,9 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def _shown(value: Any) -> str | None:
-    """As it would be written in a file, if it can be."""
+    """As it would be written in a file, if there is anything to write."""
+    if value in ("", {}, []):
+        return None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

@@ -40,6 +40,8 @@ NOT_IN_JAVA = frozenset(
         # a run
         "job",
         "status",
+        "otlp",
+        "prometheus",
         "until",
         "workers",
     }

@@ -45,6 +45,10 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
     """`latest`: stop at the end offsets that the topics have at the start."""
     status: str | None = None
     """`[HOST]:PORT` of the job's status page; to this machine only, unless a host is given."""
+    otlp: str | None = None
+    """The OpenTelemetry collector that gets metrics, traces and logs, such as `http://localhost:4318`. All else is said by `OTEL_*` variables."""
+    prometheus: str | None = None
+    """`[HOST]:PORT` where Prometheus may scrape the job's metrics; on this machine only, unless a host is given."""
 
 
 OF_RUN = tuple(name for name in RunConfig.__struct_fields__ if name not in JobConfig.__struct_fields__)
@@ -89,6 +93,17 @@ def job_options(function: F) -> F:
                 "is given. Port 0 is a free one.",
             ),
             click.option(
+                "--otlp",
+                metavar="URL",
+                help="Send metrics, traces and logs to this OpenTelemetry collector, such as http://localhost:4318. "
+                "All else is said by OTEL_* variables.",
+            ),
+            click.option(
+                "--prometheus",
+                metavar="[HOST]:PORT",
+                help="Let Prometheus scrape the job's metrics here; on this machine only, unless a host is given.",
+            ),
+            click.option(
                 "-X",
                 "--config",
                 "pairs",
@@ -113,9 +128,10 @@ def job_settings(
     if (workers := settings.options.get("workers")) is not None:
         with settings.named():
             settings.options["workers"] = written_workers(read_workers(workers))
-    if (status := settings.options.get("status")) is not None:
-        with settings.named():
-            parse_listening("status", status)
+    for name in ("status", "prometheus"):
+        if (address := settings.options.get(name)) is not None:
+            with settings.named():
+                parse_listening(name, address)
     return settings
 
 

@@ -29,6 +29,7 @@ counts for none.
 job = "orders.py:job"            # beside this file; or module:name
 workers = 8
 bootstrap_servers = "kafka-1:9093,kafka-2:9093"
+security_protocol = "SASL_SSL"
 session.timeout.ms = 30000       # dots and tables are names
 
 [sasl]

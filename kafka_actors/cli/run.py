@@ -15,7 +15,7 @@ from .options import command, needs
 from .output import Output
 from .progress import Reading
 from .render import count
-from .telemetry import telemetry_options
+from .telemetry import ask_for
 from .views import view_for
 from .watch import End, watch
 
@@ -28,7 +28,6 @@ __all__ = ["run"]
 @click.command()
 @job_options
 @command
-@telemetry_options
 def run(
     output: Output, target: str | None, config_file: str | None, pairs: tuple[str, ...], **flags: Any
 ) -> int:
@@ -42,6 +41,7 @@ def run(
     """
     needs("ray", "ray", "a job runs on Ray, which is not installed")
     settings = job_settings(config_file, pairs, os.environ, **flags)
+    ask_for(otlp=settings.options.get("otlp"), prometheus=settings.options.get("prometheus"))
     job = changed(required(target_of(target, settings)), settings)
     with settings.named():
         running = start(job)

@@ -1,47 +1,23 @@
-"""The options of telemetry: other names for `OTEL_*` variables, which is where everything else reads them."""
+"""What a run says of telemetry: other names for `OTEL_*` variables, which is where everything else reads it."""
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
-from typing import Any
-
-import click
 
 from kafka_actors.addresses import parse_listening
 
-__all__ = ["telemetry_options"]
+__all__ = ["ask_for"]
 
 
-def telemetry_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Adds them to a command, and carries them out before its body."""
-
-    @click.option(
-        "--otlp",
-        metavar="URL",
-        envvar="KAFKA_ACTORS_OTLP",
-        help="Send metrics, traces and logs to this OpenTelemetry collector, such as http://localhost:4318. "
-        "All else is said by OTEL_* variables.",
-    )
-    @click.option(
-        "--prometheus",
-        metavar="[HOST]:PORT",
-        envvar="KAFKA_ACTORS_PROMETHEUS",
-        help="Let Prometheus scrape the job's metrics here; on this machine only, unless a host is given.",
-    )
-    @functools.wraps(function)
-    def body(*args: Any, otlp: str | None, prometheus: str | None, **options: Any) -> int:
-        if otlp is not None:
-            os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = otlp
-        if prometheus is not None:
-            host, port = parse_listening("--prometheus", prometheus)
-            os.environ["OTEL_EXPORTER_PROMETHEUS_HOST"] = host
-            os.environ["OTEL_EXPORTER_PROMETHEUS_PORT"] = str(port)
-            _also_prometheus()
-        return function(*args, **options)
-
-    return body
+def ask_for(*, otlp: str | None, prometheus: str | None) -> None:
+    """Sets the variables for this process: a collector's URL, and the `[HOST]:PORT` at which Prometheus may scrape."""
+    if otlp is not None:
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = otlp
+    if prometheus is not None:
+        host, port = parse_listening("prometheus", prometheus)
+        os.environ["OTEL_EXPORTER_PROMETHEUS_HOST"] = host
+        os.environ["OTEL_EXPORTER_PROMETHEUS_PORT"] = str(port)
+        _also_prometheus()
 
 
 def _also_prometheus() -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, NodeNotReadyError
+from kafka_actors.telemetry.attributes import Attributes, of_server
 
 from .machines.steps import CoordinatorNode, Outgoing
 from .machines.verdicts import Api
@@ -24,12 +25,18 @@ class Channels:
         self._client = client
         self._member_name = member_name
         self._broker: GroupBroker | None = None
+        self._server: Attributes = ()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def broker(self) -> GroupBroker | None:
         """The coordinator's connections, if there are any."""
         return self._broker
+
+    @property
+    def server(self) -> Attributes:
+        """Where the coordinator is that was connected to last; empty before."""
+        return self._server
 
     def start(self, request: Outgoing, deliver: Deliver) -> None:
         """Sends a request; returns at once."""
@@ -68,6 +75,7 @@ class Channels:
             raise KafkaTimeoutError(f"no connection to {node.host}:{node.port} in {seconds:g} s") from None
         self.disconnect()
         self._broker = broker
+        self._server = of_server(node.host, node.port)
 
     async def ask(self, body: object, timeout_ms: float, *, member_channel: bool = False) -> Any:
         """The coordinator's response. Raises as `Connection.send`, `NodeNotReadyError` where there is none."""

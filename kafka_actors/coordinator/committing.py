@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.telemetry.attributes import Attributes
 
 from .channels import LOST_CONNECTION, Channels
 from .machines.commits import CommitQueue
@@ -32,7 +34,7 @@ def default_offset_commit_callback(offsets: Offsets, outcome: Results | Exceptio
 
 class Committer:
     """The shell of a `CommitQueue`. `standing`: what the member may commit now. `on_answer(seconds,
-    outcome)`: what an OffsetCommit led to, that long after it was sent. `wake`: a step is due."""
+    outcome, server)`: what an OffsetCommit led to, that long after it was sent there. `wake`: a step is due."""
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Committer:
         channels: Channels,
         *,
         standing: Callable[[], Standing],
-        on_answer: Callable[[float, object], None],
+        on_answer: Callable[[float, object, Attributes], None],
         wake: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -67,7 +69,7 @@ class Committer:
         """One step of the queue. Its notices are for the membership."""
         ready = self._queue.poll(now, self._standing())
         if ready.request is not None:
-            self._channels.start(ready.request, self._deliver)
+            self._channels.start(ready.request, partial(self._deliver, self._channels.server))
         for ticket in ready.done:
             self._answer(ticket)
         return ready
@@ -87,9 +89,9 @@ class Committer:
                 done.set_exception(reason or KafkaTimeoutError("the coordinator was closed meanwhile"))
         self._tickets.clear()
 
-    def _deliver(self, request: Outgoing, outcome: object) -> None:
+    def _deliver(self, server: Attributes, request: Outgoing, outcome: object) -> None:
         now = self._clock()
-        self._on_answer(now - request.sent_at, outcome)
+        self._on_answer(now - request.sent_at, outcome, server)
         self._queue.on_response(request, outcome, now, self._standing())
         self._wake()
 

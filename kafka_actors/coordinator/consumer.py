@@ -10,6 +10,8 @@ from kafka_actors.cluster import SubscriptionState
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.metrics import Metrics
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.telemetry.attributes import Attributes, of_cluster
+from kafka_actors.telemetry.spans import settling
 
 from .committing import CommitCallback, Committer, Offsets, default_offset_commit_callback
 from .fetching import OffsetFetcher
@@ -168,7 +170,13 @@ class ConsumerCoordinator(SubscribedMember):
         Raises where nothing was committed and the reason concerns the whole commit: the membership is lost or
         fenced, not authorized, no answer in time (whether it was carried out is then unknown).
         """
-        return await self._submit(offsets, timeout_ms)
+        with settling(self.group_id) as answered:
+            results = await self._submit(offsets, timeout_ms)
+            answered(self._who(), next((error for error in results.values() if error is not None), None))
+            return results
+
+    def _who(self) -> Attributes:
+        return (*of_cluster(self._client.snapshot.cluster_id), *self._channels.server)
 
     def commit_offsets_async(
         self, offsets: Offsets, callback: CommitCallback | None = None

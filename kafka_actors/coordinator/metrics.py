@@ -221,15 +221,15 @@ class ConsumerCoordinatorMetrics(_Group):
         )
         self._commit = of_operation("commit", group_id)
 
-    def answered(self, seconds: float, outcome: object) -> None:
-        """An OffsetCommit came to its end: an `OffsetCommitResponse`, or the exception that there was instead. Only
+    def answered(self, seconds: float, outcome: object, server: Attributes = ()) -> None:
+        """An OffsetCommit to this broker came to its end: an `OffsetCommitResponse`, or the exception that there was instead. Only
         answers are in the statistics, as in Java's; the instrument has failures too, by their error."""
         if isinstance(outcome, Exception):
             error: BaseException | None = outcome
         else:
             self.commit_latency.record(seconds)
             error = first_error(outcome)
-        self.recorder.record(OPERATION_DURATION, seconds, with_error(self._commit, error))
+        self.recorder.record(OPERATION_DURATION, seconds, with_error((*self._commit, *server), error))
 
 
 def first_error(response: object) -> KafkaError | None:

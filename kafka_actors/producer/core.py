@@ -40,7 +40,7 @@ from .futures import BatchResult
 from .intake import Intake
 from .machines.batch import Batch
 from .machines.sender import Answer, Options, Order, Outcome, Sender, Settled
-from .observing import ProducerObserver
+from .observing import ProducerObserver, server_of
 from .splitting import split
 from .unseen import Unseen
 
@@ -224,20 +224,20 @@ class Core:
 
     async def _send(self, order: Order) -> None:
         error: KafkaActorsError
-        began = self._clock()
+        began, server = self._clock(), server_of(self.client.snapshot, order.node)
         try:
             response = await self.client.send(order.node, self._request(order), max_version=_BY_NAME)
         except KafkaActorsError as caught:
             error = caught
         else:
             answers = _answers(response)
-            self._observer.answered(self._clock() - began, order, answers)
+            self._observer.answered(self._clock() - began, order, answers, server)
             self._take_leaders(response)
             self._after(self._sender.answered(order, answers, self._clock()))
             return
         maybe = not isinstance(error, _NOT_SENT)
         if maybe:
-            self._observer.failed(self._clock() - began, order, error)
+            self._observer.failed(self._clock() - began, order, error, server)
         self._after(self._sender.failed(order, error, self._clock(), maybe_written=maybe))
 
     def _request(self, order: Order) -> ProduceRequest:

@@ -59,7 +59,7 @@ class Sending:
         self._snapshot: ClusterSnapshot | None = None
         self._topics: dict[str, tuple[int, list[int]]] = {}
         self._sticky: dict[str, Sticky] = {}
-        self._spans = SendSpans(core.config.client_id)
+        self._spans = SendSpans(core.config.client_id, lambda: core.client.snapshot)
 
     # ------------------------------------------------------------ where to
 
@@ -182,7 +182,7 @@ class Sending:
         stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
         tp = TopicPartition(topic, partition)
         if self._spans.on:
-            span, packed = self._spans.record(tp, packed)
+            span, packed = self._spans.record(tp, packed, tombstone=value is None)
             result, index = self._intake.append_one(tp, key, value, packed, stamp)
             self._spans.ends(span, result, index)
         else:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from opentelemetry.trace import Span, SpanKind
 
+from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.attributes import Attributes, of_cluster
 from kafka_actors.telemetry.context import TRACEPARENT, links_of, links_to, parse, traceparent, with_context
+from kafka_actors.telemetry.instruments import OFFSET, TOMBSTONE
 from kafka_actors.telemetry.spans import end, start, tracing
 
 from .futures import BatchFuture, BatchResult
+from .observing import server_of
 from .routing import Part
 
 __all__ = ["TRACEPARENT_BYTES", "SendSpans"]
@@ -20,11 +26,13 @@ TRACEPARENT_BYTES = len(TRACEPARENT) + 55
 class SendSpans:
     """For one producer. A record that brings a context of its own keeps it, and the span links to that.
 
-    on: whether spans are recorded where the producer is made; single records aren't asked for it each time.
+    snapshot: the cluster as it is known. on: whether spans are recorded where the producer is made; single records aren't asked for it
+    each time.
     """
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, snapshot: Callable[[], ClusterSnapshot] = ClusterSnapshot) -> None:
         self._client_id = client_id
+        self._snapshot = snapshot
         self.on = tracing()
 
     def batch(self, part: Part, future: BatchFuture) -> Part:
@@ -39,12 +47,15 @@ class SendSpans:
             count=part.batch.num_rows,
             client_id=self._client_id,
             links=links,
+            more=self._cluster(),
         )
         batch, _ = with_context(part.batch, traceparent(span.get_span_context()))
         future.add_done_callback(lambda _: end(span, future.failure))
         return part._replace(batch=batch)
 
-    def record(self, tp: TopicPartition, headers: PackedHeaders | None) -> tuple[Span, PackedHeaders]:
+    def record(
+        self, tp: TopicPartition, headers: PackedHeaders | None, *, tombstone: bool = False
+    ) -> tuple[Span, PackedHeaders]:
         """A span for one record, and the record's headers with its context."""
         own = [parse(value) for name, value in headers or () if name == TRACEPARENT.encode()]
         span = start(
@@ -54,6 +65,7 @@ class SendSpans:
             partition=tp.partition,
             client_id=self._client_id,
             links=links_to(own),
+            more=(*self._cluster(), *(((TOMBSTONE, True),) if tombstone else ())),
         )
         if own:
             return span, list(headers or ())
@@ -61,5 +73,16 @@ class SendSpans:
         return span, [*(headers or ()), (TRACEPARENT.encode(), value)]
 
     def ends(self, span: Span, result: BatchResult, index: int) -> None:
-        """The span of one record ends with the record's outcome."""
-        result.when_done(lambda: end(span, result.of(index).error))
+        """The span of one record ends with the record's outcome, and where it is then."""
+
+        def over() -> None:
+            outcome, snapshot = result.of(index), self._snapshot()
+            if outcome.base_offset >= 0:
+                span.set_attribute(OFFSET, outcome.base_offset + index - outcome.first)
+            span.set_attributes(dict(server_of(snapshot, snapshot.leader(result.partition))))
+            end(span, outcome.error)
+
+        result.when_done(over)
+
+    def _cluster(self) -> Attributes:
+        return of_cluster(self._snapshot().cluster_id)

@@ -10,9 +10,28 @@ from functools import lru_cache
 
 from kafka_actors.errors import KafkaError
 
-from .instruments import DESTINATION, ERROR_TYPE, GROUP, OPERATION, OPERATION_TYPE, PARTITION, SERVER, SYSTEM
+from .instruments import (
+    CLUSTER_ID,
+    DESTINATION,
+    ERROR_TYPE,
+    GROUP,
+    OPERATION,
+    OPERATION_TYPE,
+    PARTITION,
+    SERVER,
+    SYSTEM,
+)
 
-__all__ = ["Attributes", "error_type", "of_group", "of_operation", "of_partition", "of_server", "with_error"]
+__all__ = [
+    "Attributes",
+    "error_type",
+    "of_cluster",
+    "of_group",
+    "of_operation",
+    "of_partition",
+    "of_server",
+    "with_error",
+]
 
 Attributes = tuple[tuple[str, str | int], ...]
 
@@ -56,6 +75,11 @@ def of_group(group: str | None, **more: str | int) -> Attributes:
 def of_server(host: str, port: int) -> Attributes:
     """A broker, as clients connect to it."""
     return ((SERVER[0], host), (SERVER[1], port))
+
+
+def of_cluster(cluster_id: str | None) -> Attributes:
+    """The Kafka cluster, where it has said what it is called."""
+    return () if cluster_id is None else ((CLUSTER_ID, cluster_id),)
 
 
 def with_error(attributes: Attributes, error: BaseException | None) -> Attributes:

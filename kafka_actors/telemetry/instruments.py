@@ -53,6 +53,10 @@ DESTINATION: Final = "messaging.destination.name"
 PARTITION: Final = "messaging.destination.partition.id"
 ERROR_TYPE: Final = "error.type"
 SERVER: Final = ("server.address", "server.port")
+"""Where one broker is asked, and known to be."""
+CLUSTER_ID: Final = "messaging.kafka.cluster.id"
+OFFSET: Final = "messaging.kafka.offset"
+TOMBSTONE: Final = "messaging.kafka.message.tombstone"
 
 # ---------------------------------------------------------------- semconv 1.44
 
@@ -71,7 +75,7 @@ SENT_MESSAGES: Final = Instrument(
     Kind.COUNTER,
     "{message}",
     "Number of messages producer attempted to send to the broker.",
-    (SYSTEM, OPERATION, DESTINATION, PARTITION, ERROR_TYPE),
+    (SYSTEM, OPERATION, DESTINATION, PARTITION, ERROR_TYPE, *SERVER),
 )
 CONSUMED_MESSAGES: Final = Instrument(
     "messaging.client.consumed.messages",

@@ -4,36 +4,42 @@
 |---|---|---|---|
 | poll | `poll {topic}` | CLIENT | a `Consumer` hands out a batch; a task of Spark gets one |
 | process | `process {topic}` | CONSUMER | one call of a job's function, or the stages of a pipeline on a batch in a task of Spark; it is current meanwhile |
-| commit | `commit` | CLIENT | a worker's or a consumer's offsets, until they are acknowledged |
+| commit | `commit` | CLIENT | a worker's or a consumer's offsets, until they are acknowledged; also those that nobody asked for |
 | send | `send {topic}` | PRODUCER | one `send` or `send_batch`, until all of it is acknowledged |
 
-A span of a batch links to the contexts of its records. Where no SDK records, `tracing()` says so and nothing is made.
+A span of a batch links to the contexts of its records. Where no SDK records, `tracing()` says so and nothing is made. Of a single
+message its offset is told, and that it is a tombstone; never its key: keys are bytes here, and the conventions want those left out that
+have no text of their own.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
+from contextvars import ContextVar
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 
 from .attributes import Attributes, error_type, of_operation
 from .context import MOST_LINKS, links_of, links_to, parse, traceparent
-from .instruments import ERROR_TYPE, PARTITION, SCHEMA_URL
+from .instruments import ERROR_TYPE, OFFSET, PARTITION, SCHEMA_URL, TOMBSTONE
 from .settings import has_tracer_provider
 
-__all__ = ["ProcessSpans", "committing", "end", "failed", "received", "start", "tracing"]
+__all__ = ["ProcessSpans", "committing", "end", "failed", "received", "settling", "start", "tracing"]
 
 COUNT = "messaging.batch.message_count"
-OFFSET = "messaging.kafka.offset"
 CLIENT_ID = "messaging.client.id"
 
+_commit: ContextVar[Span | None] = ContextVar("_commit", default=None)
+"""The span of `committing`, for who asks the broker within: another task, maybe, or another thread's loop."""
+Answered = Callable[[Attributes, BaseException | None], None]
 
 LOOK_S = 0.5
 _look_at = 0.0
@@ -119,11 +125,13 @@ def received(group: str | None, client_id: str | None, batch: pa.RecordBatch, se
 
 
 class ProcessSpans:
-    """The calls of a job's function. `recent`: the spans since the last commit, which then links to them."""
+    """The calls of a job's function. `where`: the cluster that their messages are of, once it is known."""
 
     def __init__(self, group: str | None, client_id: str | None) -> None:
+        self.where: Attributes = ()
         self._group = group
         self._client_id = client_id
+        # Those since the last commit, which then links to them.
         self._recent: deque[SpanContext] = deque(maxlen=MOST_LINKS)
 
     def call(self, batch: pa.RecordBatch, unit: str) -> AbstractContextManager[Span | None]:
@@ -142,7 +150,7 @@ class ProcessSpans:
             count=None if single else batch.num_rows,
             client_id=self._client_id,
             links=links_of(batch),
-            more=((OFFSET, batch["offset"][0].as_py()),) if single else (),
+            more=(*self.where, *(_of_message(batch) if single else ())),
         )
         self._recent.append(span.get_span_context())
         with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
@@ -156,24 +164,62 @@ class ProcessSpans:
         return taken
 
 
+def _of_message(batch: pa.RecordBatch) -> Attributes:
+    tombstone = not batch["value"][0].is_valid
+    return ((OFFSET, batch["offset"][0].as_py()), *(((TOMBSTONE, True),) if tombstone else ()))
+
+
+@contextmanager
+def settling(group: str | None) -> Iterator[Answered]:
+    """Around the request to the group's coordinator: within the span of `committing`, or one of its own where offsets are committed
+    without having been asked for. Gives what is to be told of the answer: who gave it, and the first error in it."""
+    if not tracing():
+        yield _nothing
+        return
+    around = _commit.get()
+    if around is not None and around.is_recording():
+        yield partial(_answered, around)
+    else:
+        with committing(group, unasked=True):
+            yield partial(_answered, trace.get_current_span())
+
+
+def _nothing(who: Attributes, error: BaseException | None) -> None:
+    pass
+
+
+def _answered(span: Span, who: Attributes, error: BaseException | None) -> None:
+    span.set_attributes(dict(who))
+    if error is not None:
+        failed(span, error)
+
+
 @contextmanager
 def committing(
-    group: str | None, of: Iterable[SpanContext] = (), asked_by: Iterable[str] = ()
+    group: str | None,
+    of: Iterable[SpanContext] = (),
+    asked_by: Iterable[str] = (),
+    *,
+    where: Attributes = (),
+    unasked: bool = False,
 ) -> Iterator[str]:
     """Around a commit: links to the spans `of` what is committed. Gives its `traceparent`, which travels.
 
     asked_by: `traceparent`s of others' commits that go with this one. Of a single one it is the child, more are
-    links. An exception that passes through makes the span a failed one.
+    links. where: the cluster, if it is known already. unasked: it begins a trace of its own: what is current where a loop was started has
+    nothing to do with it. An exception that passes through makes the span a failed one.
     """
     if not tracing():
         yield ""
         return
     asking = [context for context in map(parse, asked_by) if context is not None]
-    parent = None
+    parent = Context() if unasked else None
     if len(asking) == 1:
         parent = trace.set_span_in_context(trace.NonRecordingSpan(asking[0]))
         asking = []
-    span = start("commit", SpanKind.CLIENT, group=group, links=links_to([*of, *asking]), parent=parent)
+    links = links_to([*of, *asking])
+    span = start("commit", SpanKind.CLIENT, group=group, links=links, parent=parent, more=where)
+    token = _commit.set(span)
     try:
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             yield traceparent(span.get_span_context())
@@ -181,4 +227,5 @@ def committing(
         failed(span, error)
         raise
     finally:
+        _commit.reset(token)
         span.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import textwrap
@@ -15,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_actors.testing.ports import free_ports
 
+METRIC = re.compile(r"\b(?:kafka|kafka_actors|messaging)_[a-z_]+\b(?!\s*=)")
 MISSING = "there is no prometheus on this machine: apt-get install prometheus"
 
 
@@ -74,6 +77,19 @@ class Prometheus:
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(10)
+
+
+def metrics_of(expression: str) -> set[str]:
+    """The names of the metrics in an expression of PromQL."""
+    return set(METRIC.findall(re.sub(r"\{[^}]*\}|by \([^)]*\)", "", expression)))
+
+
+def blocked_at(url: str) -> dict[tuple[str, int], str]:
+    """What a job's `/metrics` says of its partitions: of those from which nothing is read or processed, the reason."""
+    with urllib.request.urlopen(f"{url.rstrip('/')}/metrics", timeout=5) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    blocked = (s for f in families for s in f.samples if s.name == "kafka_actors_partition_blocked")
+    return {(s.labels["topic"], int(s.labels["partition"])): s.labels["reason"] for s in blocked if s.value}
 
 
 def until(condition: Callable[[], bool], shown: Callable[[], object], timeout_s: float = 60) -> None:

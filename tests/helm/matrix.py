@@ -145,6 +145,9 @@ MATRIX: dict[str, dict[str, Any]] = {
     "monitored by its Service": {
         "job": JOB,
         "status": {"enabled": True},
-        "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+        "metrics": {
+            "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "dashboard": {"enabled": True},
+        },
     },
 }

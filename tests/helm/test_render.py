@@ -1,5 +1,6 @@
 """What the chart makes of its values."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from helm.chart import CHART, VERSIONS, Refused
+from helm.dashboard import dashboard
 from helm.matrix import JOB, MATRIX
 
 from kafka_actors.cli.config_file import read_config_file
@@ -348,6 +350,14 @@ def test_monitors_find_the_pods_and_the_service(render):
     rendered = render(MATRIX["monitored by its Service"])
     selected = rendered.one("ServiceMonitor")["spec"]["selector"]["matchLabels"]
     assert selected.items() <= rendered.one("Service")["metadata"]["labels"].items()
+
+
+def test_the_dashboard_is_found_by_its_label_and_is_what_the_file_says(render):
+    rendered = render({"job": JOB, "metrics": {"dashboard": {"enabled": True, "labels": {"of": "team"}}}})
+    (found,) = [each for each in rendered.all("ConfigMap") if each["metadata"]["name"].endswith("-dashboard")]
+    assert found["metadata"]["labels"].items() >= {"grafana_dashboard": "1", "of": "team"}.items()
+    assert json.loads(found["data"]["kafka-actors.json"]) == dashboard()
+    assert not [c for c in render({"job": JOB}).all("ConfigMap") if "dashboard" in c["metadata"]["name"]]
 
 
 def test_budgets_are_whole_numbers_of_the_pods_that_stay(render):

@@ -1,6 +1,7 @@
 """Integration tests share real clusters, one set a process: see `kafka_actors.testing.plugin`."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.prometheus import MISSING
 
 _REAL_KAFKA = {"kafka_cluster", "kafka_cluster_3", "kafka_topic", "produce", "secure"}
 
@@ -38,6 +40,18 @@ def topic(kafka_cluster_3: Any, kafka_topic: Callable[..., str], produce: Callab
     where = [n % 4 for n in range(12_000)]
     produce(name, values, partition=where, bootstrap_servers=kafka_cluster_3.bootstrap_servers)
     return name
+
+
+@pytest.fixture
+def promtool() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs Prometheus' own tool."""
+    if shutil.which("promtool") is None:
+        pytest.skip(MISSING)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60)
+
+    return run
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 from fakes.collector import Collector, plain
-from fakes.prometheus import prometheuses, until
+from fakes.prometheus import blocked_at, prometheuses, until
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_actors.telemetry.instruments import BY_NAME, LATENCY_SECONDS, SCHEMA_URL, SECONDS, Kind
@@ -145,6 +145,8 @@ def check_metrics(scopes, topic, group_id):
                 if metric.name.startswith("messaging."):
                     assert attributes["messaging.system"] == "kafka"
                     assert attributes["messaging.operation.name"] in ("process", "fetch", "commit")
+                if metric.name == "messaging.client.operation.duration":
+                    assert {"server.address", "server.port"} <= attributes.keys(), "the broker that was asked"
                 if mine.kind is Kind.GAUGE:
                     gauges.setdefault(metric.name, []).append((attributes, number(point)))
             last[metric.name] = [(plain(p.attributes), p) for p in points_of(metric)]
@@ -215,7 +217,7 @@ with ka.Producer(bootstrap_servers="{servers}") as producer:
         values = pa.array([b"%d" % n for n in range(50)], pa.binary())
         batch = pa.record_batch({{"value": values, "partition": pa.array([partition] * 50, pa.int32())}})
         producer.send_batch(batch, topic="{topic}")
-    producer.send("{topic}", b"alone", partition=2).result()
+    producer.send("{topic}", b"PAYLOAD-alone", b"PAYLOAD-key", headers={{"h": b"PAYLOAD-header"}}, partition=2).result()
 telemetry.flush()
 """
 PASS_ON = """
@@ -271,7 +273,9 @@ def test_traces_go_from_the_producer_over_all_actors_to_the_commit_and_the_sink(
         process = run_job(job, "--until", "latest", **variables)
         out, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, ""), out
+    assert "PAYLOAD" not in "".join(str(request) for _, request in collector.requests) + out
     found = traced(collector)
+    check_where(found)
 
     produced = {id_of(s) for s, a, _ in found["send"] if a["messaging.destination.name"] == source}
     assert len(produced) == 5
@@ -301,6 +305,22 @@ def test_traces_go_from_the_producer_over_all_actors_to_the_commit_and_the_sink(
         "each reaches the coordinator's OffsetCommit"
     )
     assert {(span.name, span.kind) for span, _ in commits} == {("commit", asked[0].SPAN_KIND_CLIENT)}
+
+
+def check_where(found):
+    """What is known of the cluster, of who answered, and of a record that was sent alone."""
+    by_operation = {name: found[name] for name in ("send", "process", "commit")}
+    clusters = {a["messaging.kafka.cluster.id"] for spans in by_operation.values() for _, a, _ in spans}
+    assert len(clusters) == 1
+    assert {
+        bool(a.get("server.port"))
+        for _, a, r in found["commit"]
+        if "/coordinator." in r["service.instance.id"]
+    } == {True}
+    (alone,) = [a for _, a, _ in found["send"] if "messaging.batch.message_count" not in a]
+    assert (alone["messaging.destination.partition.id"], alone["messaging.kafka.offset"]) == ("2", 50)
+    assert alone["server.port"]
+    assert "messaging.kafka.message.key" not in alone
 
 
 def headers_of(servers, topic, count):
@@ -461,6 +481,7 @@ def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
         assert late["kafka_consumer_group_lag"][0] >= 400
         assert late["kafka_actors_consumer_group_lag_time_seconds"][1] == 4
         assert late["kafka_consumer_group_members"] == (1, 1)
+        assert "buffer_full" in blocked_at(f"http://localhost:{port}").values()
     finally:
         gate.touch()
         process.send_signal(signal.SIGTERM)

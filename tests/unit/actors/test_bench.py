@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import threading
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -494,3 +495,13 @@ def test_a_partition_on_which_calls_fail_or_wait_says_why():
     assert stage.bench.progress.blocked(P0) == "paused"
     stage.bench.progress.forget([P0])
     assert stage.bench.progress.blocked(P0) == ""
+
+
+def test_a_call_that_is_not_repeated_because_of_a_pause_is_paused():
+    progress = Stage().bench.progress
+    progress.repeats(P0, SimpleNamespace(cause=ValueError("the text of a user"), first=5))
+    assert progress.blocked(P0) == "retrying: offset 5, ValueError"
+    progress.waits(P0, "paused")
+    assert progress.blocked(P0) == "paused"
+    progress.begins(P0, 0.0)
+    assert progress.blocked(P0) == "retrying: offset 5, ValueError"

@@ -7,9 +7,10 @@ import pytest
 from fakes.loop import turns, turns_until
 
 from kafka_actors.actors.coordinator import JobCoordinator
+from kafka_actors.actors.machines.placement import Drained
 from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
-from kafka_actors.events import PartitionStalled, Rebalanced
+from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.tally import Tally
 
@@ -184,6 +185,21 @@ def test_lag_in_seconds_and_moves_are_told():
             {"group": "g", "cause": "worker_died"},
             1,
         )
+
+    asyncio.run(scenario())
+
+
+def test_drains_are_counted_by_how_they_ended_and_a_forced_one_is_told():
+    async def scenario():
+        tally, told = Tally(), []
+        coordinator, _ = await made(None, tally, events=told.append)
+        ends = [Drained(P0, "w", "released"), Drained(P1, "w", "released"), Drained(P1, "w", "forced")]
+        coordinator._job.placement.facts += ends
+        await coordinator._job.step()
+        counts = {dict(p.attributes)["outcome"]: p.value for p in tally.state().counts}
+        assert {p.name for p in tally.state().counts} == {"kafka_actors.partition.drains"}
+        assert counts == {"released": 2, "forced": 1}
+        assert told == [DrainForced(*P1, "w")]
 
     asyncio.run(scenario())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_actors.cli.main import run_command_line
+from kafka_actors.cli.main import commands, run_command_line
 from kafka_actors.options import JobConfig
 
 JOB = """
@@ -46,9 +46,12 @@ def test_each_value_names_its_source(
     assert said["batch_rows"] == ["500", "definition", "shown_by_test.py:job"]
     assert said["retries"] == ["7", "environment", "KAFKA_ACTORS_RETRIES"]
     assert said["session_timeout_ms"] == ["9000", "file", "job.toml"]
+    assert said["worker_capacity"] == ["-", "default"]
     assert said["client_rack"] == ["here", "flag", "-X"]
     assert said["heartbeat_interval_ms"] == ["3000", "default"]
     assert said["ssl_cafile"] == ["-", "default"]
+    assert said["group_instance_id"] == ["auto", "default"]
+    assert all(len(words) > 1 for words in said.values()), "what is empty is no gap in a column"
     assert said["sasl_plain_password"] == ["***", "file", "job.toml,", "${env:SECRET}"]
     assert not {"in-the-code", "in-the-environment"} & set(" ".join(lines).split())
 
@@ -67,6 +70,8 @@ def test_the_document_has_all_options_once(capsys: pytest.CaptureFixture[str]) -
         "workers",
         "until",
         "status",
+        "otlp",
+        "prometheus",
         *JobConfig.__struct_fields__,
     ]
     by_name = {row.pop("option"): row for row in found}
@@ -78,6 +83,27 @@ def test_the_document_has_all_options_once(capsys: pytest.CaptureFixture[str]) -
         "given": None,
     }
     assert by_name["socket_options"]["value"] == [[6, 1, 1]]
+
+
+def test_it_takes_the_arguments_of_run_and_a_file_says_where_telemetry_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KAFKA_ACTORS_PROMETHEUS", ":9464")
+    (tmp_path / "job.toml").write_text('otlp = "http://c:4318"\nprometheus = ":1"\nstatus = ":8000"')
+    flags = ("--status", ":9", "--until", "latest", "--log-level", "info", "-w", "1..4")
+    for target in ((), ("shown_by_test.py:job",)):
+        found = json.loads(_show(capsys, "-c", "job.toml", *flags, "-o", "json", *target))
+        by_name = {row["option"]: (row["value"], row["source"]) for row in found}
+        assert by_name["otlp"] == ("http://c:4318", "file")
+        assert by_name["prometheus"] == (":9464", "environment")
+        assert by_name["status"] == (":9", "flag")
+    assert run_command_line(["config", "show", "-c", "job.toml", "--prometheus", "host"]) == 2
+    assert capsys.readouterr().err.startswith("kafka-actors: error: prometheus: is 'host': ")
+
+
+def test_every_flag_of_run_is_one_of_config_show() -> None:
+    run, show = commands.commands["run"], commands.commands["config"].commands["show"]
+    assert {p.name for p in run.params} <= {p.name for p in show.params}
 
 
 def test_what_run_would_refuse_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.telemetry.attributes import of_server
 from kafka_actors.telemetry.tally import Tally
 
 
@@ -150,8 +151,9 @@ def test_the_classes_are_views_on_the_instruments_of_telemetry(clock):
     group.rebalance_ended()
     partition = OffsetCommitResponsePartition(partition_index=1, error_code=25)
     refused = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
+    server = of_server("two", 9094)
     for seconds, outcome in ((0.1, OffsetCommitResponse()), (0.2, refused), (0.3, KafkaTimeoutError("late"))):
-        commits.answered(seconds, outcome)
+        commits.answered(seconds, outcome, server)
     state = tally.state()
     assert [(p.name, dict(p.attributes), p.value) for p in state.counts] == [
         ("kafka_actors.consumer_group.rebalance.failures", {"group": "g"}, 1)
@@ -173,6 +175,8 @@ def test_the_classes_are_views_on_the_instruments_of_telemetry(clock):
         "messaging.operation.name": "commit",
         "messaging.operation.type": "settle",
         "messaging.consumer.group.name": "g",
+        "server.address": "two",
+        "server.port": 9094,
     }
     values = read(metrics)
     assert (values["rebalance-latency-max"], values["commit-total"], values["commit-latency-max"]) == (

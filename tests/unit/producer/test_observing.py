@@ -2,12 +2,15 @@
 
 from types import SimpleNamespace
 
+from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
 from kafka_actors.errors import RequestTimedOutError
 from kafka_actors.producer.machines.sender import Answer, Order
-from kafka_actors.producer.observing import ProducerObserver
+from kafka_actors.producer.observing import ProducerObserver, server_of
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry.instruments import BY_NAME
 from kafka_actors.telemetry.tally import Tally
+
+AT_ONE = server_of(ClusterSnapshot(brokers={1: BrokerMetadata(1, "one", 9092)}), 1)
 
 
 def sent(topic, partition, records):
@@ -43,9 +46,13 @@ def test_messages_count_at_each_attempt_with_what_became_of_it():
         TopicPartition("t", 0): Answer(0, 3, -1, None),
         TopicPartition("t", 1): Answer(6, -1, -1, None),
     }
-    observer.answered(0.25, order, refused)
-    observer.answered(0.5, Order(1, [sent("t", 1, 7)]), {TopicPartition("t", 1): Answer(0, 9, -1, None)})
+    observer.answered(0.25, order, refused, AT_ONE)
+    answer = {TopicPartition("t", 1): Answer(0, 9, -1, None)}
+    observer.answered(0.5, Order(1, [sent("t", 1, 7)]), answer, AT_ONE)
     counts, times = read(tally)
+    state = tally.state()
+    for point in [*state.counts, *state.buckets]:
+        assert set(AT_ONE) <= set(point.attributes), "the broker that it went to"
     assert counts == {
         ("t", "0", None): 5,
         ("t", "1", "NOT_LEADER_OR_FOLLOWER"): 7,
@@ -60,3 +67,8 @@ def test_a_request_without_an_answer_is_an_error_of_its_messages():
     counts, times = read(tally)
     assert counts == {("t", "0", "REQUEST_TIMED_OUT"): 5, ("u", "0", "REQUEST_TIMED_OUT"): 1}
     assert times == {(None, "REQUEST_TIMED_OUT"): 30.0}
+
+
+def test_a_broker_that_is_not_known_is_not_named():
+    assert AT_ONE == (("server.address", "one"), ("server.port", 9092))
+    assert server_of(ClusterSnapshot(), 1) == server_of(ClusterSnapshot(), None) == ()

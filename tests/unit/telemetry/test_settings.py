@@ -1,10 +1,10 @@
 """`OTEL_*` variables, and the options of the command line that are other names for them."""
 
-import click
-import pytest
-from click.testing import CliRunner
+import os
 
-from kafka_actors.cli.telemetry import telemetry_options
+import pytest
+
+from kafka_actors.cli.telemetry import ask_for
 from kafka_actors.errors import ConfigError
 from kafka_actors.telemetry import Settings
 
@@ -64,63 +64,53 @@ def test_credentials_of_a_collector_are_not_shown():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "asked"),
+    ("options", "given", "asked"),
     [
-        ([], {}, None),
+        ({}, {}, None),
         (
-            ["--otlp", "http://c:4318"],
+            {"otlp": "http://c:4318"},
             {},
             {"traces": ("otlp",), "metrics": ("otlp",), "logs": ("otlp",)},
         ),
-        (["--prometheus", ":9999"], {}, {"traces": (), "metrics": ("prometheus",), "logs": ()}),
+        ({"prometheus": ":9999"}, {}, {"traces": (), "metrics": ("prometheus",), "logs": ()}),
         (
-            ["--prometheus", ":9999", "--otlp", "http://c"],
+            {"prometheus": ":9999", "otlp": "http://c"},
             {},
             {"traces": ("otlp",), "metrics": ("otlp", "prometheus"), "logs": ("otlp",)},
         ),
         (
-            ["--prometheus", "9999"],
+            {"prometheus": "9999"},
             {ENDPOINT: "http://c", "OTEL_TRACES_EXPORTER": "none"},
             {"traces": (), "metrics": ("otlp", "prometheus"), "logs": ("otlp",)},
         ),
         (
-            ["--prometheus", ":9999"],
+            {"prometheus": ":9999"},
             {"OTEL_METRICS_EXPORTER": "console,prometheus"},
             {"traces": (), "metrics": ("console", "prometheus"), "logs": ()},
         ),
     ],
 )
-def test_options_ask_for_what_the_variables_would(arguments, given, asked, monkeypatch):
-    import os
-
+def test_options_ask_for_what_the_variables_would(options, given, asked, monkeypatch):
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    seen = {}
-
-    @telemetry_options
-    def body():
-        seen.update(os.environ)
-
     before = dict(os.environ)
     try:
-        result = CliRunner().invoke(click.command()(body), arguments, catch_exceptions=False)
+        ask_for(**{"otlp": None, "prometheus": None, **options})
+        seen = dict(os.environ)
     finally:
         os.environ.clear()
         os.environ.update(before)
-    assert result.exit_code == 0
     assert exporters(**{n: v for n, v in seen.items() if n.startswith("OTEL_")}) == asked
-    if "--prometheus" in arguments:
+    if "prometheus" in options:
         assert Settings.of_process(seen).prometheus == ("localhost", 9999)
 
 
 @pytest.mark.parametrize("text", ["", "x", "host", "host:x", ":70000"])
 def test_a_wrong_address_for_prometheus_is_an_error(text):
-    with pytest.raises(ConfigError, match=f"--prometheus: is '{text}'"):
-        CliRunner().invoke(
-            click.command()(telemetry_options(lambda: 0)), ["--prometheus", text], catch_exceptions=False
-        )
+    with pytest.raises(ConfigError, match=f"^prometheus: is '{text}'"):
+        ask_for(otlp=None, prometheus=text)
 
 
 def test_a_status_page_asks_for_metrics_unless_telemetry_is_off():

@@ -1,5 +1,7 @@
 """Spans against the tables of semconv 1.44, and contexts in headers."""
 
+from contextvars import copy_context
+
 import pyarrow as pa
 import pytest
 from fakes.spans import kept_spans
@@ -8,13 +10,16 @@ from hypothesis import strategies as st
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
+from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
+from kafka_actors.errors import UnknownMemberIdError
 from kafka_actors.producer.futures import BatchFuture, BatchResult
 from kafka_actors.producer.routing import Part
 from kafka_actors.producer.tracing import TRACEPARENT_BYTES, SendSpans
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry import spans
+from kafka_actors.telemetry.attributes import of_cluster, of_server
 from kafka_actors.telemetry.context import MOST_LINKS, links_of, parse, traceparent, with_context
-from kafka_actors.telemetry.spans import ProcessSpans, committing, received
+from kafka_actors.telemetry.spans import ProcessSpans, committing, received, settling
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ATTRIBUTES = {
@@ -27,9 +32,22 @@ ATTRIBUTES = {
     "messaging.client.id",
     "messaging.batch.message_count",
     "messaging.kafka.offset",
+    "messaging.kafka.message.tombstone",
+    "messaging.kafka.cluster.id",
+    "server.address",
+    "server.port",
     "error.type",
 }
 """Of the tables of `docs/messaging/kafka.md` that these spans fill in."""
+CLUSTER = ClusterSnapshot(
+    1,
+    "the-cluster",
+    None,
+    {2: BrokerMetadata(2, "two", 9094)},
+    {"orders": TopicMetadata("orders", partitions={3: PartitionMetadata(3, leader=2)})},
+)
+IN_IT = {"messaging.kafka.cluster.id": "the-cluster"}
+AT_TWO = {"server.address": "two", "server.port": 9094}
 KINDS = {
     "poll": ("receive", SpanKind.CLIENT),
     "process": ("process", SpanKind.CONSUMER),
@@ -178,7 +196,21 @@ def test_a_call_with_one_message_tells_its_offset(exported):
         pass
     found = checked(exported()[0])
     assert found["messaging.kafka.offset"] == 100
-    assert "messaging.batch.message_count" not in found
+    assert not {"messaging.batch.message_count", "messaging.kafka.message.tombstone"} & found.keys()
+
+
+def test_a_call_with_a_tombstone_says_so_and_where_its_messages_are_of_if_that_is_known(exported):
+    calls = ProcessSpans("g", "c")
+    calls.where = of_cluster("the-cluster")
+    one = batch(None)
+    dead = one.set_column(0, "value", pa.nulls(1, pa.binary()))
+    for each, unit in ((dead, "message"), (dead, "batch")):
+        with calls.call(each, unit):
+            pass
+    single, many = [checked(span) for span in exported()]
+    assert single.items() >= {"messaging.kafka.message.tombstone": True, **IN_IT}.items()
+    assert many.items() >= IN_IT.items()
+    assert "messaging.kafka.message.tombstone" not in many, "it is of a message, not of a batch"
 
 
 def test_of_an_error_its_kind_is_told_and_not_its_text(exported):
@@ -222,6 +254,49 @@ def test_a_commit_that_fails_is_a_failed_span(exported):
     assert checked(exported()[0])["error.type"] == "ValueError"
 
 
+def test_who_answered_a_commit_is_told_in_the_span_of_who_asked_for_it(exported):
+    who = (*of_cluster("the-cluster"), *of_server("two", 9094))
+    with committing("g"), settling("g") as answered:
+        answered(who, None)
+    with committing("g"), settling("g") as answered:
+        answered(who, UnknownMemberIdError())
+    done, refused = exported()
+    assert checked(done).items() >= {**IN_IT, **AT_TWO}.items()
+    assert "error.type" not in done.attributes
+    assert checked(refused)["error.type"] == "UNKNOWN_MEMBER_ID"
+    assert not refused.status.is_ok
+
+
+def test_offsets_that_nobody_asked_to_commit_are_settled_in_a_trace_of_their_own(exported):
+    with committing("g"):
+        pass
+    with trace.get_tracer("users").start_as_current_span("start"), settling("g") as answered:
+        answered(of_server("two", 9094), None)
+    asked, unasked, users = exported()
+    assert (asked.name, unasked.name, users.name) == ("commit", "commit", "start")
+    assert checked(unasked).items() >= {**AT_TWO, "messaging.consumer.group.name": "g"}.items()
+    assert unasked.parent is None
+    with pytest.raises(ValueError, match="no"), settling("g"):
+        raise ValueError("no")
+    assert checked(exported()[3])["error.type"] == "ValueError"
+
+
+def test_a_commit_that_is_over_is_told_nothing_more(exported, caplog):
+    """A loop that is started within a commit keeps the context that it was started in."""
+    with committing("g"):
+        within = copy_context()
+
+    def later():
+        with settling("g") as answered:
+            answered(of_server("two", 9094), None)
+
+    within.run(later)
+    first, second = exported()
+    assert "server.address" not in first.attributes
+    assert (second.parent, second.attributes["server.address"]) == (None, "two")
+    assert caplog.text == ""
+
+
 def test_a_poll_is_a_span_of_its_duration(exported):
     received("g", "c", batch(made(1)), seconds=0.25)
     (ended,) = exported()
@@ -248,13 +323,14 @@ class Sent:
 
 def test_a_send_ends_when_all_is_acknowledged_and_its_context_is_in_the_records(exported):
     future, result = BatchFuture(2), BatchResult(TopicPartition("orders", 0))
-    part = SendSpans("p").batch(Part("orders", batch(None, [("a", b"b")]), None), future)
+    part = SendSpans("p", lambda: CLUSTER).batch(Part("orders", batch(None, [("a", b"b")]), None), future)
     future.add(result, 0, [0, 1])
     future.complete()
     assert exported() == ()
     result.settle(Sent(2), Outcome())
     (ended,) = exported()
-    assert checked(ended)["messaging.batch.message_count"] == 2
+    assert checked(ended).items() >= {"messaging.batch.message_count": 2, **IN_IT}.items()
+    assert "server.address" not in ended.attributes, "it may go to several brokers"
     assert (ended.kind, linked(part.batch and ended)) == (SpanKind.PRODUCER, [])
     assert [traceparent(link.context) for link in links_of(part.batch)] == [traceparent(ended.context)]
 
@@ -288,6 +364,19 @@ def test_a_single_record_is_a_span_with_its_own_outcome(exported):
     assert headers == [(b"a", b"b"), (b"traceparent", traceparent(ended.context).encode())]
 
 
+def test_a_single_record_is_where_its_offset_and_its_leader_are(exported):
+    sends = SendSpans("p", lambda: CLUSTER)
+    for index, value in enumerate((b"x", None)):
+        result = BatchResult(TopicPartition("orders", 3))
+        span, _ = sends.record(TopicPartition("orders", 3), None, tombstone=value is None)
+        sends.ends(span, result, index)
+        result.settle(Sent(2), Outcome())
+    first, second = [checked(span) for span in exported()]
+    assert first.items() >= {"messaging.kafka.offset": 7, **IN_IT, **AT_TWO}.items()
+    assert "messaging.kafka.message.tombstone" not in first
+    assert (second["messaging.kafka.offset"], second["messaging.kafka.message.tombstone"]) == (8, True)
+
+
 def test_without_an_sdk_nothing_is_made(monkeypatch):
     monkeypatch.setattr(spans, "_look_at", 0.0)
     assert not spans.tracing()
@@ -297,3 +386,5 @@ def test_without_an_sdk_nothing_is_made(monkeypatch):
     calls = ProcessSpans("g", "c")
     with calls.call(part.batch, "batch") as span, committing("g", calls.take()) as travels:
         assert (span, travels) == (None, "")
+    with settling("g") as answered:
+        answered(of_server("two", 9094), ValueError("no"))

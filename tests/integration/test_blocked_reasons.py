@@ -1,0 +1,69 @@
+"""Why nothing is read of a partition, as a running job tells it: the reasons are made to happen on real Kafka."""
+
+import confluent_kafka
+import pytest
+from fakes.prometheus import blocked_at
+from jobs.journal import until
+
+import kafka_actors as ka
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def topics(scene):
+    """Two topics of one partition."""
+    names = [f"{scene.topic}-{what}" for what in ("open", "poison")]
+    return [scene.cluster.create_topic(name, replication_factor=3) for name in names]
+
+
+def begun(scene, topic):
+    """A producer with a record in a transaction that is open."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": scene.cluster.bootstrap_servers, "transactional.id": topic}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"later")
+    producer.flush()
+    return producer
+
+
+def test_each_reason_is_told_for_as_long_as_it_lasts(scene, topics):
+    opened, poison = topics
+
+    def work(batch):
+        if batch["topic"][0].as_py() == poison:
+            raise ValueError("always")
+
+    running = scene.start(
+        topics=topics,
+        workers=1,
+        process=work,
+        retries=10_000,
+        status_address="127.0.0.1:0",
+        config={"isolation_level": "read_committed"},
+    )
+    page = running.status().page
+
+    def told():
+        return {topic: reason for (topic, _), reason in blocked_at(page).items()}
+
+    def told_by(seconds, what, holds):
+        try:
+            until(lambda: holds(told()), seconds, what)
+        except AssertionError as error:
+            error.add_note(f"told: {told()}")
+            raise
+
+    producer = begun(scene, opened)
+    with ka.Producer(bootstrap_servers=scene.cluster.bootstrap_servers) as other:
+        other.send(poison, b"no order")
+    expected = {opened: "open_transaction", poison: "retrying"}
+    told_by(60, "an open transaction and a poison record", lambda now: now == expected)
+    running.pause()
+    told_by(30, "a pause", lambda now: now[poison] == "paused")
+    running.resume()
+    told_by(30, "retries again", lambda now: now[poison] == "retrying")
+    producer.commit_transaction()
+    told_by(60, "no open transaction any more", lambda now: opened not in now)

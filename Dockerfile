@@ -23,16 +23,23 @@ ARG EXTRAS=ray,telemetry,avro
 RUN pip install --no-cache-dir "$(echo /wheels/kafka_actors-*.whl)[${EXTRAS}]" "ray[default]==${RAY_VERSION}" \
  # A wheel without the kernel works, slowly: an image of it would be a mistake.
  && python -c "import kafka_actors.records._kernel" \
- && pip uninstall --yes pip \
- && find /opt/kafka-actors -name __pycache__ -type d -prune -exec rm -rf {} +
+ && pip uninstall --yes pip
 
 FROM python:${PYTHON_VERSION}-slim-bookworm
-# KubeRay's probes and commands need bash and wget; libgssapi is what gssapi loads.
+LABEL org.opencontainers.image.title="kafka-actors" \
+      org.opencontainers.image.description="Kafka consumer groups as Ray actors: the image of helm/kafka-actors" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# KubeRay's probes and commands need bash and wget; libgssapi is what gssapi loads. A login shell, which KubeRay can be told to
+# use, has a PATH of its own. Python's own modules come without byte code, and a read-only root would never have any: each
+# process would compile what it imports.
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends bash wget ca-certificates libgssapi-krb5-2 \
  && rm -rf /var/lib/apt/lists/* \
  && groupadd --gid 1000 ray \
- && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash ray
+ && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash ray \
+ && echo 'PATH=/opt/kafka-actors/bin:$PATH' > /etc/profile.d/kafka-actors.sh \
+ && python -m compileall -q -x site-packages "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 COPY --from=build /opt/kafka-actors /opt/kafka-actors
 ENV PATH=/opt/kafka-actors/bin:$PATH \
     PYTHONUNBUFFERED=1

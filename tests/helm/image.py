@@ -74,7 +74,14 @@ class Images:
         container = self("from", "scratch").strip()
         self("add", "--quiet", container, archive, "/", timeout=300)
         self("config", "--env", f"PATH={_PATH}", "--cmd", "python3", container)
-        self("commit", "--quiet", "--rm", container, f"docker.io/library/python:{PYTHON}-slim-bookworm", timeout=300)
+        self(
+            "commit",
+            "--quiet",
+            "--rm",
+            container,
+            f"docker.io/library/python:{PYTHON}-slim-bookworm",
+            timeout=300,
+        )
         archive.unlink()
 
     def build(self, tag: str, **arguments: str) -> None:
@@ -83,8 +90,20 @@ class Images:
         told.write_text(_pip_settings())
         volumes = {told: "/etc/pip.conf", _cas(): _CAS}
         options = [f"--volume={here}:{there}:ro" for here, there in volumes.items()]
-        options += [f"--build-arg={name}={value}" for name, value in {"PYTHON_VERSION": PYTHON, **arguments}.items()]
-        self("bud", "--isolation=chroot", "--pull-never", "--layers", *options, "--tag", tag, ROOT, timeout=1_500)
+        options += [
+            f"--build-arg={name}={value}" for name, value in {"PYTHON_VERSION": PYTHON, **arguments}.items()
+        ]
+        self(
+            "bud",
+            "--isolation=chroot",
+            "--pull-never",
+            "--layers",
+            *options,
+            "--tag",
+            tag,
+            ROOT,
+            timeout=1_500,
+        )
 
     def context(self) -> set[str]:
         """The files that a build gets of the repository."""
@@ -119,7 +138,11 @@ class Images:
 
 def _cas() -> Path:
     """The CAs that pip trusts here; those of the system where it was told none."""
-    return Path(os.environ.get("PIP_CERT") or ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt")
+    return Path(
+        os.environ.get("PIP_CERT")
+        or ssl.get_default_verify_paths().cafile
+        or "/etc/ssl/certs/ca-certificates.crt"
+    )
 
 
 def _pip_settings() -> str:

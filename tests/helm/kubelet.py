@@ -60,7 +60,18 @@ class Pod:
     def _wrapped(self, command: tuple[str, ...]) -> list[str]:
         security = {**self.template["spec"]["securityContext"], **self.container["securityContext"]}
         root = "--ro-bind" if security["readOnlyRootFilesystem"] else "--bind"
-        options = [root, str(self.files), "/", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--dev", "/dev"]
+        options = [
+            root,
+            str(self.files),
+            "/",
+            "--proc",
+            "/proc",
+            "--ro-bind",
+            "/sys",
+            "/sys",
+            "--dev",
+            "/dev",
+        ]
         options += ["--perms", "1777", "--tmpfs", "/dev/shm"]  # KubeRay's volume
         options += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session"]
         options += ["--hostname", "pod", "--ro-bind", str(self._hosts()), "/etc/hosts"]
@@ -114,8 +125,15 @@ class Pod:
 
 def head_command(parameters: dict[str, str]) -> list[str]:
     """What KubeRay 1.4 runs in the head's pod."""
-    flags = {"dashboard-agent-listen-port": "52365", "dashboard-host": "0.0.0.0", "metrics-export-port": "8080", **parameters}
-    start = " ".join(["ray start --head --block", *(f"--{name}={value}" for name, value in sorted(flags.items()))])
+    flags = {
+        "dashboard-agent-listen-port": "52365",
+        "dashboard-host": "0.0.0.0",
+        "metrics-export-port": "8080",
+        **parameters,
+    }
+    start = " ".join(
+        ["ray start --head --block", *(f"--{name}={value}" for name, value in sorted(flags.items()))]
+    )
     return ["/bin/bash", "-c", "--", f"ulimit -n 65536; {start}"]
 
 

@@ -1,14 +1,17 @@
-# The image of helm/kafka-actors: Ray, with its dashboard, and kafka-actors. Your code on top of it:
+# The image of helm/kafka-actors: Ray, with its dashboard, and kafka-actors. Your code and packages on top of it:
 #
 #   FROM kafka-actors:0.1.0
-#   COPY --chown=1000 orders.py /home/ray/
+#   USER root
+#   RUN pip install --no-cache-dir scikit-learn
+#   USER 1000
+#   COPY orders.py /home/ray/
 #
 #   docker build --tag kafka-actors:0.1.0 .
 #   docker build --build-arg EXTRAS=ray,telemetry,gssapi --tag kafka-actors:0.1.0-gssapi .
 ARG PYTHON_VERSION=3.12
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS build
-# For the record kernel; gssapi is built from source too.
+# For the record kernel; gssapi is built from source, too.
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends gcc libc6-dev libkrb5-dev \
  && rm -rf /var/lib/apt/lists/*
@@ -20,10 +23,10 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 # All nodes of a Ray cluster have the same version of Ray: `rayVersion` of the chart.
 ARG RAY_VERSION=2.60.0
 ARG EXTRAS=ray,telemetry,avro
+# pip stays: images on top of this one need it, and so does Ray for `pip` of a runtime environment.
 RUN pip install --no-cache-dir "$(echo /wheels/kafka_actors-*.whl)[${EXTRAS}]" "ray[default]==${RAY_VERSION}" \
  # A wheel without the kernel works, slowly: an image of it would be a mistake.
- && python -c "import kafka_actors.records._kernel" \
- && pip uninstall --yes pip
+ && python -c "import kafka_actors.records._kernel"
 
 FROM python:${PYTHON_VERSION}-slim-bookworm
 LABEL org.opencontainers.image.title="kafka-actors" \

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from helm.image import ROOT, Images
 from helm.kubelet import HEAD, Pod, head_command, own_network, submit_command
 from helm.matrix import JOB
+from jobs.journal import until
 
 from kafka_actors import __version__
 from kafka_actors.testing import KafkaCluster
@@ -70,7 +70,12 @@ def test_it_has_no_compiler_no_sources_and_no_installers_leavings(files: Path, p
     assert "bash" in programs  # that there was something to look through
     assert [place for place in ("src", "wheels", "root/.cache") if (files / place).exists()] == []
     assert [*(files / "var/lib/apt/lists").glob("*_*")] == []
-    assert not (files / ENVIRONMENT / "bin/pip").exists()
+
+
+def test_pip_on_top_of_it_installs_where_ray_is(pod: Pod) -> None:
+    """Ray wants pip there, too, for `pip` of a runtime environment: it makes a copy of the environment."""
+    assert f"from /{ENVIRONMENT}/lib/" in said(pod.run("pip", "--version"))
+    assert pod.run("pip", "check").stdout.strip() == "No broken requirements found."
 
 
 def test_its_programs_run_as_a_user_who_may_write_nothing(pod: Pod) -> None:
@@ -155,21 +160,24 @@ def kafka() -> Iterator[KafkaCluster]:
 
 @pytest.mark.kafka
 @pytest.mark.ray
+@pytest.mark.parametrize("where", ["in a ConfigMap", "in the image"])
 def test_a_job_of_the_chart_runs_is_well_and_drains(
-    images: Images, files: Path, render: Render, kafka: KafkaCluster, tmp_path: Path
+    where: str, images: Images, files: Path, render: Render, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
     group = "scorer"
+    text = (ROOT / "examples" / "orders.py").read_text()
+    job = {"file": text, "target": "orders.py:job"}
+    if where == "in the image":
+        job = {"target": "scoring.app:job"}
+        (files / "home/ray/scoring").mkdir()
+        (files / "home/ray/scoring/app.py").write_text(text)
     kafka.create_topic("orders", PARTITIONS)
     orders = [json.dumps({"country": "CH", "amount_cents": n}) for n in range(COUNT)]
-    where = [n % PARTITIONS for n in range(COUNT)]
-    Produce(kafka.bootstrap_servers)("orders", orders, partition=where)
+    to = [n % PARTITIONS for n in range(COUNT)]
+    Produce(kafka.bootstrap_servers)("orders", orders, partition=to)
     rendered = render(
         {
-            "job": {
-                "file": (ROOT / "examples" / "orders.py").read_text(),
-                "target": "orders.py:job",
-                "workers": 2,
-            },
+            "job": {**job, "workers": 2},
             "kafka": {"bootstrapServers": kafka.bootstrap_servers, "groupId": group},
             "head": {"rayStartParams": {"num-cpus": "0", "object-store-memory": "200000000"}},
             "status": {"enabled": True},
@@ -186,13 +194,6 @@ def test_a_job_of_the_chart_runs_is_well_and_drains(
     worker = pod(rendered.groups[0]["template"], "worker")
     submitter = pod(rendered.spec["submitterPodTemplate"], "submitter")
     log, of_job = tmp_path / "head.log", tmp_path / "job.log"
-
-    def until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-        deadline = time.monotonic() + seconds
-        while not holds():
-            logs = log.read_text()[-2_000:] + (of_job.read_text()[-4_000:] if of_job.exists() else "")
-            assert time.monotonic() < deadline, f"{what}\n{logs}"
-            time.sleep(0.5)
 
     def well(probe: str) -> bool:
         return head.run(*head.container[f"{probe}Probe"]["exec"]["command"]).returncode == 0
@@ -211,8 +212,8 @@ def test_a_job_of_the_chart_runs_is_well_and_drains(
         assert well("readiness")
         assert well("liveness")
         said(head.run(*head.container["lifecycle"]["preStop"]["exec"]["command"], timeout=90))
-        (job,) = _asked(f"http://{HEAD}:8265/api/jobs/")
-        assert job["status"] == "STOPPED", of_job.read_text()[-4_000:]
+        (submitted,) = _asked(f"http://{HEAD}:8265/api/jobs/")
+        assert submitted["status"] == "STOPPED"
         assert not kafka.describe_group(group).members
         running[1].wait(60)  # the submitter, when the job's log ends
         assert "revenue of this worker" in of_job.read_text()
@@ -220,6 +221,8 @@ def test_a_job_of_the_chart_runs_is_well_and_drains(
         for process in reversed(running):
             process.kill()
             process.wait()
+        for each in (log, of_job):
+            print(each.read_text()[-4_000:] if each.exists() else f"no {each.name}")
 
 
 def _asked(url: str) -> Any:

@@ -25,8 +25,8 @@ ARG RAY_VERSION=2.60.0
 ARG EXTRAS=ray,telemetry,avro
 # pip stays: images on top of this one need it, and so does Ray for `pip` of a runtime environment.
 RUN pip install --no-cache-dir "$(echo /wheels/kafka_actors-*.whl)[${EXTRAS}]" "ray[default]==${RAY_VERSION}" \
- # A wheel without the kernel works, slowly: an image of it would be a mistake.
- && python -c "import kafka_actors.records._kernel"
+ # A wheel without the kernel works, slowly: an image of it would be a mistake. -P: the wheel's, not that of the sources here.
+ && python -P -c "import kafka_actors.records._kernel"
 
 FROM python:${PYTHON_VERSION}-slim-bookworm
 LABEL org.opencontainers.image.title="kafka-actors" \

@@ -133,7 +133,10 @@ class Images:
             self("rm", "--all")
             self("rmi", "--all", "--force", timeout=300)
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            # buildah leaves its directory of layers mounted on itself.
+            layers = self._directory / "images" / "overlay"
+            subprocess.run(["umount", str(layers)], capture_output=True, check=False)
+            shutil.rmtree(self._directory)
 
 
 def _cas() -> Path:

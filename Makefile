@@ -25,7 +25,7 @@ RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
 PAIRS := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm lint format bench bench-check fuzz docs-options docs-values docs-dashboard clean
+.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz docs-options docs-values docs-dashboard clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -50,6 +50,7 @@ test-slow: lint  ## all tests: every fault, every long run
 	$(MAKE) test-spark
 	$(MAKE) test-spark SPARK=4.2.0
 	$(MAKE) test-helm
+	$(MAKE) test-image
 
 test-unit: $(VENV)/.installed-dev  ## the tests that need nothing but Python
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
@@ -60,7 +61,11 @@ test-spark: $(VENV)/.installed-dev  ## the tests of Spark with another PySpark, 
 
 test-helm: $(VENV)/.installed-dev  ## the Helm chart; at first Helm and kubeconform are built, with Go, for minutes
 	$(BIN)/python tests/helm/tools.py
-	$(BIN)/python -m pytest tests/helm -n 2 -q -rs
+	$(BIN)/python -m pytest tests/helm -m "not slow" -n 2 -q -rs
+
+test-image: $(VENV)/.installed-dev  ## the image of the Dockerfile, built and run; root, buildah, mmdebstrap and bubblewrap
+	$(BIN)/python tests/helm/tools.py
+	$(BIN)/python -m pytest tests/helm -m slow -q -rs
 
 lint: $(VENV)/.installed-dev  ## style, types, and who may import whom
 	$(BIN)/ruff check .

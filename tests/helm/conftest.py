@@ -3,13 +3,14 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from helm.chart import CHART, VERSIONS, Refused, Rendered
+from helm.image import Images, missing
 from helm.schemas import write_kubernetes, write_schemas
 from helm.tools import HELM, KUBECONFORM, KUBERAY, PROMETHEUS, Missing, kubernetes_schemas, program, sources
 
@@ -94,3 +95,17 @@ def conform(definitions: Path) -> Callable[[str, str], str]:
         return done.stdout + done.stderr if done.returncode else ""
 
     return check
+
+
+@pytest.fixture(scope="session")
+def images() -> Iterator[Images]:
+    """The image of the Dockerfile, as `kafka-actors`, in a store that is gone at the end. Building takes minutes."""
+    if why := missing():
+        pytest.skip(why)
+    made = Images()
+    try:
+        made.make_base()
+        made.build("kafka-actors")
+        yield made
+    finally:
+        made.close()

@@ -55,6 +55,7 @@ def test_chart_image_and_package_are_of_one_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == project["version"]
+    assert re.search(r'image\.version="(.*)"', DOCKERFILE)[1] == project["version"]
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     assert re.search(r"^ARG RAY_VERSION=(.*)$", DOCKERFILE, re.MULTILINE)[1] == defaults["rayVersion"]
     extras = re.search(r"^ARG EXTRAS=(.*)$", DOCKERFILE, re.MULTILINE)[1].split(",")

@@ -1,9 +1,9 @@
-"""What planning asks again: `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart."""
+"""What planning asks again: `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart; and when no longer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -77,3 +77,48 @@ def test_what_asking_again_will_not_mend_is_an_error_at_once(monkeypatch: pytest
     with pytest.raises(TopicAuthorizationFailedError):
         scene.offsets()
     assert scene.lookups.asked == [[T0, T1]]
+
+
+class Silent:
+    """Nobody answers."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    async def list_offsets(self, timestamps: Mapping[TopicPartition, int], **_: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled = True
+
+
+async def asked_while(brokers: Brokers, change: Callable[[], object]) -> dict[TopicPartition, int] | None:
+    """What is answered about both partitions, with a change and then news of the cluster amid it."""
+    asking = asyncio.ensure_future(brokers.offsets_while_there({T0: LATEST, T1: LATEST}))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    change()
+    cluster = brokers.client.cluster
+    cluster.restore(cluster.snapshot())
+    return await asking
+
+
+def test_nobody_is_waited_for_who_is_not_there_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers(parse_batch({"kafka.bootstrap.servers": "a:1", "subscribe": "t"}))
+    silent = Silent()
+    monkeypatch.setattr(brokers, "_lookups", silent)
+    there = [T0, T1]
+    monkeypatch.setattr(brokers, "present", lambda: list(there))
+    assert asyncio.run(asked_while(brokers, there.pop)) is None
+    assert silent.cancelled
+
+
+def test_news_of_others_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, NotLeaderOrFollowerError(), 0)
+    monkeypatch.undo()
+    brokers = scene.brokers
+    monkeypatch.setattr(brokers, "_lookups", scene.lookups)
+    there = [T0, T1]
+    monkeypatch.setattr(brokers, "present", lambda: list(there))
+    found = asyncio.run(asked_while(brokers, lambda: there.append(TopicPartition("t", 2))))
+    assert found == {T0: 7, T1: 7}

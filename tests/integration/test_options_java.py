@@ -83,10 +83,10 @@ def test_what_is_passed_over_is_an_option_of_javas(java: dict[str, dict[str, str
 def test_sparks_source_and_sink_take_each_option_of_javas_or_refuse_it_by_name(
     java: dict[str, dict[str, str]],
 ) -> None:
-    """With its default, so that what is refused is the option and not a value. Where that is null only the name counts."""
+    """With its default, so that what is refused is the option and not a value; where that is null only the name counts."""
     base = {"kafka.bootstrap.servers": "a:1"}
     schema = StructType([StructField("value", StringType())])
-    unknown, refused, misnamed = set(), set(), set()
+    unknown, refused, misnamed, contradicting = set(), set(), set(), set()
     for client, parse in (
         ("consumer", lambda given: parse_batch({**given, "subscribe": "t"})),
         ("producer", lambda given: parse_sink({**given, "topic": "t"}, schema)),
@@ -100,9 +100,12 @@ def test_sparks_source_and_sink_take_each_option_of_javas_or_refuse_it_by_name(
                     misnamed.add((name, error.option))
                 if "is not an option" in error.message:
                     unknown.add(name)
-                elif default or "is not supported" in error.message:
+                elif "is not supported" in error.message:
                     refused.add(name)
+                elif default:
+                    contradicting.add(name)
     assert (unknown, misnamed) == (set(), set())
+    assert contradicting == {"sasl.mechanism"}  # GSSAPI, without SASL
     assert refused == {
         "auto.offset.reset",
         "enable.auto.commit",

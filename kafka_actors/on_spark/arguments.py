@@ -129,6 +129,9 @@ def all_given(positions: Mapping[str, str], more: Mapping[str, Any]) -> dict[str
     return found
 
 
+_WORDS = {"start": ("earliest", "latest", "committed"), "end": ("latest",)}
+
+
 def position_options(start: Any, end: Any) -> dict[str, str]:
     """`start` and `end` as options of the data source. Raises `ConfigError`."""
     found = {}
@@ -139,15 +142,15 @@ def position_options(start: Any, end: Any) -> dict[str, str]:
             if given.tzinfo is None:
                 raise ConfigError(name, f"is {given!r}: it needs a time zone")
             found[f"{word}Timestamp"] = str(int(given.timestamp() * 1000))
-        elif isinstance(given, str):
+        elif isinstance(given, str) and (given.lower() in _WORDS[name] or given.startswith("{")):
             found[f"{word}Offsets"] = given
         elif isinstance(given, Mapping):
             found[f"{word}Offsets"] = _offsets(name, given)
         else:
             raise ConfigError(
                 name,
-                f"is {given!r}: accepts a word such as 'earliest', offsets {{topic: {{partition: offset}}}}, or a "
-                "datetime",
+                f"is {given!r}: accepts a word ({', '.join(_WORDS[name])}), offsets "
+                "{topic: {partition: offset}}, or a datetime",
             )
     return found
 

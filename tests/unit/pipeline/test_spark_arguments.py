@@ -59,6 +59,7 @@ def test_a_range_is_said_in_words_offsets_or_times(start, end, options):
     ("start", "said"),
     [
         (5, "start: is 5: accepts a word"),
+        ("now", r"start: is 'now': accepts a word \(earliest, latest, committed\), offsets {topic: "),
         (datetime(2026, 1, 1), "start: .* needs a time zone"),  # noqa: DTZ001
         ({"orders": 5}, "start: has 'orders': 5"),
     ],
@@ -66,6 +67,15 @@ def test_a_range_is_said_in_words_offsets_or_times(start, end, options):
 def test_other_positions_are_refused(start, said):
     with pytest.raises(ConfigError, match=said):
         position_options(start, None)
+
+
+def test_a_batch_ends_at_the_latest_offsets_or_at_given_ones():
+    with pytest.raises(ConfigError, match=r"^end: is 'earliest': accepts a word \(latest\), offsets"):
+        position_options(None, "earliest")
+    assert position_options('{"t": {"0": 1}}', "LATEST") == {
+        "startingOffsets": '{"t": {"0": 1}}',
+        "endingOffsets": "LATEST",
+    }
 
 
 def test_triggers_are_sparks():

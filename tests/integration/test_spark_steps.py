@@ -155,9 +155,12 @@ def test_each_record_is_there_once_after_fifty_random_steps(
             step(rand)
             time.sleep(rand.uniform(0.0, 0.4))
         world.stop()
-        world.start(None, to_the_end=True)
-        assert world.query is not None
-        assert world.query.awaitTermination(90)
+        for _ in range(
+            1 if LIMITS else 2
+        ):  # before 4.2 it is one micro-batch: perhaps one that is done again
+            world.start(None, to_the_end=True)
+            assert world.query is not None
+            assert world.query.awaitTermination(90)
     finally:
         world.stop()
     assert set(taken) == {step.__name__ for step in steps}

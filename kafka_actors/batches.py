@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_actors.errors import kind_of
+
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE = pa.list_(pa.field("element", HEADER_TYPE))
 
@@ -43,10 +45,10 @@ def numbers(column: Any) -> npt.NDArray[Any]:
     return np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
 
 
-def batches_of(result: Any, function: str) -> Iterator[pa.RecordBatch]:
+def batches_of(result: Any, function: str, within: str = "") -> Iterator[pa.RecordBatch]:
     """The batches in what `function` returned: a RecordBatch, a Table, several of them, or None.
 
-    Raises `TypeError`, which names the function.
+    Raises `TypeError`, which names the function, and the type that several were `within`.
     """
     if result is None:
         return
@@ -56,7 +58,7 @@ def batches_of(result: Any, function: str) -> Iterator[pa.RecordBatch]:
         yield from result.combine_chunks().to_batches()
     elif isinstance(result, Iterable) and not isinstance(result, (str, bytes, dict)):
         for part in result:
-            yield from batches_of(part, function)
+            yield from batches_of(part, function, f" in {kind_of(result)}")
     else:
-        what = type(result).__name__
-        raise TypeError(f"{function} returned a {what}: give a RecordBatch, a Table, several, or None")
+        what = kind_of(result) + within
+        raise TypeError(f"{function} returned {what}: give a RecordBatch, a Table, several, or None")

@@ -62,6 +62,7 @@ _LIBRDKAFKAS = {
 
 # Options people bring along from other clients or from later versions: refused by name, with what to do.
 _REFUSED = {
+    "group_remote_assignor": "is for group_protocol 'consumer' (KIP-848), which comes later",
     "group_protocol": "only 'classic' is supported; the consumer protocol (KIP-848) comes later",
     "enable_idempotence": "is a producer's option",
     "transactional_id": "transactions are not supported yet: without it the producer is idempotent",

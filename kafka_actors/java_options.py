@@ -26,8 +26,16 @@ _ASSIGNOR_CLASSES = {
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
 _SYSTEM_DEFAULT = ("receive_buffer_bytes", "send_buffer_bytes")  # -1 in Java
-_HANDLERS = ("sasl_login_callback_handler_class", "sasl_client_callback_handler_class")
+_HANDLERS: dict[str, tuple[str, ...]] = {
+    "sasl_login_callback_handler_class": ("OAuthBearerLoginCallbackHandler",),
+    "sasl_client_callback_handler_class": ("OAuthBearerLoginCallbackHandler",),
+    "sasl_oauthbearer_jwt_retriever_class": ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever"),
+    "sasl_login_class": (),
+}
+"""Code of Java's, and which of it does what is done here anyway."""
+_ONLY_FALSE = ("partitioner_ignore_keys", "sasl_oauthbearer_header_urlencode")
 _IMPLEMENTATIONS = (
+    "sasl_oauthbearer_jwt_validator_class",
     "ssl_protocol",
     "ssl_provider",
     "ssl_keymanager_algorithm",
@@ -42,10 +50,14 @@ _WITHOUT_EFFECT = frozenset(
         "allow_auto_create_topics",
         "auto_include_jmx_reporter",
         "client_dns_lookup",
+        "compression_gzip_level",
+        "compression_lz4_level",
+        "compression_zstd_level",
         "config_providers",
         "default_api_timeout_ms",
         "enable_metrics_push",
         "internal_leave_group_on_close",
+        "internal_throw_on_fetch_stable_offset_unsupported",
         "max_poll_records",
         "metadata_max_idle_ms",
         "metadata_recovery_rebootstrap_trigger_ms",
@@ -60,7 +72,14 @@ _WITHOUT_EFFECT = frozenset(
         "sasl_kerberos_min_time_before_relogin",
         "sasl_login_connect_timeout_ms",
         "sasl_login_read_timeout_ms",
+        "sasl_oauthbearer_clock_skew_seconds",
+        "sasl_oauthbearer_expected_audience",
+        "sasl_oauthbearer_expected_issuer",
+        "sasl_oauthbearer_scope_claim_name",
+        "sasl_oauthbearer_sub_claim_name",
+        "share_acknowledgement_mode",
         "transaction_timeout_ms",
+        "transaction_two_phase_commit_enable",
     }
 )
 _ALSO_WITHOUT = (
@@ -68,6 +87,8 @@ _ALSO_WITHOUT = (
     "sasl_login_refresh_",
     "sasl_login_retry_",
     "sasl_kerberos_ticket_renew_",
+    "sasl_oauthbearer_assertion_",  # of another way to a token, which is refused itself
+    "sasl_oauthbearer_jwks_",
 )
 
 
@@ -126,13 +147,16 @@ def _put(taken: dict[str, Any], origins: dict[str, str], ours: str, theirs: str,
 
 
 def _handlers(taken: dict[str, Any]) -> None:
-    """Java's own fetches a token as it is done here anyway; others are code that can't run here."""
-    for name in _HANDLERS:
+    """Some fetch a token as it is done here anyway; others are code that can't run here."""
+    for name, own in _HANDLERS.items():
         handler = taken.get(name, "").strip()
-        if handler.rpartition(".")[2] == "OAuthBearerLoginCallbackHandler":
-            del taken[name]
+        if handler.rpartition(".")[2] in own:
+            taken.pop(name, None)
         elif handler:
             raise ConfigError(name, f"is {handler!r}: there is no JVM to run it in")
+    for name in _ONLY_FALSE:
+        if taken.pop(name, "false").strip().lower() != "false":
+            raise ConfigError(name, "is not supported: accepts false")
 
 
 def _protocols(taken: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,8 @@ SPLITTING = ("minPartitions", "maxRecordsPerPartition")
 _GROUP_ID = "kafka.group.id"
 _SAID_BY_THE_PIPELINE = ("subscribe", "subscribepattern", "assign", "includeheaders")
 _ASYNC = "asyncprogresstrackingenabled"
+_INTERVAL = re.compile(r"\s*(interval\s+)?[+-]?\.?[0-9]", re.IGNORECASE)
+"""How Spark's intervals begin. What comes behind the number is Spark's to check."""
 
 
 def source_options(source: ReadKafka) -> dict[str, str]:
@@ -126,6 +129,9 @@ def all_given(positions: Mapping[str, str], more: Mapping[str, Any]) -> dict[str
     return found
 
 
+_WORDS = {"start": ("earliest", "latest", "committed"), "end": ("latest",)}
+
+
 def position_options(start: Any, end: Any) -> dict[str, str]:
     """`start` and `end` as options of the data source. Raises `ConfigError`."""
     found = {}
@@ -136,15 +142,15 @@ def position_options(start: Any, end: Any) -> dict[str, str]:
             if given.tzinfo is None:
                 raise ConfigError(name, f"is {given!r}: it needs a time zone")
             found[f"{word}Timestamp"] = str(int(given.timestamp() * 1000))
-        elif isinstance(given, str):
+        elif isinstance(given, str) and (given.lower() in _WORDS[name] or given.startswith("{")):
             found[f"{word}Offsets"] = given
         elif isinstance(given, Mapping):
             found[f"{word}Offsets"] = _offsets(name, given)
         else:
             raise ConfigError(
                 name,
-                f"is {given!r}: accepts a word such as 'earliest', offsets {{topic: {{partition: offset}}}}, or a "
-                "datetime",
+                f"is {given!r}: accepts a word ({', '.join(_WORDS[name])}), offsets "
+                "{topic: {partition: offset}}, or a datetime",
             )
     return found
 
@@ -169,12 +175,12 @@ def trigger_of(given: str | None) -> dict[str, Any]:
     """The arguments of `DataStreamWriter.trigger`. None: the next micro-batch as soon as there is something."""
     if given is None:
         return {"processingTime": "0 seconds"}
-    if not isinstance(given, str) or not given.strip():
+    if given in ("availableNow", "once"):
+        return {given: True}
+    if not isinstance(given, str) or not _INTERVAL.match(given):
         raise ConfigError(
             "trigger", f"is {given!r}: accepts 'availableNow', 'once', or a time such as '10 seconds'"
         )
-    if given in ("availableNow", "once"):
-        return {given: True}
     return {"processingTime": given}
 
 

@@ -8,7 +8,7 @@ from html import escape
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.errors import ConfigError, UsageError, kind_of
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.live import Live, display_for
 from kafka_actors.pipeline.progress import Meter, Reading, html
@@ -113,6 +113,8 @@ class OnSpark:
         return {**source_options(source), **more_options(source, given)}
 
     def _building(self, streaming: bool, names: Names) -> Building:
+        if not hasattr(self._spark, "createDataFrame"):
+            raise ConfigError("spark", f"is {kind_of(self._spark)}: accepts a SparkSession")
         options = self._options(streaming)
         _ = parse_stream(options, limits=LIMITS) if streaming else parse_batch(options)
         return Building(self.pipeline, self._spark, options, names, streaming=streaming, ends=self._ends)

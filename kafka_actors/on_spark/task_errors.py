@@ -7,6 +7,9 @@ import re
 from kafka_actors.errors import JobFailed, KafkaActorsError, SinkError, StageError
 
 _OURS = re.compile(r"^(?:\[?[\w.]*\] ?)?kafka_actors\.errors\.(\w+): (.+)$", re.MULTILINE)
+_RAISED = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\w\S*.*)(?:\n(raised when stage .*))?"
+)
 _STAGE = re.compile(
     r"stage (?P<stage>.+?) failed on "
     r"(?:(?P<topic>[^ ]+)-(?P<partition>\d+) offsets? (?P<first>\d+)(?:-(?P<last>\d+))?|rows of no one record) "
@@ -20,14 +23,22 @@ def failed(error: BaseException) -> JobFailed:
     cause is Spark's error with the traceback in the task; for anything else it is Spark's error."""
     found = _OURS.findall(str(error))
     if not found:
-        line = str(error).strip().partition("\n")[0]
-        return JobFailed(error, f"the run failed: {line}")
+        return JobFailed(error, f"the run failed: {_line_of(str(error))}")
     name, line = found[-1]
     cause = _cause(name, line)
     if cause is None:
         return JobFailed(error, f"the run failed: {name}: {line}")
     cause.__cause__ = error
     return JobFailed(cause, f"the run failed: {line}")
+
+
+def _line_of(report: str) -> str:
+    """What a Python worker raised, with its first note; where none did, the first line."""
+    raised = _RAISED.findall(report)
+    if not raised:
+        return report.strip().partition("\n")[0]
+    error, note = raised[-1]
+    return f"{error} ({note})" if note else str(error)
 
 
 def _cause(name: str, line: str) -> KafkaActorsError | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from .checking import Step
 from .guard import Guard
 from .rows import Failed, Rows, rows_of
-from .steps import Decoding, RawText, make
+from .steps import Decoding, Made, RawText, make
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Fused:
         self._guards: list[Guard] = []
         try:
             for step in steps:
-                self._guards.append(Guard(step.stage.name, step.on_error, retries, make(step), sleep))
+                self._guards.append(Guard(step.stage.name, step.on_error, retries, _made(step), sleep))
         except BaseException:
             self.close()
             raise
@@ -61,6 +61,15 @@ class Fused:
                 guard.made.close()
             except Exception:
                 logger.exception("stage %s: close failed", guard.name)
+
+
+def _made(step: Step) -> Made | Decoding | RawText:
+    """The stage made ready. An error of a constructor has a note that names it."""
+    try:
+        return make(step)
+    except Exception as error:
+        error.add_note(f"raised when stage {step.stage.name} was made")
+        raise
 
 
 def once(failures: list[Failed]) -> list[Failed]:

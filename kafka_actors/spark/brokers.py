@@ -121,6 +121,28 @@ class Brokers:
                     raise answer
         return found
 
+    async def offsets_while_there(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int] | None:
+        """As `offsets`, but None once metadata says that a partition is not there any more: a topic was deleted, and nobody
+        would answer for it."""
+        gone = asyncio.Event()
+
+        def look(_: object) -> None:
+            if not timestamps.keys() <= set(self.present()):
+                gone.set()
+
+        asking = asyncio.ensure_future(self.offsets(timestamps))
+        waiting = asyncio.ensure_future(gone.wait())
+        self.client.cluster.add_listener(look)
+        try:
+            await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            self.client.cluster.remove_listener(look)
+            for task in (asking, waiting):
+                task.cancel()
+
 
 def _selected(snapshot: ClusterSnapshot, options: ReadOptions) -> list[TopicPartition]:
     selection = options.selection

@@ -33,6 +33,8 @@ _OF_SPARK = frozenset(
         "queryname",
     }
 )
+# What names the topics elsewhere: in the other direction, or in `.load(path)` and `.save(path)`.
+_OF_TOPICS = ("path", "topic", "topics", "subscribe")
 _UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -102,6 +104,8 @@ class Given:
 
 
 def _suggestion(name: str, documented: Mapping[str, str]) -> str:
+    if name in _OF_TOPICS:
+        return f"; topics are named by {'subscribe' if 'subscribe' in documented else 'topic'}"
     if (guess := difflib.get_close_matches(name, documented, n=1)) and guess[0] != name:
         return f"; did you mean {documented[guess[0]]!r}?"
     return f"; options of the Kafka client start with {KAFKA!r}" if "." in name else ""

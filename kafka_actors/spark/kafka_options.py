@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -108,7 +109,7 @@ class ClientOptions(Struct, frozen=True):
             return build(kind, options, **explicit)
         except ConfigError as error:
             name = origins.get(error.option, error.option)
-            raise ConfigError(_as_given(name, self.given), error.message) from None
+            raise ConfigError(_as_given(name, self.given), _suggesting(error.message)) from None
 
 
 def _as_given(name: str, options: Mapping[str, str]) -> str:
@@ -116,3 +117,10 @@ def _as_given(name: str, options: Mapping[str, str]) -> str:
         if option.removeprefix(KAFKA).replace(".", "_") == name:
             return option
     return KAFKA + name.replace("_", ".")
+
+
+def _suggesting(message: str) -> str:
+    """The message with the name that it suggests as it would stand among Spark's options."""
+    return re.sub(
+        r"did you mean '(\w+)'", lambda found: f"did you mean '{KAFKA}{found[1].replace('_', '.')}'", message
+    )

@@ -148,6 +148,12 @@ def parse_stream(options: Mapping[str, str], *, limits: bool) -> StreamOptions:
     return parsed
 
 
+def is_for_a_stream(options: Mapping[str, str]) -> bool:
+    """Whether only a stream can have what these options say: what else is wrong is then its error, and no batch's."""
+    given = {name.lower(): value.strip().lower() for name, value in options.items()}
+    return given.get("commitoffsets") == "true" or given.get("startingoffsets") in ("latest", "committed")
+
+
 def _shared(given: Given) -> dict[str, Any]:
     no_match = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     return {

@@ -45,7 +45,7 @@ class KafkaDataSource(DataSource):
 
     def schema(self) -> StructType:
         from .garbage import leave_imports_out
-        from .options import parse_batch, parse_stream
+        from .options import is_for_a_stream, parse_batch, parse_stream
         from .schema import schema
         from .stream import LIMITS
         from .tables import noted
@@ -56,8 +56,8 @@ class KafkaDataSource(DataSource):
             except ConfigError as error:
                 try:
                     headers = parse_stream(self.options, limits=LIMITS).include_headers
-                except ConfigError:
-                    raise error from None
+                except ConfigError as of_stream:
+                    raise (of_stream if is_for_a_stream(self.options) else error) from None
             leave_imports_out()
             return noted(schema(headers), self.options)
 

@@ -129,7 +129,9 @@ class StreamBrokers:
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
             await brokers.refresh(0.0)
             seen = await self._ends()
-        starts = await brokers.offsets(dict.fromkeys(newcomers(base, seen), EARLIEST))
+        starts = await brokers.offsets_while_there(dict.fromkeys(newcomers(base, seen), EARLIEST))
+        if starts is None:
+            return await self._seen(base, fresh=True)
         return Seen(seen.ends, seen.topic_ids, starts)
 
     @property
@@ -145,9 +147,12 @@ class StreamBrokers:
                 return
 
     async def _ends(self) -> Seen:
-        partitions = self._brokers.present()
-        ends = await self._brokers.offsets(dict.fromkeys(partitions, LATEST))
-        return Seen(ends, self._brokers.topic_ids(partitions))
+        while True:
+            partitions = self._brokers.present()
+            ends = await self._brokers.offsets_while_there(dict.fromkeys(partitions, LATEST))
+            if ends is not None:
+                return Seen(ends, self._brokers.topic_ids(partitions))
+            await self._look_again(partitions)
 
     # ------------------------------------------------------------ the group
 

@@ -1,11 +1,13 @@
-"""A Spark session for tests: two cores, small, quiet, with the Python that runs the tests."""
+"""A Spark session for tests: two cores, small, quiet, with the Python that runs the tests; and what it says and writes."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
@@ -40,3 +42,12 @@ def errors_line(caught: pytest.ExceptionInfo[BaseException]) -> str:
     assert lines, str(caught.value)
     assert len(set(lines)) == 1, str(caught.value)
     return lines[0]
+
+
+def written(out: Path) -> list[str]:
+    """The files of finished micro-batches: Spark's log names them, and those that a killed task began are none of them."""
+    if not (out / "_spark_metadata").is_dir():
+        return []
+    logs = [log for log in (out / "_spark_metadata").iterdir() if not log.name.startswith(".")]
+    lines = [line for log in logs for line in log.read_text().splitlines() if line.startswith("{")]
+    return sorted({unquote(urlsplit(json.loads(line)["path"]).path) for line in lines})

@@ -39,8 +39,10 @@ def test_windows_of_the_first_run_come_out_in_the_second():
 
 
 @pytest.mark.slow
-def test_a_trained_model_scores_a_topic():
-    shown = run("model_scoring.py", "--spark")
+@pytest.mark.ray
+@pytest.mark.parametrize("arguments", [[], ["--spark"]], ids=["ray", "spark"])
+def test_a_trained_model_scores_a_topic_on_either_engine(arguments):
+    shown = run("model_scoring.py", *arguments)
     assert "accuracy on held-out orders: 0.825" in shown
     assert "19,996 orders scored" in shown
 

@@ -5,11 +5,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from kafka_actors.cli.java_names import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA
 from kafka_actors.cli.reference import SECTIONS, options
+from kafka_actors.errors import ConfigError
 from kafka_actors.java_options import without_effect
 from kafka_actors.options import ProducerConfig
+from kafka_actors.spark.options import parse_batch
+from kafka_actors.spark.sink_options import parse_sink
 from kafka_actors.testing.distribution import Distribution, KafkaUnavailable
 
 pytestmark = pytest.mark.kafka
@@ -74,3 +78,42 @@ def test_what_is_passed_over_is_an_option_of_javas(java: dict[str, dict[str, str
     passed = {name for name in everywhere if without_effect(name)}
     assert {"max_poll_records", "client_dns_lookup", "sasl_login_retry_backoff_ms"} <= passed
     assert not passed & {option.name for section in SECTIONS for option in options(section)}
+
+
+def test_sparks_source_and_sink_take_each_option_of_javas_or_refuse_it_by_name(
+    java: dict[str, dict[str, str]],
+) -> None:
+    """With its default, so that what is refused is the option and not a value; where that is null only the name counts."""
+    base = {"kafka.bootstrap.servers": "a:1"}
+    schema = StructType([StructField("value", StringType())])
+    unknown, refused, misnamed, contradicting = set(), set(), set(), set()
+    for client, parse in (
+        ("consumer", lambda given: parse_batch({**given, "subscribe": "t"})),
+        ("producer", lambda given: parse_sink({**given, "topic": "t"}, schema)),
+    ):
+        for name in java[client].keys() - {"bootstrap.servers"}:
+            default = java[client][name]
+            try:
+                parse({**base, f"kafka.{name}": default or "x"})
+            except ConfigError as error:
+                if error.option != f"kafka.{name}":
+                    misnamed.add((name, error.option))
+                if "is not an option" in error.message:
+                    unknown.add(name)
+                elif "is not supported" in error.message:
+                    refused.add(name)
+                elif default:
+                    contradicting.add(name)
+    assert (unknown, misnamed) == (set(), set())
+    assert contradicting == {"sasl.mechanism"}  # GSSAPI, without SASL
+    assert refused == {
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "interceptor.classes",
+        "key.deserializer",
+        "key.serializer",
+        "partitioner.class",
+        "transactional.id",
+        "value.deserializer",
+        "value.serializer",
+    }

@@ -5,6 +5,7 @@ import sys
 import threading
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from fakes.spark import spark_session
@@ -133,6 +134,28 @@ def test_a_running_stream_shows_how_it_gets_on_and_is_stopped_from_another_threa
     run.wait()
     assert run.status().state == "stopped"
     assert place.committed() == {0: 10, 1: 10, 2: 10}, "the last batch too"
+
+
+def reader(batch):
+    """Which process reads, and which of its threads has the connections."""
+    (thread,) = [t.native_id for t in threading.enumerate() if t.name == "kafka-read"]
+    rows = batch.num_rows
+    return pa.table({"pid": [os.getpid()] * rows, "thread": [thread] * rows})
+
+
+def test_a_worker_process_reads_micro_batches_over_the_connections_that_it_has(place, tmp_path):
+    out = str(tmp_path / "out")
+    pipeline = place.read().raw().map_batches(reader, schema="pid BIGINT, thread BIGINT").write_parquet(out)
+    with pipeline.on_spark(place.spark, checkpoint=str(tmp_path / "c")).start() as run:
+        for number in range(6):
+            place.fill(range(number * 10, number * 10 + 10))
+            while (run.status().records or 0) < number * 10 + 10:
+                assert run.status().state == "running", run.wait()
+    rows = place.spark.read.parquet(out).collect()
+    assert len(rows) == 60
+    readers = {(row.pid, row.thread) for row in rows}
+    assert len(readers) == len({pid for pid, _ in readers}) < 6
+    assert run.status().batch >= 5
 
 
 def test_a_range_is_processed_again_in_order_and_touches_no_group(place):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -12,10 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
 import pytest
+from fakes.spark import written
 
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.testing import KafkaCluster
@@ -68,13 +67,6 @@ def start(servers: str, topic: str, directory: Path) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # the JVM and its Python workers go with it
     )
-
-
-def written(out: Path) -> list[str]:
-    """The files of finished batches: Spark's log names them, and those that a killed task began are none of them."""
-    logs = [log for log in (out / "_spark_metadata").iterdir() if not log.name.startswith(".")]
-    lines = [line for log in logs for line in log.read_text().splitlines() if line.startswith("{")]
-    return sorted({unquote(urlsplit(json.loads(line)["path"]).path) for line in lines})
 
 
 def wait_for_a_batch(query: subprocess.Popen[bytes], offsets: Path) -> bool:

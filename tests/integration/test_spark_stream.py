@@ -323,6 +323,19 @@ def test_a_topic_that_is_gone_is_named_or_left_out(
     assert streams.batches[-1] == [(stays, 0, 1, b"2")]
 
 
+def test_a_topic_that_is_deleted_under_a_running_query_ends_it(
+    streams: Streams, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster
+) -> None:
+    topic = kafka_topic()
+    produce(topic, [b"1", b"2"])
+    query = streams.start({"processingTime": "100 milliseconds"}, subscribe=topic, startingOffsets="earliest")
+    streams.wait(query, 2)
+    kafka_cluster.delete_topic(topic)
+    with pytest.raises(Exception, match="the topic is gone") as caught:
+        query.awaitTermination(60)
+    assert f"{topic}-0 at offset 2: the topic is gone" in errors_line(caught)
+
+
 def test_a_topic_that_begins_to_match_is_read_from_its_start(
     streams: Streams, kafka_topic: Topic, produce: Produce
 ) -> None:

@@ -186,6 +186,24 @@ def test_a_start_that_retention_has_passed_is_a_loss_or_left_out(
     assert [o for _, o, _ in lenient.rows(start, lenient.latest(start))] == [6, 7, 8, 9]
 
 
+def test_theme_17_a_topic_that_is_deleted_between_triggers_is_a_loss_or_left_out(
+    query: Start, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster
+) -> None:
+    """Metadata that the query has seen a moment ago still has it, and no broker answers for it."""
+    stays, goes = kafka_topic(prefix="stays"), kafka_topic(prefix="goes")
+    for topic in (stays, goes):
+        produce(topic, [b"1"])
+    both = {"subscribe": f"{stays},{goes}", "startingOffsets": "earliest"}
+    strict, lenient = query(**both), query(**both, failOnDataLoss="false")
+    ends = [running.latest(running.initial()) for running in (strict, lenient)]
+    kafka_cluster.delete_topic(goes)
+    produce(stays, [b"2"])
+    following = lenient.latest(ends[1])
+    assert lenient.rows(ends[1], following) == [(0, 1, b"2")]
+    with pytest.raises(DataLossError, match=rf"^{goes}-0 at offset 1: the topic is gone"):
+        strict.latest(ends[0])
+
+
 def test_a_broker_that_dies_between_triggers_ends_no_query(
     kafka_topic: Topic, produce: Produce, kafka_cluster_3: KafkaCluster
 ) -> None:

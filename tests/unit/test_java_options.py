@@ -132,6 +132,13 @@ def test_a_store_that_lacks_what_is_wanted_of_it(stores: Path) -> None:
             "sasl_jaas_config",
             "is given beside sasl_plain_username",
         ),
+        (
+            {"sasl_oauthbearer_jwt_retriever_class": "org.apache.kafka.x.JwtBearerJwtRetriever"},
+            "sasl_oauthbearer_jwt_retriever_class",
+            "there is no JVM to run it in",
+        ),
+        ({"sasl_login_class": "a.Login"}, "sasl_login_class", "there is no JVM to run it in"),
+        ({"partitioner_ignore_keys": "true"}, "partitioner_ignore_keys", "accepts false"),
         ({"ssl_endpoint_identification_algorithm": "md5"}, "ssl_endpoint_identification_algorithm", "https"),
     ],
 )
@@ -145,4 +152,7 @@ def test_what_cannot_be_is_named(given: dict[str, str], option: str, says: str) 
 def test_javas_own_handler_asks_for_what_is_done_anyway() -> None:
     package = "org.apache.kafka.common.security.oauthbearer"
     given = {"sasl_login_callback_handler_class": f"{package}.secured.OAuthBearerLoginCallbackHandler"}
+    given["sasl_oauthbearer_jwt_retriever_class"] = f"{package}.DefaultJwtRetriever"
+    given["sasl_oauthbearer_jwt_validator_class"] = f"{package}.DefaultJwtValidator"
+    given["partitioner_ignore_keys"] = "false"
     assert from_java(given).options == {}

@@ -77,7 +77,7 @@ def test_an_async_function_and_messages_write_too():
 def test_a_result_of_another_type_and_a_sink_that_refuses_are_errors_of_the_call():
     with pytest.raises(CallFailed) as failed:
         processor(lambda batch: 7, Notes()).call(BATCH)
-    assert "returned a int" in str(failed.value.cause)
+    assert "returned an int" in str(failed.value.cause)
     with pytest.raises(CallFailed) as failed:
         processor(lambda batch: batch, Notes("write")).call(BATCH)
     assert (failed.value.first, failed.value.last, failed.value.final) == (100, 102, False)

@@ -59,6 +59,7 @@ def test_a_range_is_said_in_words_offsets_or_times(start, end, options):
     ("start", "said"),
     [
         (5, "start: is 5: accepts a word"),
+        ("now", r"start: is 'now': accepts a word \(earliest, latest, committed\), offsets {topic: "),
         (datetime(2026, 1, 1), "start: .* needs a time zone"),  # noqa: DTZ001
         ({"orders": 5}, "start: has 'orders': 5"),
     ],
@@ -68,13 +69,25 @@ def test_other_positions_are_refused(start, said):
         position_options(start, None)
 
 
+def test_a_batch_ends_at_the_latest_offsets_or_at_given_ones():
+    with pytest.raises(ConfigError, match=r"^end: is 'earliest': accepts a word \(latest\), offsets"):
+        position_options(None, "earliest")
+    assert position_options('{"t": {"0": 1}}', "LATEST") == {
+        "startingOffsets": '{"t": {"0": 1}}',
+        "endingOffsets": "LATEST",
+    }
+
+
 def test_triggers_are_sparks():
     assert trigger_of("availableNow") == {"availableNow": True}
     assert trigger_of("once") == {"once": True}
     assert trigger_of("10 seconds") == {"processingTime": "10 seconds"}
     assert trigger_of(None) == {"processingTime": "0 seconds"}
-    with pytest.raises(ConfigError, match="trigger: is 5"):
-        trigger_of(5)
+    for interval in ("1 minute", "interval 5 minutes", " 0.5 seconds", "INTERVAL 1 DAY"):
+        assert trigger_of(interval) == {"processingTime": interval}
+    for other in (5, "", "available", "AvailableNow", "continuous"):
+        with pytest.raises(ConfigError, match=f"trigger: is {other!r}: accepts 'availableNow', 'once'"):
+            trigger_of(other)
 
 
 def test_the_group_is_the_pipelines_where_it_is_used():
@@ -231,6 +244,13 @@ def test_before_it_is_started_it_says_what_runs_where():
         run.wait()
 
 
+@pytest.mark.parametrize("session", [None, "spark://host:7077"])
+def test_what_is_no_session_is_refused_by_name(session):
+    for call in (WRITTEN.on_spark(session).start, WRITTEN.on_spark(session).dataframe):
+        with pytest.raises(ConfigError, match=r"^spark: is .*: accepts a SparkSession"):
+            call()
+
+
 # ---------------------------------------------------------------- what is needed
 
 
@@ -285,6 +305,29 @@ def test_other_errors_are_told_in_a_line():
     assert str(failed(report)) == "the run failed: DataLossError: orders-0: offset 5 is gone"
     assert failed(report).cause is report
     assert str(failed(ValueError("one\ntwo"))) == "the run failed: one"
+
+
+RAISED = """Traceback (most recent call last):
+  File "/app/source.py", line 104, in _read
+    yield from fusion.run(batch)
+               ^^^^^^^^^^^^^^^^^
+"""
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (f"from the Python worker:\n{RAISED}ZeroDivisionError: by zero\n", "ZeroDivisionError: by zero"),
+        (f"Job aborted: {RAISED}KeyError: 'a'\n\n\tat org.apache.spark.x\n", "KeyError: 'a'"),
+        (f"{RAISED}a.B\n\nDuring handling of it:\n\n{RAISED}c.D: e\n\tat x", "c.D: e"),
+        (
+            f"{RAISED}OSError: no model\nraised when stage score was made\n\n\tat x",
+            "OSError: no model (raised when stage score was made)",
+        ),
+    ],
+)
+def test_of_what_a_python_worker_raised_its_last_line_is_told(report, said):
+    assert str(failed(RuntimeError(report))) == f"the run failed: {said}"
 
 
 def progress(batch, start, end, latest=None):

@@ -106,6 +106,21 @@ def test_what_a_function_may_return(function, wanted, of):
     assert origins(outcome) == of, "rows of which nobody knows the record belong to none"
 
 
+class DataFrame(list):
+    """As pandas' own one gives the names of its columns."""
+
+
+def test_what_is_no_batch_is_named_with_what_it_came_in():
+    for result, said in (
+        (7, "it returned an int: give"),
+        ({"id": [1]}, "it returned a dict: give"),
+        ([SOURCE, [5]], "it returned an int in a list: give"),
+        (DataFrame(["id"]), "it returned a str in a DataFrame: give"),
+    ):
+        with pytest.raises(StageError, match=said):
+            run(JSON.map_batches(lambda _, given=result: given, schema="id BIGINT"))
+
+
 def test_a_function_that_asks_for_the_hidden_column_may_drop_and_reorder_rows():
     def some(batch):
         assert batch.schema.names[-1] == "_kafka"
@@ -201,8 +216,9 @@ def test_what_a_constructor_raises_comes_through_and_those_before_are_closed():
     pipeline = JSON.map_batches(
         Model, schema="id BIGINT, amount DOUBLE", fn_constructor_kwargs={"by": 1}
     ).map_batches(Broken, schema="id BIGINT, amount DOUBLE")
-    with pytest.raises(FileNotFoundError, match="no such model"):
+    with pytest.raises(FileNotFoundError, match="no such model") as raised:
         Fused(pipeline.check().steps)
+    assert raised.value.__notes__ == ["raised when stage map_batches(Broken) was made"]
     assert (Model.made, Model.closed) == (1, 1)
 
 

@@ -171,7 +171,15 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
         refusal({**BASE, "subscribe": "a", "startingOffset": "earliest"})
     )
     assert "start with 'kafka.'" in str(refusal({**BASE, "subscribe": "a", "fetch.max.bytes": "1"}))
-    assert refusal({**BASE, "path": "/data", "subscribe": "a"}).option == "path"
+    assert "did you mean 'kafka.fetch.max.bytes'?" in str(
+        refusal({**BASE, "subscribe": "a", "kafka.fetch.maxbytes": "1"})
+    )
+
+
+@pytest.mark.parametrize("name", ["path", "topic", "topics"])
+def test_what_names_topics_elsewhere_is_refused_with_what_does_here(name: str) -> None:
+    """`path` is what `.load(…)` is given."""
+    assert str(refusal({**BASE, name: "a"})) == f"{name}: is not an option; topics are named by subscribe"
 
 
 @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])

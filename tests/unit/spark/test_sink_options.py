@@ -149,6 +149,12 @@ def test_a_wrong_option_is_named(name: str, value: str) -> None:
     assert refusal(**{"topic": "t", name: value}).option == name
 
 
+@pytest.mark.parametrize("name", ["path", "subscribe"])
+def test_what_names_topics_elsewhere_is_refused_with_what_does_here(name: str) -> None:
+    """`path` is what `.save(…)` is given."""
+    assert str(refusal(**{name: "t"})) == f"{name}: is not an option; topics are named by topic"
+
+
 def test_what_a_streaming_write_adds_is_passed_over() -> None:
     given = {"checkpointLocation": "/tmp/x", "queryName": "q", "asyncProgressTrackingEnabled": "true"}
     assert parse(topic="t", **given).topic == "t"

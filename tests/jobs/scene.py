@@ -21,7 +21,7 @@ from kafka_actors.testing import KafkaCluster
 from .audit import lowered
 from .driver import Driver
 from .foreign import Foreign
-from .journal import Journal, Recorder, until
+from .journal import Entry, Journal, Recorder, until
 
 Offsets = dict[TopicPartition, int]
 
@@ -124,10 +124,10 @@ class Scene:
             "config": {"start_timeout_s": 150, **more.get("config", {})},
         }
 
-    def job(self, *, work: float = 0.0, make: float = 0.0, **options: Any) -> ka.Job:
+    def job(self, *, work: float = 0.0, make: float = 0.0, late: bool = False, **options: Any) -> ka.Job:
         options = self.options(**options)
         if "process" not in options and "process_message" not in options:
-            options["process"] = recorder(self.journal, work=work, make=make)
+            options["process"] = recorder(self.journal, work=work, make=make, late=late)
         return ka.Job(**options)
 
     def start(self, **options: Any) -> ka.RunningJob:
@@ -236,12 +236,13 @@ class Scene:
     def allowed_duplicates(self) -> Counter[TopicPartition]:
         """For each partition, what the killed and frozen processes were handed behind the last commit before."""
         allowed: Counter[TopicPartition] = Counter()
-        entries = self.journal.entries()
+        handed: dict[int, list[Entry]] = defaultdict(list)
+        for entry in self.journal.entries():
+            handed[entry.pid].append(entry)
         for pid, committed in self._faults:
-            for entry in entries:
-                if entry.pid == pid:
-                    since = committed.get(entry.partition, 0)
-                    allowed[entry.partition] += sum(offset >= since for offset in entry.offsets)
+            for entry in handed[pid]:
+                since = committed.get(entry.partition, 0)
+                allowed[entry.partition] += sum(offset >= since for offset in entry.offsets)
         return allowed
 
     # ------------------------------------------------------------ what must hold

@@ -10,6 +10,8 @@ from jobs.driver import exists
 from jobs.journal import until
 from jobs.scene import Scene
 
+from kafka_actors.testing import KafkaCluster
+
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(400)]
 
 WATCHED_S = 12.0
@@ -129,3 +131,41 @@ def test_theme_16_a_job_outlives_an_outage_of_all_brokers(scene):
     scene.flowing(60)
     print(f"everything flows {time.monotonic() - at:.1f} s after the brokers are back")
     assert scene.settle().total() == 0
+
+
+@pytest.mark.slow
+def test_theme_24_brokers_that_move_to_other_addresses_one_by_one_hold_up_a_job_for_moments(
+    ray_local, group_id, tmp_path
+):
+    """In the end none of the addresses that the job was started with exists; who is replaced then finds the cluster too."""
+    with KafkaCluster(brokers=3) as cluster:
+        topic = cluster.create_topic(group_id, 6, replication_factor=3)
+        with closing(Scene(cluster, topic, 6, group_id, tmp_path)) as scene:
+            scene.start(workers=2)
+            scene.under_load()
+            scene.flowing()
+            generation, former, at = (
+                scene.status().group.generation,
+                cluster.bootstrap_servers,
+                time.monotonic(),
+            )
+            for broker in cluster.broker_ids:
+                cluster.move(broker, "127.0.0.2")
+                scene.flowing(60)
+            end = time.monotonic()
+            pause = max(scene.journal.longest_pause(p, at, end) for p in scene.partitions)
+            print(f"longest pause {pause:.1f} s while {end - at:.0f} s of moving")
+            assert not set(former.split(",")) & set(cluster.bootstrap_servers.split(","))
+            for name in ("metadata.1", "coordinator.1"):
+                scene.kill(name)
+                until(lambda name=name: name.replace(".1", ".2") in scene.pids(), 20, f"another {name}")
+            before = scene.committed()
+            until(
+                lambda: all(scene.committed()[p] > o for p, o in before.items()),
+                30,
+                "commits of every partition",
+            )
+            scene.flowing()
+            assert scene.status().group.generation == generation
+            assert scene.settle().total() == 0
+    assert pause <= 15.0

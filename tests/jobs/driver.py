@@ -38,7 +38,9 @@ def main() -> None:
 class Driver:
     """The same, from the test's side."""
 
-    def __init__(self, journal: Path, job: dict[str, Any], **recorder: float) -> None:
+    def __init__(
+        self, journal: Path, job: dict[str, Any], address: str | None = None, **recorder: float
+    ) -> None:
         import ray
 
         told = {"journal": str(journal), "job": job, "recorder": recorder}
@@ -51,7 +53,7 @@ class Driver:
             env={
                 **os.environ,
                 "PYTHONPATH": path,
-                "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
+                "RAY_ADDRESS": address or ray.get_runtime_context().gcs_address,
             },
         )
         self.said: list[str] = []

@@ -142,9 +142,9 @@ class Scene:
         self.load.start()
         return self.load
 
-    def driver(self, *, work: float = 0.0, **options: Any) -> Driver:
-        """The same job in a process of its own, on the same Ray cluster, with the same journal."""
-        made = Driver(self.journal.directory, self.options(**options), work=work)
+    def driver(self, *, work: float = 0.0, address: str | None = None, **options: Any) -> Driver:
+        """The same job in a process of its own, on the same Ray cluster or the one at this address, with the same journal."""
+        made = Driver(self.journal.directory, self.options(**options), address, work=work)
         self._others.append(made.close)
         return made
 

@@ -338,7 +338,7 @@ def test_theme_32_null_and_empty_stay_apart_in_what_a_job_writes_and_in_its_dead
             raise ValueError("odd")
         return batch.select(["key", "value", "headers"])
 
-    ka.Job(
+    job = ka.Job(
         topics=place.input,
         group_id=place.group,
         bootstrap_servers=place.servers,
@@ -350,7 +350,9 @@ def test_theme_32_null_and_empty_stay_apart_in_what_a_job_writes_and_in_its_dead
         batch_rows=1,
         until="latest",
         config={"start_timeout_s": 100},
-    ).run()
+    )
+    with job.start() as running:
+        running.wait(60)
     ours = "kafka_actors."
     for topic in (place.output, place.dead):
         found = [

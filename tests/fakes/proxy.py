@@ -32,6 +32,8 @@ class Proxy:
         self._target = (HOST, 0)
         self._keeping: frozenset[ApiKey] = frozenset()
         self.kept: Counter[ApiKey] = Counter()
+        self._connections = 0
+        self._lost = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -57,6 +59,10 @@ class Proxy:
         finally:
             self._keeping = frozenset()
 
+    def lose_connections(self) -> None:
+        """What comes on the connections that there are vanishes from now on, as behind a router that has forgotten them."""
+        self._lost = self._connections
+
     def close(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -64,11 +70,13 @@ class Proxy:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked: deque[ApiKey] = deque()
+        self._connections += 1
+        number = self._connections
         with suppress(OSError):
             broker_reader, broker_writer = await asyncio.open_connection(*self._target)
             ways = {
-                asyncio.ensure_future(self._requests(reader, broker_writer, asked)),
-                asyncio.ensure_future(self._answers(broker_reader, writer, asked)),
+                asyncio.ensure_future(self._requests(number, reader, broker_writer, asked)),
+                asyncio.ensure_future(self._answers(number, broker_reader, writer, asked)),
             }
             _, left = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in left:
@@ -78,19 +86,23 @@ class Proxy:
         writer.close()
 
     async def _requests(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
     ) -> None:
         while True:
             frame = await _frame(reader)
+            if number <= self._lost:
+                continue
             asked.append(ApiKey(struct.unpack_from(">h", frame, 4)[0]))
             writer.write(frame)
             await writer.drain()
 
     async def _answers(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
     ) -> None:
         while True:
             frame = await _frame(reader)
+            if number <= self._lost:
+                continue
             key = asked.popleft()
             if key in self._keeping:
                 self.kept[key] += 1

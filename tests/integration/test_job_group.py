@@ -155,3 +155,23 @@ def test_theme_22_stop_does_not_wait_for_a_member_that_holds_up_a_rebalance(scen
     assert scene.running.status().state == "stopped"
     assert scene.cluster.describe_group(scene.group).state == "PreparingRebalance", "it still waits"
     silent.close()
+
+
+def test_theme_33_a_named_job_that_is_deployed_anew_moves_nothing_of_another_member(scene):
+    scene.start(workers=2, name=scene.group)
+    scene.under_load()
+    scene.flowing()
+    other = scene.foreign("cooperative-sticky")
+    until(lambda: len(other.assigned) == 6 and share(scene) == 6, 30, "six partitions for each")
+    theirs, generation = set(other.assigned), scene.cluster.generations(scene.group)[-1]
+    scene.running.stop(leave=False)
+    assert len(scene.cluster.describe_group(scene.group).members) == 2, "its place is kept"
+    scene.start(workers=2, name=scene.group)
+    scene.flowing(60, partitions=set(scene.partitions) - theirs)
+    assert share(scene) == 6
+    assert other.assigned == theirs
+    assert other.revoked == 0
+    assert scene.cluster.generations(scene.group)[-1] == generation
+    other.leave()
+    scene.flowing()
+    assert scene.settle().total() == 0

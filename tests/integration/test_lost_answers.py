@@ -1,4 +1,4 @@
-"""A real broker's answers to OffsetCommit get lost: the commit was carried out, and nobody is told of it."""
+"""A real broker's answers get lost: a commit was carried out and nobody is told of it, or a router forgot the connections."""
 
 import threading
 import time
@@ -120,3 +120,44 @@ def test_theme_22_close_in_the_midst_of_a_commit_returns_in_its_time(proxied, gr
     print(f"closed in {took:.1f} s")
     assert took <= 3 + 2
     assert not [t.name for t in threading.enumerate() if t.name.startswith(("kafka-consumer", "fetch-"))]
+
+
+def test_theme_14_connections_that_a_router_forgot_cost_a_request_timeout_after_a_pause(proxied, group_id):
+    cluster, proxy = proxied
+    topic = cluster.create_topic(group_id, 2)
+    produce, request_timeout = Produce(cluster.bootstrap_servers), 3.0
+    with ka.Consumer(
+        [topic],
+        group_id=group_id,
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        request_timeout_ms=int(request_timeout * 1000),
+    ) as consumer:
+        produce(topic, [b"1"] * 10, partition=0)
+        assert read(consumer, 10, 30) == [b"1"] * 10
+        consumer.pause(*consumer.assignment())
+        generation = cluster.generations(group_id)[-1]
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            assert consumer.poll_batch(timeout_ms=100) is None
+        proxy.lose_connections()
+        produce(topic, [b"2"] * 10, partition=0)
+        begun = time.monotonic()
+        consumer.resume(*consumer.assignment())
+        assert read(consumer, 10, 30) == [b"2"] * 10
+        took = time.monotonic() - begun
+        consumer.commit()
+        assert cluster.committed(group_id)[topic, 0] == 20
+        assert cluster.generations(group_id)[-1] == generation
+    print(f"first records {took:.1f} s after the resume")
+    assert took <= request_timeout + 1
+
+
+def read(consumer, count, seconds):
+    """The values of so many records."""
+    found, deadline = [], time.monotonic() + seconds
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records"
+        batch = consumer.poll_batch(timeout_ms=100)
+        found += [] if batch is None else batch["value"].to_pylist()
+    return found

@@ -62,7 +62,7 @@ def one_owner_each(scene, seconds=3.0):
 def test_theme_36_a_job_goes_on_without_a_gcs_and_replaces_actors_when_it_is_back(stage, fault, tmp_path):
     scene = stage
     with closing(Head(tmp_path, STORED)) as head:
-        driver = scene.driver(workers=3, address=head.address).started()
+        driver = scene.driver(workers=3, variables=head.variables).started()
         scene.under_load()
         scene.flowing()
         generation, before = scene.cluster.generations(scene.group)[-1], scene.committed()
@@ -93,11 +93,11 @@ def test_theme_36_a_job_goes_on_without_a_gcs_and_replaces_actors_when_it_is_bac
 
 
 @slow
-def test_theme_36_a_job_whose_gcs_is_gone_for_good_ends_and_the_next_goes_on(stage, tmp_path, monkeypatch):
+def test_theme_36_a_job_whose_gcs_is_gone_for_good_ends_and_the_next_goes_on(stage, tmp_path):
     scene = stage
-    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # Ray's own is 60
-    with closing(Head(tmp_path, {})) as head:
-        driver = scene.driver(workers=2, address=head.address).started()
+    soon = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}  # Ray's own is 60
+    with closing(Head(tmp_path, soon)) as head:
+        driver = scene.driver(workers=2, variables=head.variables).started()
         scene.under_load()
         scene.flowing()
         for pid in driver.workers():
@@ -110,7 +110,7 @@ def test_theme_36_a_job_whose_gcs_is_gone_for_good_ends_and_the_next_goes_on(sta
         assert code != 0
     assert not any(exists(pid) for pid in driver.actors.values())
     with closing(Head(tmp_path, {})) as head:
-        driver = scene.driver(workers=2, address=head.address).started()
+        driver = scene.driver(workers=2, variables=head.variables).started()
         scene.flowing(60)
         one_owner_each(scene)
         ended_well(scene, driver)

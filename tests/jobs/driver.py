@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,11 @@ class Driver:
     """The same, from the test's side."""
 
     def __init__(
-        self, journal: Path, job: dict[str, Any], address: str | None = None, **recorder: float
+        self,
+        journal: Path,
+        job: dict[str, Any],
+        variables: Mapping[str, str] | None = None,
+        **recorder: float,
     ) -> None:
         import ray
 
@@ -53,7 +58,7 @@ class Driver:
             env={
                 **os.environ,
                 "PYTHONPATH": path,
-                "RAY_ADDRESS": address or ray.get_runtime_context().gcs_address,
+                **(variables or {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}),
             },
         )
         self.said: list[str] = []

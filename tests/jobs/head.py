@@ -6,6 +6,7 @@ The process is Ray's head node. It prints the cluster's address, then does what 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -35,9 +36,18 @@ def main() -> None:
 
 
 class Head:
-    """The same, from the test's side. `directory` is for what its GCS stores."""
+    """The same, from the test's side. `directory` is for what its GCS stores; `variables` are of its environment and, with
+    what leads to it, of those of its drivers."""
 
     def __init__(self, directory: Path, variables: Mapping[str, str]) -> None:
+        variables = {
+            "RAY_worker_niceness": "0",
+            "RAY_gcs_storage_path": str(directory / "gcs"),
+            # Who joins has to know the token of a cluster, and this one is the test's own.
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            **variables,
+        }
         self._errors = (directory / "head.log").open("w+")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "jobs.head"],
@@ -47,15 +57,13 @@ class Head:
             text=True,
             env={
                 **os.environ,
+                **variables,
                 "PYTHONPATH": os.pathsep.join(
                     [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
                 ),
-                "RAY_worker_niceness": "0",
-                "RAY_gcs_storage_path": str(directory / "gcs"),
-                **variables,
             },
         )
-        self.address = self._answer()
+        self.variables = {**variables, "RAY_ADDRESS": self._answer()}
 
     def kill_gcs(self) -> None:
         """SIGKILL; returns when the process is gone."""

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -142,9 +142,12 @@ class Scene:
         self.load.start()
         return self.load
 
-    def driver(self, *, work: float = 0.0, address: str | None = None, **options: Any) -> Driver:
-        """The same job in a process of its own, on the same Ray cluster or the one at this address, with the same journal."""
-        made = Driver(self.journal.directory, self.options(**options), address, work=work)
+    def driver(
+        self, *, work: float = 0.0, variables: Mapping[str, str] | None = None, **options: Any
+    ) -> Driver:
+        """The same job in a process of its own, with the same journal; on the same Ray cluster, or the one that these variables of its
+        environment lead to."""
+        made = Driver(self.journal.directory, self.options(**options), variables, work=work)
         self._others.append(made.close)
         return made
 
@@ -265,7 +268,8 @@ class Scene:
         ends = self.ends()
         assert self.committed() == ends
         assert self.missing(ends) == {}
-        assert lowered(self.cluster.bootstrap_servers, self.group) == {}
+        went_down = lowered(self.cluster.bootstrap_servers, self.group)
+        assert went_down == {}, went_down
         duplicates = Counter(self.journal.duplicates())
         allowed = self.allowed_duplicates()
         assert duplicates <= allowed, self._too_many(duplicates - allowed)

@@ -130,8 +130,7 @@ class JobCoordinator:
         try:
             await self._drain(partitions, timeout)
         finally:
-            # A commit without an answer is not to be sent again when they are back: others have gone on meanwhile.
-            self._gate.forget(partitions)
+            self._gate.give_up(partitions)
             self._forget(partitions)
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:

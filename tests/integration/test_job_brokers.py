@@ -17,6 +17,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark
 WATCHED_S = 12.0
 """So long what is led elsewhere is looked at: new leaders are there, and the group has a new coordinator, after six."""
 
+STALL_S = 8
+"""So long a partition may stand still in the test of that."""
+BACKLOG = 40_000
+
 
 @pytest.fixture
 def stage(ray_local, kafka_cluster_3, group_id, tmp_path):
@@ -92,6 +96,40 @@ def test_theme_15_a_broker_with_leaders_and_the_coordinator_is_lost(stage, fault
     assert duplicates.total() == 0
     assert max(later.values()) <= 10.0
     assert pause <= 2.0
+
+
+@pytest.mark.slow
+def test_theme_08_a_partition_that_stands_still_is_named_and_goes_on_when_its_leader_is_back(
+    ray_local, kafka_cluster_3, group_id, produce, tmp_path
+):
+    cluster = kafka_cluster_3
+    victim = next(b for b in cluster.broker_ids if b != cluster.coordinator_of(group_id))
+    a, b = (broker for broker in cluster.broker_ids if broker != victim)
+    topic = cluster.create_topic(group_id, replica_assignment=[[victim], [a], [b]])
+    with closing(Scene(cluster, topic, 3, group_id, tmp_path)) as scene:
+        stuck, *others = scene.partitions
+        servers = cluster.bootstrap_servers
+        produce(topic, [b"x" * 1000] * BACKLOG, partition=stuck.partition, bootstrap_servers=servers)
+        small = {"max_poll_interval_ms": STALL_S * 1000, "worker_buffer_bytes": 2 << 20}
+        scene.start(workers=1, work=0.05, batch_rows=500, config=small)
+        scene.flowing(partitions=[stuck])
+        cluster.kill(victim)
+
+        def told():
+            return [e.text for e in scene.status().timeline if e.kind == "stall"]
+
+        until(told, 3 * STALL_S + 20, "a stall in the timeline")
+        print(told())
+        assert all(f"{topic}-{stuck.partition}" in text for text in told()), "the others have nothing to do"
+        left = BACKLOG - scene.committed().get(stuck, 0)
+        assert left > 0
+        cluster.restart(victim)
+        at = time.monotonic()
+        scene.flowing(STALL_S, [stuck])
+        print(f"{left} records were left; it goes on {time.monotonic() - at:.1f} s after its leader is back")
+        for other in others:
+            produce(topic, [b"y"] * 10, partition=other.partition, bootstrap_servers=servers)
+        assert scene.settle().total() == 0
 
 
 @pytest.mark.slow

@@ -44,6 +44,7 @@ test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven f
 	$(MAKE) test-spark MARK=spark_versions
 	$(MAKE) test-helm
 
+# The longest tests are longer with KAFKA_ACTORS_TEST_KILLS=2000, KAFKA_ACTORS_TEST_IDLE_S=3600, KAFKA_ACTORS_TEST_SASL_S=600.
 test-slow: lint  ## all tests: every fault, every long run
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q
 	$(BIN)/python -m pytest tests/integration $(RERUNS)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from kafka_actors.addresses import format_address
+from kafka_actors.config import JobConfig
+
 from .briefing import Briefing
 from .machines.supervision import ActorKey
 from .messages import Identity, JobStart, pack, unpack
@@ -27,15 +32,15 @@ class Beginnings:
 
     def constructor(self, key: ActorKey, incarnation: int) -> tuple[Any, ...]:
         """The arguments with which the actor is made."""
-        job, plan = self._job, self._job.plan
+        job, plan, config = self._job, self._job.plan, self._config()
         setup = plan.setup(str(key), incarnation)
         if key.kind == "metadata":
-            return plan.config, plan.topics, plan.pattern, setup
+            return config, plan.topics, plan.pattern, setup
         if key.kind == "coordinator":
             identity = pack(Identity(plan.group_instance_id, job.report.member_id))
             assert job.job_start is not None
             return (
-                plan.config,
+                config,
                 incarnation,
                 plan.topics,
                 plan.pattern,
@@ -44,8 +49,14 @@ class Beginnings:
                 setup,
             )
         if key.kind in ("connection", "spare"):
-            return plan.config, setup
-        return actor_name(key, incarnation), plan.spec, plan.config, setup
+            return config, setup
+        return actor_name(key, incarnation), plan.spec, config, setup
+
+    def _config(self) -> JobConfig:
+        """The job's; to the addresses it was given come those where the brokers are now, as all of them may have moved since."""
+        config, brokers = self._job.plan.config, self._job.roster.brokers
+        known = {format_address(*at) for at in brokers.values()}.difference(config.bootstrap_servers)
+        return msgspec.structs.replace(config, bootstrap_servers=[*config.bootstrap_servers, *sorted(known)])
 
     async def begin(self, key: ActorKey, running: Running) -> None:
         """Returns when the actor works. Raises what keeps it from that."""

@@ -127,8 +127,11 @@ class JobCoordinator:
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
         timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)
-        await self._drain(partitions, timeout)
-        self._forget(partitions)
+        try:
+            await self._drain(partitions, timeout)
+        finally:
+            self._gate.give_up(partitions)
+            self._forget(partitions)
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
         self._gate.forget(partitions)

@@ -79,6 +79,8 @@ class KafkaCluster(ClusterAdmin):
         self._start_timeout = start_timeout
         self._nodes: dict[int, Node] = {}
         self._ports: dict[int, int] = {}
+        self._hosts: dict[int, str] = {}
+        self._controller_listener = ""
         self._more_ports: dict[str, dict[int, int]] = {}
         self._watchdog: Watchdog | None = None
         self._directory: Path | None = None
@@ -150,7 +152,7 @@ class KafkaCluster(ClusterAdmin):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every broker, with commas between; the same over restarts."""
+        """`host:port` of every broker, with commas between; the same over restarts, until one is moved."""
         return ",".join("{}:{}".format(*self.address(broker)) for broker in self.broker_ids)
 
     def bootstrap(self, listener: str) -> str:
@@ -163,7 +165,8 @@ class KafkaCluster(ClusterAdmin):
             raise RuntimeError(
                 "the cluster has no addresses yet: call start(), or use it in a with statement"
             )
-        return _HOST, (self._ports if listener is None else self._more_ports[listener])[broker_id]
+        host = self._hosts.get(broker_id, _HOST)
+        return host, (self._ports if listener is None else self._more_ports[listener])[broker_id]
 
     def kill(self, node_id: int) -> None:
         """SIGKILL; returns when the process is gone."""
@@ -188,6 +191,22 @@ class KafkaCluster(ClusterAdmin):
         node.start()
         if wait:
             self.wait_ready()
+
+    def move(self, broker_id: int, host: str = _HOST) -> None:
+        """Shuts the broker down cleanly, if it runs, and starts it with the same data on other ports, at another
+        address of this machine if one is given; returns when it has joined. A controller stays where it is."""
+        if broker_id not in self.broker_ids:
+            raise ValueError(f"only a broker can be moved, one of {list(self.broker_ids)}, not {broker_id}")
+        node = self._node(broker_id)
+        node.end(signal.SIGTERM)
+        self._hosts[broker_id] = host
+        places = (self._ports, *self._more_ports.values())
+        for place, port in zip(places, free_ports(len(places), host), strict=True):
+            place[broker_id] = port
+        node.configure(self._listening(broker_id))
+        node.start()
+        self._forget_admin()  # it may know former addresses only
+        self.wait_ready()
 
     def heal(self) -> None:
         """Whatever was killed, shut down or paused runs again; returns when every broker has joined."""
@@ -279,22 +298,19 @@ class KafkaCluster(ClusterAdmin):
             **self._common_properties(kafka.release),
             "controller.quorum.voters": f"{controller}@{_HOST}:{controller_port}",
         }
-        controller_listener = f"CONTROLLER://{_HOST}:{controller_port}"
+        self._controller_listener = f"CONTROLLER://{_HOST}:{controller_port}"
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._listeners}
         common["listener.security.protocol.map"] = ",".join(f"{k}:{v}" for k, v in protocols.items())
         properties = {}
-        for broker, port in self._ports.items():
-            more = [f"{name}://{_HOST}:{at[broker]}" for name, at in self._more_ports.items()]
-            listeners = ",".join([f"PLAINTEXT://{_HOST}:{port}", *more])
+        for broker in self.broker_ids:
             properties[broker] = {
                 "process.roles": "broker,controller" if combined else "broker",
-                "listeners": f"{listeners},{controller_listener}" if combined else listeners,
-                "advertised.listeners": listeners,
+                **self._listening(broker),
             }
             if self._racks:
                 properties[broker]["broker.rack"] = self._racks[broker]
         if not combined:
-            properties[controller] = {"process.roles": "controller", "listeners": controller_listener}
+            properties[controller] = {"process.roles": "controller", "listeners": self._controller_listener}
         cluster_id = self._cluster_id(self._directory)
         for node_id, own in properties.items():
             text = {**common, **own, "node.id": str(node_id), **self._extra}
@@ -303,6 +319,17 @@ class KafkaCluster(ClusterAdmin):
             node.format(cluster_id)
             self._nodes[node_id] = node
             node.start()
+
+    def _listening(self, broker: int) -> dict[str, str]:
+        """Where a broker listens, and what it tells clients of that."""
+        own = {"PLAINTEXT": self._ports, **self._more_ports}
+        host = self._hosts.get(broker, _HOST)
+        listeners = ",".join(f"{name}://{host}:{ports[broker]}" for name, ports in own.items())
+        combined = len(self.broker_ids) == 1
+        return {
+            "listeners": f"{listeners},{self._controller_listener}" if combined else listeners,
+            "advertised.listeners": listeners,
+        }
 
     @staticmethod
     def _cluster_id(directory: Path) -> str:

@@ -54,8 +54,14 @@ class Node:
         self._log_read_from = 0
         directory.mkdir(parents=True, exist_ok=True)
         self.log_file.touch()
-        text = {**properties, "log.dirs": str(self.data)}
-        (directory / "server.properties").write_text("".join(f"{key}={text[key]}\n" for key in sorted(text)))
+        self._properties = {**properties, "log.dirs": str(self.data)}
+        self.configure({})
+
+    def configure(self, properties: Mapping[str, str]) -> None:
+        """Adds to or replaces what `server.properties` says; the node reads it at its next start."""
+        self._properties |= properties
+        text = "".join(f"{key}={self._properties[key]}\n" for key in sorted(self._properties))
+        (self._directory / "server.properties").write_text(text)
 
     @property
     def log_file(self) -> Path:

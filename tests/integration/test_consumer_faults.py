@@ -8,6 +8,7 @@ import pytest
 
 import kafka_actors as ka
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 
 pytestmark = [pytest.mark.kafka, pytest.mark.alone]
@@ -185,9 +186,25 @@ def test_theme_24_a_consumer_finds_its_records_after_every_broker_was_restarted(
     stream.stop()
 
 
-def test_theme_22_close_ends_in_time_with_every_broker_dead():
-    from kafka_actors.testing import KafkaCluster
+@pytest.mark.timeout(300)
+def test_theme_24_brokers_that_move_to_other_addresses_one_by_one_hold_up_a_consumer_for_moments():
+    with KafkaCluster(brokers=3) as cluster:
+        topic = cluster.create_topic("t", 3, replication_factor=3)
+        partitions = [TopicPartition(topic, p) for p in range(3)]
+        source, stream = Source(cluster, partitions), Stream(cluster, partitions)
+        resumed(stream, partitions, 30)
+        former, begun = cluster.bootstrap_servers, time.monotonic()
+        for broker in cluster.broker_ids:
+            cluster.move(broker, "127.0.0.2")
+            resumed(stream, partitions, 60)
+        gap = max(stream.gap(tp, begun) for tp in partitions)
+        print(f"longest gap {gap:.1f} s")
+        assert not set(former.split(",")) & set(cluster.bootstrap_servers.split(","))
+        finish(source, stream)
+    assert gap <= 15
 
+
+def test_theme_22_close_ends_in_time_with_every_broker_dead():
     with KafkaCluster(brokers=1).start() as cluster:
         topic = cluster.create_topic("t", 2)
         Produce(cluster.bootstrap_servers)(topic, [b"1"] * BATCH)

@@ -10,10 +10,16 @@ from jobs.driver import exists
 from jobs.journal import until
 from jobs.scene import Scene
 
+from kafka_actors.testing import KafkaCluster
+
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(400)]
 
 WATCHED_S = 12.0
 """So long what is led elsewhere is looked at: new leaders are there, and the group has a new coordinator, after six."""
+
+STALL_S = 8
+"""So long a partition may stand still in the test of that."""
+BACKLOG = 40_000
 
 
 @pytest.fixture
@@ -93,6 +99,40 @@ def test_theme_15_a_broker_with_leaders_and_the_coordinator_is_lost(stage, fault
 
 
 @pytest.mark.slow
+def test_theme_08_a_partition_that_stands_still_is_named_and_goes_on_when_its_leader_is_back(
+    ray_local, kafka_cluster_3, group_id, produce, tmp_path
+):
+    cluster = kafka_cluster_3
+    victim = next(b for b in cluster.broker_ids if b != cluster.coordinator_of(group_id))
+    a, b = (broker for broker in cluster.broker_ids if broker != victim)
+    topic = cluster.create_topic(group_id, replica_assignment=[[victim], [a], [b]])
+    with closing(Scene(cluster, topic, 3, group_id, tmp_path)) as scene:
+        stuck, *others = scene.partitions
+        servers = cluster.bootstrap_servers
+        produce(topic, [b"x" * 1000] * BACKLOG, partition=stuck.partition, bootstrap_servers=servers)
+        small = {"max_poll_interval_ms": STALL_S * 1000, "worker_buffer_bytes": 2 << 20}
+        scene.start(workers=1, work=0.05, batch_rows=500, config=small)
+        scene.flowing(partitions=[stuck])
+        cluster.kill(victim)
+
+        def told():
+            return [e.text for e in scene.status().timeline if e.kind == "stall"]
+
+        until(told, 3 * STALL_S + 20, "a stall in the timeline")
+        print(told())
+        assert all(f"{topic}-{stuck.partition}" in text for text in told()), "the others have nothing to do"
+        left = BACKLOG - scene.committed().get(stuck, 0)
+        assert left > 0
+        cluster.restart(victim)
+        at = time.monotonic()
+        scene.flowing(STALL_S, [stuck])
+        print(f"{left} records were left; it goes on {time.monotonic() - at:.1f} s after its leader is back")
+        for other in others:
+            produce(topic, [b"y"] * 10, partition=other.partition, bootstrap_servers=servers)
+        assert scene.settle().total() == 0
+
+
+@pytest.mark.slow
 def test_theme_22_stop_returns_though_every_broker_is_dead(scene):
     scene.start(workers=2)
     scene.under_load()
@@ -129,3 +169,41 @@ def test_theme_16_a_job_outlives_an_outage_of_all_brokers(scene):
     scene.flowing(60)
     print(f"everything flows {time.monotonic() - at:.1f} s after the brokers are back")
     assert scene.settle().total() == 0
+
+
+@pytest.mark.slow
+def test_theme_24_brokers_that_move_to_other_addresses_one_by_one_hold_up_a_job_for_moments(
+    ray_local, group_id, tmp_path
+):
+    """In the end none of the addresses that the job was started with exists; who is replaced then finds the cluster too."""
+    with KafkaCluster(brokers=3) as cluster:
+        topic = cluster.create_topic(group_id, 6, replication_factor=3)
+        with closing(Scene(cluster, topic, 6, group_id, tmp_path)) as scene:
+            scene.start(workers=2)
+            scene.under_load()
+            scene.flowing()
+            generation, former, at = (
+                scene.status().group.generation,
+                cluster.bootstrap_servers,
+                time.monotonic(),
+            )
+            for broker in cluster.broker_ids:
+                cluster.move(broker, "127.0.0.2")
+                scene.flowing(60)
+            end = time.monotonic()
+            pause = max(scene.journal.longest_pause(p, at, end) for p in scene.partitions)
+            print(f"longest pause {pause:.1f} s while {end - at:.0f} s of moving")
+            assert not set(former.split(",")) & set(cluster.bootstrap_servers.split(","))
+            for name in ("metadata.1", "coordinator.1"):
+                scene.kill(name)
+                until(lambda name=name: name.replace(".1", ".2") in scene.pids(), 20, f"another {name}")
+            before = scene.committed()
+            until(
+                lambda: all(scene.committed()[p] > o for p, o in before.items()),
+                30,
+                "commits of every partition",
+            )
+            scene.flowing()
+            assert scene.status().group.generation == generation
+            assert scene.settle().total() == 0
+    assert pause <= 15.0

@@ -1,12 +1,17 @@
 """A job whose actors are killed under load: other workers go on at once, nothing is lost, little comes twice."""
 
+import os
 import random
 import time
+from collections import Counter
 
 import pytest
-from jobs.journal import until
+from jobs.journal import Ledger, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone]
+
+KILLS = int(os.environ.get("KAFKA_ACTORS_TEST_KILLS", "200"))
+"""How many actors the longest of these tests kills: 200 take about eight minutes."""
 
 WATCHED_S = 4.0
 """So long every partition is looked at after a kill. The promise is that none stands for more than two."""
@@ -133,3 +138,36 @@ def test_theme_36_whatever_is_killed_and_stopped_nothing_is_lost(scene):
     assert None not in owners.values()
     duplicates = scene.settle()
     print(f"duplicates {duplicates.total()}, allowed {scene.allowed_duplicates().total()}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 5 * KILLS)
+def test_theme_04_at_every_one_of_many_kills_at_random_all_that_is_committed_was_processed(scene):
+    """kill -9 of any actor at any moment, also of those that have just come up: at every kill, and at the end, the
+    workers' ledgers together have all offsets below the committed ones."""
+    seed = random.SystemRandom().randrange(10**6)
+    rng = random.Random(seed)
+    print(f"seed {seed}")
+    scene.start(workers=3, work=0.02, late=True)
+    scene.under_load(each=2, rounds=10)
+    scene.flowing()
+    ledger = Ledger(scene.journal)
+    killed, progressed, before = Counter(), 0, scene.committed()
+    while killed.total() < KILLS:
+        time.sleep(rng.uniform(0.0, 3.0))
+        pids = scene.pids()
+        if len(pids) < 4:  # most are just being replaced; a job that is never let up shows nothing
+            continue
+        name = rng.choice(sorted(pids))
+        scene.kill(name)
+        killed[name.split("-")[0].split(".")[0]] += 1
+        committed, processed = scene.committed(), ledger.whole()
+        early = {p: (o, processed[p]) for p, o in committed.items() if o > processed[p]}
+        assert not early, f"committed, and not processed below: {early}, seed {seed}"
+        assert all(committed[p] >= o for p, o in before.items()), f"seed {seed}"
+        progressed += committed != before
+        before = committed
+    duplicates = scene.settle(120)
+    print(f"killed {dict(killed)}; duplicates {duplicates.total()} of {scene.journal.records()} records")
+    assert ledger.whole() == scene.ends()
+    assert progressed > KILLS / 2, "records were committed between most of the kills"

@@ -1,10 +1,12 @@
 """A pipeline on Ray, from real topics to real topics and files: nothing missing, whatever fails."""
 
+import itertools
 import json
 import os
 import signal
 import sys
 import threading
+from collections import Counter
 
 import msgspec
 import pyarrow as pa
@@ -49,6 +51,18 @@ class Place:
             partition=[n % PARTITIONS for n in range(count)],
             keys=[b"k%d" % n for n in range(count)],
             headers=[[("trace", b"%d" % n)] for n in range(count)],
+            bootstrap_servers=self.servers,
+        )
+
+    def put(self, records):
+        """These (key, value, headers), in this order in one partition."""
+        keys, values, headers = zip(*records, strict=True)
+        self._produce(
+            self.input,
+            values,
+            partition=0,
+            keys=keys,
+            headers=[list(h) for h in headers],
             bootstrap_servers=self.servers,
         )
 
@@ -311,6 +325,41 @@ def test_a_job_sends_what_process_returns_and_its_dead_letters_too(place):
     assert {int(m.key[1:]) for m in dead} == failed
     assert dict(dead[0].headers)["kafka_actors.error.reason"] == b"ValueError: no good"
     assert until(place.settled, 10, "everything committed") is None
+
+
+def test_theme_32_null_and_empty_stay_apart_in_what_a_job_writes_and_in_its_dead_letters(place):
+    """Every case comes twice: at an even offset it is copied, at the odd one that follows it fails."""
+    kinds = [None, b"", b"bytes"]
+    cases = list(itertools.product(kinds, kinds, [(), (("a", None), ("a", b""), ("b", b"v"), ("a", b"w"))]))
+    place.put([case for case in cases for _ in range(2)])
+
+    def copy_even(batch):
+        if batch["offset"][0].as_py() % 2:
+            raise ValueError("odd")
+        return batch.select(["key", "value", "headers"])
+
+    job = ka.Job(
+        topics=place.input,
+        group_id=place.group,
+        bootstrap_servers=place.servers,
+        process=copy_even,
+        sink=ka.KafkaSink(place.output),
+        on_error="dead_letter",
+        dead_letter_topic=place.dead,
+        retries=0,
+        batch_rows=1,
+        until="latest",
+        config={"start_timeout_s": 100},
+    )
+    with job.start() as running:
+        running.wait(60)
+    ours = "kafka_actors."
+    for topic in (place.output, place.dead):
+        found = [
+            (m.key, m.value, tuple((k, v) for k, v in m.headers if not k.startswith(ours)))
+            for m in place.records(topic)
+        ]
+        assert Counter(found) == Counter(cases), topic
 
 
 def test_references_are_looked_up_in_the_actors_and_travel_as_such(place, tmp_path):

@@ -1,15 +1,22 @@
 """The consumer and the job over SASL_SSL: the whole way, with sessions that are renewed meanwhile."""
 
+import logging
+import os
 import time
 
+import psutil
 import pytest
 from fakes.secure import PASSWORD, RENEW_MS, USER, add_scram_user, remove_scram_user
 from jobs.journal import Journal, Recorder
+from jobs.scene import Load
 
 import kafka_actors as ka
 from kafka_actors.errors import SaslAuthenticationFailedError, SslAuthenticationError
 
 pytestmark = pytest.mark.kafka
+
+LOADED_S = float(os.environ.get("KAFKA_ACTORS_TEST_SASL_S", "45"))
+"""How long connections that are renewed every second or so are under load."""
 
 
 @pytest.fixture
@@ -42,6 +49,50 @@ def test_theme_23_a_consumer_reads_and_commits_over_renewed_sessions(secure, opt
         consumer.commit()
     assert sorted(seen) == sorted(values)
     assert kafka.committed(group_id) == kafka.end_offsets(topic)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + LOADED_S)
+def test_theme_23_the_same_connections_serve_a_consumer_under_load_over_many_sessions(
+    secure, options, group_id, caplog
+):
+    kafka, _ = secure
+    topic = kafka.create_topic(f"s-{group_id}", partitions=3)
+    port, seen, changes = int(options["bootstrap_servers"].rpartition(":")[2]), 0, []
+    load = Load(kafka.bootstrap_servers, topic, 3)
+    with ka.Consumer([topic], group_id=group_id, auto_offset_reset="earliest", **options) as consumer:
+
+        def read(enough):
+            nonlocal seen
+            while not enough():
+                batch = consumer.poll_batch(timeout_ms=100)
+                seen += 0 if batch is None else batch.num_rows
+
+        load.start()
+        read(lambda: seen > 1000)
+        first = ports(port)
+        end = time.monotonic() + LOADED_S
+        while time.monotonic() < end:
+            second = time.monotonic() + 1
+            read(lambda until=second: time.monotonic() > until)
+            changes += [now] if (now := ports(port)) != first else []
+        sent = load.stop()
+        read(lambda: seen >= sent)
+        consumer.commit()
+    print(f"{sent} records over {len(first)} connections, {LOADED_S * 1000 / RENEW_MS:.0f} sessions of each")
+    assert first
+    assert changes == []
+    assert seen == sent
+    assert kafka.committed(group_id) == kafka.end_offsets(topic)
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+def ports(port):
+    """Our ends of this process' connections to a port."""
+    connections = psutil.Process().net_connections("tcp")
+    return {
+        c.laddr.port for c in connections if c.raddr and c.raddr.port == port and c.status == "ESTABLISHED"
+    }
 
 
 def test_theme_23_a_consumer_whose_user_is_removed_meanwhile_ends_with_that(secure, options, group_id):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,13 @@ def main() -> None:
 class Driver:
     """The same, from the test's side."""
 
-    def __init__(self, journal: Path, job: dict[str, Any], **recorder: float) -> None:
+    def __init__(
+        self,
+        journal: Path,
+        job: dict[str, Any],
+        variables: Mapping[str, str] | None = None,
+        **recorder: float,
+    ) -> None:
         import ray
 
         told = {"journal": str(journal), "job": job, "recorder": recorder}
@@ -51,7 +58,7 @@ class Driver:
             env={
                 **os.environ,
                 "PYTHONPATH": path,
-                "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
+                **(variables or {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}),
             },
         )
         self.said: list[str] = []

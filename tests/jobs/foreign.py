@@ -30,6 +30,7 @@ class Foreign(threading.Thread):
         self._topic = topic
         self._end = threading.Event()
         self.assigned: set[TopicPartition] = set()
+        self.revoked = 0
         self.first_assigned_at: float | None = None
         self.seen: dict[TopicPartition, set[int]] = defaultdict(set)
         self._next: dict[TopicPartition, int] = {}
@@ -63,6 +64,7 @@ class Foreign(threading.Thread):
             self.first_assigned_at = time.monotonic()
 
     def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        self.revoked += 1
         gone = [TopicPartition(p.topic, p.partition) for p in partitions]
         self._commit(consumer, gone)
         self._drop(gone)

@@ -31,16 +31,20 @@ class Entry:
 
 
 class Recorder:
-    """A `process` class that keeps a journal. `make` seconds in the constructor, `work` seconds in each call."""
+    """A `process` class that keeps a journal. `make` seconds in the constructor, `work` seconds in each call, of
+    which the line is written at the beginning; or, with `late`, at the end, when the records are processed."""
 
-    def __init__(self, directory: str, make: float = 0.0, work: float = 0.0) -> None:
+    def __init__(self, directory: str, make: float = 0.0, work: float = 0.0, late: bool = False) -> None:
         time.sleep(make)
         self._work = work
+        self._late = late
         self._file = os.open(
             os.path.join(directory, f"{os.getpid()}.jsonl"), os.O_CREAT | os.O_APPEND | os.O_WRONLY
         )
 
     def __call__(self, batch: pa.RecordBatch) -> None:
+        if self._late:
+            time.sleep(self._work)
         line = {
             "at": time.monotonic(),
             "pid": os.getpid(),
@@ -49,7 +53,7 @@ class Recorder:
             "offsets": runs(batch["offset"].to_pylist()),
         }
         os.write(self._file, json.dumps(line).encode() + b"\n")
-        if self._work:
+        if self._work and not self._late:
             time.sleep(self._work)
 
 
@@ -120,6 +124,34 @@ class Journal:
             until,
         ]
         return max(b - a for a, b in itertools.pairwise(times))
+
+
+class Ledger:
+    """Follows the journal of a long run: each call reads only what was written since the last one."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._directory = journal.directory
+        self._read: dict[Path, int] = {}
+        self._ahead: dict[TopicPartition, set[int]] = defaultdict(set)
+        self._whole: dict[TopicPartition, int] = defaultdict(int)
+
+    def whole(self) -> dict[TopicPartition, int]:
+        """For each partition, the first offset that no worker has processed yet."""
+        for path in self._directory.glob("*.jsonl"):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                for line in file:
+                    if line.endswith(b"\n"):
+                        self._read[path] = self._read.get(path, 0) + len(line)
+                        entry = _entry(json.loads(line))
+                        self._ahead[entry.partition].update(entry.offsets)
+        for partition, ahead in self._ahead.items():
+            end = self._whole[partition]
+            while end in ahead:
+                end += 1
+            self._whole[partition] = end
+            self._ahead[partition] = {offset for offset in ahead if offset > end}
+        return self._whole
 
 
 def _entry(line: dict[str, object]) -> Entry:

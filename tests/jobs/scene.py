@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from kafka_actors.testing import KafkaCluster
 from .audit import lowered
 from .driver import Driver
 from .foreign import Foreign
-from .journal import Journal, Recorder, until
+from .journal import Entry, Journal, Recorder, until
 
 Offsets = dict[TopicPartition, int]
 
@@ -124,10 +124,10 @@ class Scene:
             "config": {"start_timeout_s": 150, **more.get("config", {})},
         }
 
-    def job(self, *, work: float = 0.0, make: float = 0.0, **options: Any) -> ka.Job:
+    def job(self, *, work: float = 0.0, make: float = 0.0, late: bool = False, **options: Any) -> ka.Job:
         options = self.options(**options)
         if "process" not in options and "process_message" not in options:
-            options["process"] = recorder(self.journal, work=work, make=make)
+            options["process"] = recorder(self.journal, work=work, make=make, late=late)
         return ka.Job(**options)
 
     def start(self, **options: Any) -> ka.RunningJob:
@@ -142,9 +142,12 @@ class Scene:
         self.load.start()
         return self.load
 
-    def driver(self, *, work: float = 0.0, **options: Any) -> Driver:
-        """The same job in a process of its own, on the same Ray cluster, with the same journal."""
-        made = Driver(self.journal.directory, self.options(**options), work=work)
+    def driver(
+        self, *, work: float = 0.0, variables: Mapping[str, str] | None = None, **options: Any
+    ) -> Driver:
+        """The same job in a process of its own, with the same journal; on the same Ray cluster, or the one that these variables of its
+        environment lead to."""
+        made = Driver(self.journal.directory, self.options(**options), variables, work=work)
         self._others.append(made.close)
         return made
 
@@ -236,12 +239,13 @@ class Scene:
     def allowed_duplicates(self) -> Counter[TopicPartition]:
         """For each partition, what the killed and frozen processes were handed behind the last commit before."""
         allowed: Counter[TopicPartition] = Counter()
-        entries = self.journal.entries()
+        handed: dict[int, list[Entry]] = defaultdict(list)
+        for entry in self.journal.entries():
+            handed[entry.pid].append(entry)
         for pid, committed in self._faults:
-            for entry in entries:
-                if entry.pid == pid:
-                    since = committed.get(entry.partition, 0)
-                    allowed[entry.partition] += sum(offset >= since for offset in entry.offsets)
+            for entry in handed[pid]:
+                since = committed.get(entry.partition, 0)
+                allowed[entry.partition] += sum(offset >= since for offset in entry.offsets)
         return allowed
 
     # ------------------------------------------------------------ what must hold
@@ -264,7 +268,8 @@ class Scene:
         ends = self.ends()
         assert self.committed() == ends
         assert self.missing(ends) == {}
-        assert lowered(self.cluster.bootstrap_servers, self.group) == {}
+        went_down = lowered(self.cluster.bootstrap_servers, self.group)
+        assert went_down == {}, went_down
         duplicates = Counter(self.journal.duplicates())
         allowed = self.allowed_duplicates()
         assert duplicates <= allowed, self._too_many(duplicates - allowed)

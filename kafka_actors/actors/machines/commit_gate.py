@@ -7,7 +7,7 @@ what the broker acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kafka_actors.actors.messages import CommitEntry
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
@@ -73,11 +73,17 @@ class CommitGate:
                 self._offered.setdefault(partition, entry)
         self._in_flight, self.busy = {}, False
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """The member lost these: nothing about them is committed any more."""
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """The member gave these away. What the broker has not acknowledged by then is not sent again: when they are back,
+        others have gone on meanwhile."""
         for partition in partitions:
             self._offered.pop(partition, None)
             self._in_flight.pop(partition, None)
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """The member lost these: nothing about them is committed any more."""
+        self.give_up(partitions)
+        for partition in partitions:
             self.committed.pop(partition, None)
 
     def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:

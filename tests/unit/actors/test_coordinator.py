@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import pytest
 from fakes.loop import turns, turns_until
 
+from kafka_actors.actors import coordinator as coordinator_module
 from kafka_actors.actors.coordinator import JobCoordinator
 from kafka_actors.actors.machines.placement import Drained
 from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
+from kafka_actors.errors import DisconnectedError
 from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.tally import Tally
@@ -367,6 +369,36 @@ def test_theme_08_a_stall_is_seen_by_where_the_log_ends_not_by_what_was_fetched_
     asyncio.run(scenario())
     stalls = [event for event in events if isinstance(event, PartitionStalled)]
     assert stalls == [PartitionStalled("t", 0, 300.0, "no progress")] * stalled
+
+
+def test_theme_07_a_commit_without_an_answer_is_not_sent_again_once_its_partition_was_elsewhere(monkeypatch):
+    monkeypatch.setattr(coordinator_module, "COMMIT_GRACE_S", 0.01)
+    sent, no_answer = [], asyncio.Event()
+
+    async def commit(offsets):
+        sent.append({partition: committed.offset for partition, committed in offsets.items()})
+        if len(sent) == 1:
+            await no_answer.wait()
+            raise DisconnectedError("no answer")
+        return dict.fromkeys(offsets)
+
+    async def scenario():
+        coordinator, member = await made(None)
+        epochs = {g.partition: g.epoch for g in (await granted(coordinator, member, P0, P1)).grants}
+        member.commit_offsets_sync = commit
+        first = asyncio.ensure_future(
+            coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, epochs[P0], 5)]))
+        )
+        await turns_until(lambda: sent)
+        await coordinator.on_partitions_revoked(frozenset({P0}), 0.0)
+        no_answer.set()
+        assert (await first).committed == []
+        member.committed = {P0: OffsetAndMetadata(9, "", -1)}
+        await coordinator.on_partitions_assigned(frozenset({P0}))
+        await coordinator.commit(CommitRequest("w", 2, [CommitEntry(P1, epochs[P1], 3)]))
+        assert sent == [{P0: 5}, {P1: 3}]
+
+    asyncio.run(scenario())
 
 
 def test_theme_08_a_stalled_partition_is_told_of_taken_back_and_granted_anew():

@@ -1,0 +1,117 @@
+"""Between clients and one real broker: passes all on, and keeps back the answers to chosen requests.
+
+    proxy = Proxy()
+    with KafkaCluster(broker_config={"advertised.listeners": f"PLAINTEXT://{proxy.address}"}) as kafka, closing(proxy):
+        proxy.forward_to(*kafka.address(1))
+        with proxy.keeping(ApiKey.OFFSET_COMMIT): ...
+
+The broker carries out what it is asked. Answers of one connection come in order, so behind one that is kept back nothing
+passes on that connection any more, for good: what a peer sees whose answer got lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from kafka_actors.protocol import ApiKey
+from kafka_actors.testing.ports import free_ports
+
+HOST = "127.0.0.1"
+
+
+class Proxy:
+    """See the module. `kept` counts what was kept back."""
+
+    def __init__(self) -> None:
+        (self._port,) = free_ports(1, HOST)
+        self._target = (HOST, 0)
+        self._keeping: frozenset[ApiKey] = frozenset()
+        self.kept: Counter[ApiKey] = Counter()
+        self._connections = 0
+        self._lost = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """`host:port` that the broker is to advertise."""
+        return f"{HOST}:{self._port}"
+
+    def forward_to(self, host: str, port: int) -> None:
+        """Begins to listen."""
+        self._target = (host, port)
+        self._thread.start()
+        listening = asyncio.start_server(self._connected, HOST, self._port)
+        asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
+
+    @contextmanager
+    def keeping(self, *keys: ApiKey) -> Iterator[None]:
+        """Answers to these requests are kept back meanwhile."""
+        self._keeping = frozenset(keys)
+        self.kept.clear()
+        try:
+            yield
+        finally:
+            self._keeping = frozenset()
+
+    def lose_connections(self) -> None:
+        """What comes on the connections that there are vanishes from now on, as behind a router that has forgotten them."""
+        self._lost = self._connections
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(10)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked: deque[ApiKey] = deque()
+        self._connections += 1
+        number = self._connections
+        with suppress(OSError):
+            broker_reader, broker_writer = await asyncio.open_connection(*self._target)
+            ways = {
+                asyncio.ensure_future(self._requests(number, reader, broker_writer, asked)),
+                asyncio.ensure_future(self._answers(number, broker_reader, writer, asked)),
+            }
+            _, left = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in left:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            broker_writer.close()
+        writer.close()
+
+    async def _requests(
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
+    ) -> None:
+        while True:
+            frame = await _frame(reader)
+            if number <= self._lost:
+                continue
+            asked.append(ApiKey(struct.unpack_from(">h", frame, 4)[0]))
+            writer.write(frame)
+            await writer.drain()
+
+    async def _answers(
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
+    ) -> None:
+        while True:
+            frame = await _frame(reader)
+            if number <= self._lost:
+                continue
+            key = asked.popleft()
+            if key in self._keeping:
+                self.kept[key] += 1
+                await asyncio.Event().wait()  # until the client closes the connection
+            writer.write(frame)
+            await writer.drain()
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    """One message with its length in front."""
+    head = await reader.readexactly(4)
+    return head + await reader.readexactly(struct.unpack(">i", head)[0])

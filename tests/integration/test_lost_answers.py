@@ -1,0 +1,163 @@
+"""A real broker's answers get lost: a commit was carried out and nobody is told of it, or a router forgot the connections."""
+
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from fakes.proxy import Proxy
+from jobs.driver import exists
+from jobs.journal import until
+from jobs.scene import Scene
+
+import kafka_actors as ka
+from kafka_actors.protocol import ApiKey
+from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing.produce import Produce
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
+
+PARTITIONS = 6
+LOST_S = 30.0
+AFTER_S = 10.0
+"""So soon after answers arrive again the group is stable and everything goes on."""
+
+
+@pytest.fixture(scope="module")
+def proxied():
+    """A broker and the proxy that its clients see in its place."""
+    proxy = Proxy()
+    advertised = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
+    with closing(proxy), KafkaCluster(broker_config=advertised) as cluster:
+        proxy.forward_to(*cluster.address(1))
+        yield cluster, proxy
+
+
+@pytest.fixture
+def stage(ray_local, proxied, group_id, tmp_path):
+    cluster, proxy = proxied
+    topic = cluster.create_topic(group_id, PARTITIONS)
+    with closing(Scene(cluster, topic, PARTITIONS, group_id, tmp_path)) as made:
+        made.proxy = proxy
+        yield made
+
+
+@pytest.mark.slow
+def test_theme_01_answers_to_commits_that_get_lost_during_a_rebalance_hold_up_nothing_for_long(stage):
+    scene = stage
+    scene.start(workers=2)
+    scene.under_load()
+    scene.flowing()
+    with scene.proxy.keeping(ApiKey.OFFSET_COMMIT):
+        at = time.monotonic()
+        until(lambda: scene.proxy.kept[ApiKey.OFFSET_COMMIT], 10, "a commit without an answer")
+        other = scene.foreign("cooperative-sticky")
+        until(lambda: time.monotonic() > at + LOST_S, LOST_S + 1, "time to pass")
+        lost = scene.proxy.kept[ApiKey.OFFSET_COMMIT]
+    back = time.monotonic()
+
+    def settled():
+        group = scene.cluster.describe_group(scene.group)
+        return group.state == "Stable" and len(group.members) == 2 and len(other.assigned) == PARTITIONS // 2
+
+    until(settled, 60, "a stable group of two")
+    took = time.monotonic() - back
+    before = scene.committed()
+    scene.flowing(partitions=set(scene.partitions) - other.assigned)
+    until(
+        lambda: all(o > before.get(p, 0) for p, o in scene.committed().items() if p not in other.assigned),
+        30,
+        "commits of the job's partitions",
+    )
+    print(f"{lost} answers lost; stable {took:.1f} s after, commits {time.monotonic() - back:.1f} s after")
+    other.leave()
+    scene.flowing()
+    scene.settle()
+    assert took <= AFTER_S
+
+
+def test_theme_22_stop_in_the_midst_of_a_commit_returns_in_its_time(stage):
+    scene = stage
+    scene.start(workers=2)
+    scene.under_load()
+    scene.flowing()
+    pids = set(scene.pids().values())
+    with scene.proxy.keeping(ApiKey.OFFSET_COMMIT):
+        until(lambda: scene.proxy.kept[ApiKey.OFFSET_COMMIT], 10, "a commit without an answer")
+        at = time.monotonic()
+        scene.running.stop(timeout=10)
+        took = time.monotonic() - at
+        scene.running.stop(timeout=10)
+    print(f"stopped in {took:.1f} s")
+    assert took <= 10 + 1
+    assert scene.running.status().state == "stopped"
+    until(lambda: not any(exists(pid) for pid in pids), 5, "the end of all actors")
+    scene.load.stop()
+    processed = {p: max(c) + 1 for p, c in scene.journal.counts().items()}
+    assert all(offset <= processed[p] for p, offset in scene.committed().items())
+    assert scene.missing(scene.committed()) == {}
+
+
+def test_theme_22_close_in_the_midst_of_a_commit_returns_in_its_time(proxied, group_id):
+    cluster, proxy = proxied
+    topic = cluster.create_topic(group_id, 2)
+    Produce(cluster.bootstrap_servers)(topic, [b"%d" % n for n in range(100)])
+    consumer = ka.Consumer(
+        [topic],
+        group_id=group_id,
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=100,
+    )
+    with proxy.keeping(ApiKey.OFFSET_COMMIT):
+        deadline = time.monotonic() + 20
+        while not proxy.kept[ApiKey.OFFSET_COMMIT]:
+            assert time.monotonic() < deadline, "no commit"
+            consumer.poll_batch(timeout_ms=100)
+        begun = time.monotonic()
+        consumer.close(timeout_ms=3000)
+        took = time.monotonic() - begun
+    print(f"closed in {took:.1f} s")
+    assert took <= 3 + 2
+    assert not [t.name for t in threading.enumerate() if t.name.startswith(("kafka-consumer", "fetch-"))]
+
+
+def test_theme_14_connections_that_a_router_forgot_cost_a_request_timeout_after_a_pause(proxied, group_id):
+    cluster, proxy = proxied
+    topic = cluster.create_topic(group_id, 2)
+    produce, request_timeout = Produce(cluster.bootstrap_servers), 3.0
+    with ka.Consumer(
+        [topic],
+        group_id=group_id,
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        request_timeout_ms=int(request_timeout * 1000),
+    ) as consumer:
+        produce(topic, [b"1"] * 10, partition=0)
+        assert read(consumer, 10, 30) == [b"1"] * 10
+        consumer.pause(*consumer.assignment())
+        generation = cluster.generations(group_id)[-1]
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            assert consumer.poll_batch(timeout_ms=100) is None
+        proxy.lose_connections()
+        produce(topic, [b"2"] * 10, partition=0)
+        begun = time.monotonic()
+        consumer.resume(*consumer.assignment())
+        assert read(consumer, 10, 30) == [b"2"] * 10
+        took = time.monotonic() - begun
+        consumer.commit()
+        assert cluster.committed(group_id)[topic, 0] == 20
+        assert cluster.generations(group_id)[-1] == generation
+    print(f"first records {took:.1f} s after the resume")
+    assert took <= request_timeout + 1
+
+
+def read(consumer, count, seconds):
+    """The values of so many records."""
+    found, deadline = [], time.monotonic() + seconds
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records"
+        batch = consumer.poll_batch(timeout_ms=100)
+        found += [] if batch is None else batch["value"].to_pylist()
+    return found

@@ -1,0 +1,73 @@
+"""Memory with a backlog and a slow function, and without anything to do: bounded, and flat."""
+
+import os
+import time
+
+import psutil
+import pytest
+from jobs.journal import until
+
+import kafka_actors as ka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(400)]
+
+MB = 1 << 20
+BACKLOG = 1_000_000
+"""Records of 1 KB."""
+WORKERS = 2
+BUFFER = 48 * MB
+"""`worker_buffer_bytes`."""
+WATCHED_S = 25.0
+IDLE_S = float(os.environ.get("KAFKA_ACTORS_TEST_IDLE_S", "45"))
+"""How long an idle consumer is looked at."""
+
+
+def memory(pids):
+    """What these processes take, with a share of what they have in common, in MB."""
+    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) / MB
+
+
+@pytest.mark.ray
+def test_theme_18_a_slow_function_before_a_long_backlog_costs_no_more_than_the_buffers(scene, produce):
+    def slow(batch):
+        time.sleep(1)
+
+    running = scene.start(workers=WORKERS, process=slow, config={"worker_buffer_bytes": BUFFER})
+    servers = scene.cluster.bootstrap_servers
+    produce(scene.topic, [b"x" * 1000] * 12_000, bootstrap_servers=servers)
+    until(lambda: scene.committed() == scene.ends(), 60, "the first records to be processed", pause=0.5)
+    pids = set(scene.pids().values())
+    before = memory(pids)
+    produce(scene.topic, [b"x" * 1000] * BACKLOG, bootstrap_servers=servers)
+    peak, end = 0.0, time.monotonic() + WATCHED_S
+    while time.monotonic() < end:
+        peak = max(peak, memory(pids))
+        time.sleep(0.2)
+    lag = running.status().lag
+    print(f"{before:.0f} MB before, {peak:.0f} MB at most, with {lag} records left")
+    assert lag > BACKLOG / 2, "the control: there was always more to be read than memory for it"
+    assert set(scene.pids().values()) >= pids
+    assert peak - before <= WORKERS * BUFFER / MB * 1.2
+
+
+def test_theme_18_an_idle_consumer_takes_no_more_from_minute_to_minute(kafka_cluster, kafka_topic, group_id):
+    topic = kafka_topic(4)
+    process = psutil.Process()
+    with ka.Consumer(
+        [topic], group_id=group_id, bootstrap_servers=kafka_cluster.bootstrap_servers
+    ) as consumer:
+
+        def poll_for(seconds):
+            polls, end = 0, time.monotonic() + seconds
+            while time.monotonic() < end:
+                assert consumer.poll_batch(timeout_ms=1) is None
+                polls += 1
+            return polls
+
+        poll_for(10)
+        before = process.memory_info().rss
+        polls = poll_for(IDLE_S)
+        grown = (process.memory_info().rss - before) / MB
+    print(f"{polls} polls, {grown:.2f} MB more")
+    assert polls > 100 * IDLE_S
+    assert grown < 1

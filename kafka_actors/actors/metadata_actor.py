@@ -17,7 +17,7 @@ from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.types import TopicPartition
 
 from .messages import ConnectionWanted, JobStart, Topology, pack
-from .plan import Setup
+from .setup import Setup
 from .shell import ActorShell, set_up_process
 
 __all__ = ["MetadataActor"]

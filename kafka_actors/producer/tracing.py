@@ -5,7 +5,8 @@ from __future__ import annotations
 from opentelemetry.trace import Span, SpanKind
 
 from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.telemetry.context import TRACEPARENT, links_of, links_to, parse, traceparent, with_context
+from kafka_actors.telemetry.context import TRACEPARENT, links_to, parse, traceparent
+from kafka_actors.telemetry.headers import links_of, with_context
 from kafka_actors.telemetry.spans import end, start, tracing
 
 from .futures import BatchFuture, BatchResult

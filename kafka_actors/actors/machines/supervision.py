@@ -222,6 +222,8 @@ class Supervision:
             actions.append(Dismiss(key, self.actual.pop(key).incarnation))
             self._dismissed.add(key)
         for key in sorted(self.desired - self.actual.keys()):
+            if key.kind == "spare" and key not in self._incarnations:
+                self._not_before.setdefault(key, now + self.timings.spare_after)
             if self._unmade.get(key, 0) >= self.timings.unmade_limit:
                 actions.append(Fail(key, True, 0.0, self._unmade[key]))
             elif now >= self._not_before.get(key, float("-inf")):

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["", ".actors", ".consumer", ".fetch", ".net", ".sinks"])
+@pytest.mark.parametrize("name", ["", ".actors", ".consumer", ".fetch", ".net", ".protocol", ".sinks"])
 def test_a_package_offers_what_it_names_and_nothing_else(name: str) -> None:
     package = importlib.import_module(f"kafka_actors{name}")
     assert {*package._HOMES, "__version__"} == {*package.__all__, "__version__"}

@@ -179,6 +179,11 @@ class Supervision:
         actual = self.actual.get(key)
         return actual is not None and actual.incarnation == incarnation
 
+    def begins(self, key: ActorKey, incarnation: int, now: float) -> None:
+        """The actor is up, and begins only now: it has the time that it may take from here on."""
+        if self.is_current(key, incarnation):
+            self.actual[key].placed_at = now
+
     def ponged(
         self, key: ActorKey, incarnation: int, now: float, *, ready: bool = True, busy_s: float | None = None
     ) -> None:

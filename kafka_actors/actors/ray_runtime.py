@@ -71,10 +71,11 @@ class RayRuntime:
         elif key.node:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(key.node, soft=False)
         ref = RayActorRef(ray.remote(class_of(key.kind)).options(**options).remote(*args))
-        for kind in (
-            CLASSES
-        ):  # the first actor's process comes up while the classes of the next ones are imported here
-            class_of(kind)
+        if (
+            key.kind == "worker"
+        ):  # its process takes a while: the classes of those that follow are imported meanwhile
+            for kind in CLASSES:
+                class_of(kind)
         return ref
 
     def kill(self, actor: ActorRef, info: ActorInfo | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -22,13 +23,14 @@ MARGIN_S = 0.5
 
 
 class Beginnings:
-    """Those of one job."""
+    """Those of one job. `topics_known`: the cluster is there and has them. No code of the user's runs before that."""
 
     def __init__(self, job: Supervised, briefing: Briefing) -> None:
         self._job = job
         self._briefing = briefing
         self._created = job.clock()
         self._coordinator_began = False
+        self.topics_known = asyncio.Event()
 
     def constructor(self, key: ActorKey, incarnation: int) -> tuple[Any, ...]:
         """The arguments with which the actor is made."""
@@ -66,6 +68,7 @@ class Beginnings:
             if job.job_start is None:
                 answer = await call("job_start", job.plan.bounded, self._time_to_start())
                 job.job_start = unpack(answer, JobStart)
+            self.topics_known.set()
         elif key.kind == "coordinator":
             recovering, self._coordinator_began = self._coordinator_began, True
             await call("begin", pack(self._briefing.worker_plan()), recovering)

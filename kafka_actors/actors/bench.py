@@ -16,9 +16,9 @@ from typing import Protocol
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from opentelemetry.trace import Span
 
+from kafka_actors.batches import numbers
 from kafka_actors.events import EventSink
 from kafka_actors.fetch import Ahead, FetchedBytes
 from kafka_actors.protocol.types import TopicPartition
@@ -314,7 +314,7 @@ class Bench:
 
     def _done_until(self, partition: TopicPartition, epoch: Epoch, piece: Piece, offset: int) -> Piece:
         """Message by message: those before the failing one are done; the rest of the piece is returned."""
-        before = int(pc.sum(pc.less(piece.batch["offset"], offset)).as_py())
+        before = int((numbers(piece.batch["offset"]) < offset).sum())
         self.progress.did(partition, piece.batch.slice(0, before), self._wall())
         with self._lock:
             self._holdings.done(partition, epoch, offset, piece.leader_epoch, piece.resets)

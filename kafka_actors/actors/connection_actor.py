@@ -19,7 +19,7 @@ from kafka_actors.telemetry.logs import speaks
 
 from .doorkeeper import DoorKeeper
 from .messages import pack, unpack
-from .plan import Setup
+from .setup import Setup
 from .shared_memory import SharedMemory
 from .shell import ActorShell, set_up_process
 

@@ -24,8 +24,7 @@ from .committing import Committing
 from .coordinated import Coordinated
 from .coordinator_status import Overview
 from .log_ends import AskForEnds
-from .messages import CommitReply, CommitRequest, CoordinatorStatus, Orders, Report, WorkerPlan
-from .worker import failure_of
+from .messages import CommitReply, CommitRequest, CoordinatorStatus, Orders, Report, WorkerPlan, failure_of
 from .worker_orders import WorkerOrders
 
 __all__ = ["JobCoordinator"]

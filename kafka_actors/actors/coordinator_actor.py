@@ -19,7 +19,7 @@ from kafka_actors.telemetry.tally import Tally
 from .coordinator import JobCoordinator
 from .log_ends import asking
 from .messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
-from .plan import Setup
+from .setup import Setup
 from .shell import ActorShell, set_up_process
 
 __all__ = ["CoordinatorActor"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import msgspec
-import pyarrow.compute as pc
 
+from kafka_actors.batches import numbers
 from kafka_actors.errors import KafkaActorsError, ProcessError
 from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
 from kafka_actors.protocol.types import TopicPartition
@@ -54,7 +54,7 @@ class GivingUp:
         """Skips what failed, or sends it to the dead-letter topic; raises what keeps it from being sent."""
         error = f"{type(failure.cause).__name__}: {failure.cause}"
         span = (partition.topic, partition.partition, failure.first, failure.last)
-        rest = int(pc.sum(pc.less_equal(piece.batch["offset"], failure.last)).as_py())
+        rest = int((numbers(piece.batch["offset"]) <= failure.last).sum())
         topic = self._processor.outputs.dead_letter_topic
         if topic is None:
             self._events(RecordsSkipped(*span, error))

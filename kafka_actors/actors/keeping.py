@@ -85,17 +85,17 @@ class Keeper:
     # ------------------------------------------------------------ wanted
 
     def want(self) -> None:
-        """What there should be now: metadata first, the rest once it knows the topics."""
+        """What there should be now: metadata, and workers, whose processes take long; the rest once the topics are
+        known."""
         wanted, waiting, started = {METADATA}, set[ActorKey](), self._job.started.done()
+        workers = {ActorKey("worker", n) for n in range(self._job.scaling.workers)}
+        wanted |= workers
+        wanted |= {ActorKey("worker", n) for n in self._running.retiring}
         if self._job.job_start is not None:
             wanted.add(COORDINATOR)
-            workers = {ActorKey("worker", n) for n in range(self._job.scaling.workers)}
-            if started:
-                waiting = {worker for worker in workers if worker.number >= self._job.scaling.sure}
-            wanted |= workers
-            wanted |= {ActorKey("worker", n) for n in self._running.retiring}
             wanted |= self._running.brokers.keys()
         if started:
+            waiting = {worker for worker in workers if worker.number >= self._job.scaling.sure}
             wanted |= {ActorKey("spare", 0, node) for node in {k.node for k in self._running.brokers}}
         self._machine.want(wanted, waiting)
         self._wake.set()
@@ -156,6 +156,8 @@ class Keeper:
             if key.kind == "worker":
                 self._go(self._briefing.plan_changed())
                 self._go(self._briefing.tell_nodes())
+                await self._beginnings.topics_known.wait()
+                self._machine.begins(key, running.incarnation, self._clock())
             await self._beginnings.begin(key, running)
         except DisconnectedError:
             return  # the death notice says more

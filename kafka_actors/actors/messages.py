@@ -335,3 +335,8 @@ class JobFailure(Struct, frozen=True, tag=True):
 
     text: str
     pickled: bytes
+
+
+def failure_of(error: BaseException) -> bytes:
+    """An exception as bytes for the driver; one that can't be pickled keeps its text."""
+    return pack(JobFailure(f"{type(error).__name__}: {error}", packed_error(error)))

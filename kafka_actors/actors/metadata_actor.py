@@ -18,7 +18,7 @@ from kafka_actors.protocol.types import TopicPartition
 
 from .loops import woken
 from .messages import ConnectionWanted, JobStart, Topology, pack
-from .plan import Setup
+from .setup import Setup
 from .shell import ActorShell, set_up_process
 
 __all__ = ["MetadataActor"]
@@ -101,14 +101,14 @@ class MetadataActor(ActorShell):
     async def _topics_there(self, timeout_s: float) -> ClusterSnapshot:
         assert self._client is not None
         deadline = time.monotonic() + timeout_s
-        while True:
-            snapshot = await self._client.update_metadata()
-            problem = self._problem(snapshot)
-            if problem is None:
-                return snapshot
-            if not problem.retriable or time.monotonic() > deadline:
+        snapshot = self._client.snapshot  # of the bootstrap, a moment ago
+        while (problem := self._problem(snapshot)) is not None:
+            left = deadline - time.monotonic()
+            if not problem.retriable or left <= 0:
                 raise problem
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(min(LOOK_AGAIN_S, left))
+            snapshot = await self._client.update_metadata()
+        return snapshot
 
     def _problem(self, snapshot: ClusterSnapshot) -> KafkaError | None:
         for topic in self._topics or ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -11,8 +11,10 @@ import pyarrow as pa
 from kafka_actors.batches import batches_of
 from kafka_actors.config import ClientConfig, ConsumerConfig
 from kafka_actors.errors import SinkError
-from kafka_actors.sinks import DeadLetters, Sink, Writer, close_all, origin_of
-from kafka_actors.sinks.kafka import producer_config
+from kafka_actors.sinks import Sink, Writer, close_all, origin_of
+
+if TYPE_CHECKING:
+    from kafka_actors.sinks import DeadLetters
 
 __all__ = ["Outputs", "OutputsSpec"]
 
@@ -50,6 +52,9 @@ class Outputs:
             sink: Sink = self._spec.sink
             self._sink = sink.open(connection)
         if self._spec.dead_letter_topic is not None:
+            from kafka_actors.sinks.dead_letters import DeadLetters  # and with it a producer
+            from kafka_actors.sinks.kafka import producer_config
+
             group = (self._config.group_id if self._config is not None else None) or ""
             self._dead = DeadLetters(producer_config(connection, {}), self._spec.dead_letter_topic, group)
 

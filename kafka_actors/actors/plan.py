@@ -14,16 +14,9 @@ from kafka_actors.telemetry.settings import Settings
 from .autoscale import Autoscale
 from .machines.supervision import Timings
 from .process import ProcessSpec
+from .setup import Setup
 
-__all__ = ["JobPlan", "Setup"]
-
-
-class Setup(msgspec.Struct, frozen=True):
-    """How the process of an actor is set up: what it logs, who it is, and how it is measured, if it is."""
-
-    log_level: int
-    origin: Origin
-    telemetry: Settings | None = None
+__all__ = ["JobPlan"]
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):

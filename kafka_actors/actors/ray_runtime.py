@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 from collections.abc import Mapping
@@ -13,24 +14,21 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RuntimeEnvSetupError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from .connection_actor import ConnectionActor
-from .coordinator_actor import CoordinatorActor
 from .machines.supervision import ActorKey
 from .messages import ActorInfo
-from .metadata_actor import MetadataActor
 from .ray_links import call
 from .runtime import ActorRef, Death
-from .worker_actor import WorkerActor
 
 __all__ = ["RayActorRef", "RayRuntime", "room_of"]
 
 CLASSES = {
-    "metadata": MetadataActor,
-    "coordinator": CoordinatorActor,
-    "connection": ConnectionActor,
-    "spare": ConnectionActor,
-    "worker": WorkerActor,
+    "metadata": ("metadata_actor", "MetadataActor"),
+    "coordinator": ("coordinator_actor", "CoordinatorActor"),
+    "connection": ("connection_actor", "ConnectionActor"),
+    "spare": ("connection_actor", "ConnectionActor"),
+    "worker": ("worker_actor", "WorkerActor"),
 }
+"""Module and class of each kind."""
 # Ray's own restarts are off: with them on, a call that is pending on a killed actor fails seconds later, and
 # only __init__ runs again. The supervisor replaces actors, under a higher incarnation.
 COMMON: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1000, "num_cpus": 0}
@@ -72,7 +70,13 @@ class RayRuntime:
             options |= {"scheduling_strategy": "SPREAD", **self._resources}
         elif key.node:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(key.node, soft=False)
-        return RayActorRef(ray.remote(CLASSES[key.kind]).options(**options).remote(*args))
+        ref = RayActorRef(ray.remote(class_of(key.kind)).options(**options).remote(*args))
+        if (
+            key.kind == "worker"
+        ):  # its process takes a while: the classes of those that follow are imported meanwhile
+            for kind in CLASSES:
+                class_of(kind)
+        return ref
 
     def kill(self, actor: ActorRef, info: ActorInfo | None) -> None:
         ray.kill(actor.raw, no_restart=True)
@@ -110,6 +114,13 @@ class RayRuntime:
 
         if room := room_of(self._resources):
             request_resources(bundles=[room] * workers)
+
+
+def class_of(kind: str) -> type:
+    """Of the actors of a kind."""
+    module, name = CLASSES[kind]
+    found: type = getattr(importlib.import_module(f".{module}", __package__), name)
+    return found
 
 
 def room_of(resources: Mapping[str, Any]) -> dict[str, float]:

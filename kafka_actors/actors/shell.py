@@ -14,7 +14,7 @@ from kafka_actors.telemetry import configure, flush
 from kafka_actors.telemetry.logs import TextFormatter, speaks
 
 from .messages import ActorInfo, pack
-from .plan import Setup
+from .setup import Setup
 
 __all__ = ["ActorShell", "resource_of", "set_up_process"]
 

@@ -29,20 +29,15 @@ from .links import CoordinatorLink, MetadataLink
 from .loops import Loops, woken
 from .machines.holdings import Held, HeldState, Holdings, holding_of
 from .machines.lease import Lease
-from .messages import CommitRequest, JobFailure, Orders, Report, WorkerPong, pack, packed_error
+from .messages import CommitRequest, Orders, Report, WorkerPong, failure_of
 from .process import Processor, ProcessSpec
 
-__all__ = ["Worker", "failure_of"]
+__all__ = ["Worker"]
 
 logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.02
 LONG_POLL_S = 1.0
-
-
-def failure_of(error: BaseException) -> bytes:
-    """An exception as bytes for the driver; one that can't be pickled keeps its text."""
-    return pack(JobFailure(f"{type(error).__name__}: {error}", packed_error(error)))
 
 
 class Worker:

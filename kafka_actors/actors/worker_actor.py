@@ -19,9 +19,9 @@ from kafka_actors.telemetry.tally import Buckets, Point, Tally
 
 from .broker_link import BrokerLink
 from .messages import pack
-from .plan import Setup
 from .process import ProcessSpec
 from .ray_links import CoordinatorActorLink, MetadataActorLink, RelayClient, Wiring
+from .setup import Setup
 from .shell import ActorShell, set_up_process
 from .worker import Worker
 

@@ -1,14 +1,37 @@
 """Fetching records: the worker side (`Fetcher`) and the connection side (`BrokerFetcher`), and what they say to
 each other (`messages`)."""
 
-from .ahead import Ahead
-from .broker_fetcher import BrokerFetcher
-from .fetcher import Fetcher
-from .machines.buffer import FetchedBytes
-from .machines.partition import Standing, Start
-from .messages import Fetched, FetchReply, Pull, Want
-from .offsets import OffsetLookup
-from .pump import RecordSource
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_actors.lazy import lazily
+
+if TYPE_CHECKING:
+    from .ahead import Ahead
+    from .broker_fetcher import BrokerFetcher
+    from .fetcher import Fetcher
+    from .machines.buffer import FetchedBytes
+    from .machines.partition import Standing, Start
+    from .messages import Fetched, FetchReply, Pull, Want
+    from .offsets import OffsetLookup
+    from .pump import RecordSource
+
+# Loaded when first used: who fetches for others decodes nothing.
+_HOMES = {
+    "Ahead": "ahead",
+    "BrokerFetcher": "broker_fetcher",
+    "FetchReply": "messages",
+    "Fetched": "messages",
+    "FetchedBytes": "machines.buffer",
+    "Fetcher": "fetcher",
+    "OffsetLookup": "offsets",
+    "Pull": "messages",
+    "RecordSource": "pump",
+    "Standing": "machines.partition",
+    "Start": "machines.partition",
+    "Want": "messages",
+}
 
 __all__ = [
     "Ahead",
@@ -24,3 +47,9 @@ __all__ = [
     "Start",
     "Want",
 ]
+
+__getattr__ = lazily(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,20 +1,49 @@
 """Connections, the client of a cluster, and what is built on them: everything that touches a socket."""
 
-from .broker import Broker
-from .channels import OFFSETS_CHANNEL, ConnectionOpener
-from .client import KafkaClient
-from .connection import Connection
-from .fetch_socket import FetchSocket
-from .io_thread import IoThread
-from .machines.versions import ApiVersionTable
-from .offsets import EARLIEST, LATEST, EpochEnd, ListedOffset, OffsetLookups
-from .partition_requests import (
-    MemberAssignment,
-    PartitionFetchRequest,
-    PartitionOffsetCommitRequest,
-    PartitionOffsetFetchRequest,
-    PartitionOffsetRequest,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_actors.lazy import lazily
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .channels import OFFSETS_CHANNEL, ConnectionOpener
+    from .client import KafkaClient
+    from .connection import Connection
+    from .fetch_socket import FetchSocket
+    from .io_thread import IoThread
+    from .machines.versions import ApiVersionTable
+    from .offsets import EARLIEST, LATEST, EpochEnd, ListedOffset, OffsetLookups
+    from .partition_requests import (
+        MemberAssignment,
+        PartitionFetchRequest,
+        PartitionOffsetCommitRequest,
+        PartitionOffsetFetchRequest,
+        PartitionOffsetRequest,
+    )
+
+# Loaded when first used: most who talk to brokers fetch nothing.
+_HOMES = {
+    "ApiVersionTable": "machines.versions",
+    "Broker": "broker",
+    "Connection": "connection",
+    "ConnectionOpener": "channels",
+    "EARLIEST": "offsets",
+    "EpochEnd": "offsets",
+    "FetchSocket": "fetch_socket",
+    "IoThread": "io_thread",
+    "KafkaClient": "client",
+    "LATEST": "offsets",
+    "ListedOffset": "offsets",
+    "MemberAssignment": "partition_requests",
+    "OFFSETS_CHANNEL": "channels",
+    "OffsetLookups": "offsets",
+    "PartitionFetchRequest": "partition_requests",
+    "PartitionOffsetCommitRequest": "partition_requests",
+    "PartitionOffsetFetchRequest": "partition_requests",
+    "PartitionOffsetRequest": "partition_requests",
+}
 
 __all__ = [
     "EARLIEST",
@@ -36,3 +65,9 @@ __all__ = [
     "PartitionOffsetFetchRequest",
     "PartitionOffsetRequest",
 ]
+
+__getattr__ = lazily(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

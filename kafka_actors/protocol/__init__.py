@@ -7,72 +7,164 @@ A request class knows its API and versions: ``api_key``, ``min_version``, ``max_
 stable one), ``flexible_from`` and ``response``.
 """
 
-from kafka_actors.protocol.api import ApiKey
-from kafka_actors.protocol.codec import (
-    decode,
-    decode_api_versions,
-    decode_header,
-    decode_message,
-    decode_prefix,
-    encode,
-    encode_header,
-    encode_into,
-    frame,
-    header_version,
-    message_class,
-    peek_request,
-    response_frame,
-)
-from kafka_actors.protocol.consumer_protocol import decode_consumer_protocol, encode_consumer_protocol
-from kafka_actors.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kafka_actors.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
-from kafka_actors.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafka_actors.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from kafka_actors.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from kafka_actors.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from kafka_actors.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from kafka_actors.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from kafka_actors.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from kafka_actors.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_actors.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from kafka_actors.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from kafka_actors.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kafka_actors.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from kafka_actors.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kafka_actors.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_actors.protocol.messages.fetch import FetchRequest, FetchResponse
-from kafka_actors.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kafka_actors.protocol.messages.headers import RequestHeader, ResponseHeader
-from kafka_actors.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kafka_actors.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_actors.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kafka_actors.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from kafka_actors.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kafka_actors.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from kafka_actors.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kafka_actors.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kafka_actors.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from kafka_actors.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from kafka_actors.protocol.messages.produce import ProduceRequest, ProduceResponse
-from kafka_actors.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kafka_actors.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kafka_actors.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kafka_actors.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from kafka_actors.protocol.schema import ZERO_UUID, Message, Request, Response
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_actors.lazy import lazily
+
+if TYPE_CHECKING:
+    from .api import ApiKey
+    from .codec import (
+        decode,
+        decode_api_versions,
+        decode_header,
+        decode_message,
+        decode_prefix,
+        encode,
+        encode_header,
+        encode_into,
+        frame,
+        header_version,
+        message_class,
+        peek_request,
+        response_frame,
+    )
+    from .consumer_protocol import decode_consumer_protocol, encode_consumer_protocol
+    from .messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+    from .messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+    from .messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+    from .messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+    from .messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
+    from .messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+    from .messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+    from .messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+    from .messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from .messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+    from .messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+    from .messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+    from .messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+    from .messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+    from .messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+    from .messages.end_txn import EndTxnRequest, EndTxnResponse
+    from .messages.fetch import FetchRequest, FetchResponse
+    from .messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+    from .messages.headers import RequestHeader, ResponseHeader
+    from .messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+    from .messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+    from .messages.join_group import JoinGroupRequest, JoinGroupResponse
+    from .messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+    from .messages.list_groups import ListGroupsRequest, ListGroupsResponse
+    from .messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+    from .messages.metadata import MetadataRequest, MetadataResponse
+    from .messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+    from .messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+    from .messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+    from .messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+    from .messages.produce import ProduceRequest, ProduceResponse
+    from .messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+    from .messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+    from .messages.sync_group import SyncGroupRequest, SyncGroupResponse
+    from .messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+    from .schema import ZERO_UUID, Message, Request, Response
+    from .types import OffsetAndMetadata, TopicPartition
+
+# Loaded when first used: nobody speaks of all.
+_HOMES = {
+    "AddOffsetsToTxnRequest": "messages.add_offsets_to_txn",
+    "AddOffsetsToTxnResponse": "messages.add_offsets_to_txn",
+    "AddPartitionsToTxnRequest": "messages.add_partitions_to_txn",
+    "AddPartitionsToTxnResponse": "messages.add_partitions_to_txn",
+    "ApiKey": "api",
+    "ApiVersionsRequest": "messages.api_versions",
+    "ApiVersionsResponse": "messages.api_versions",
+    "ConsumerGroupDescribeRequest": "messages.consumer_group_describe",
+    "ConsumerGroupDescribeResponse": "messages.consumer_group_describe",
+    "ConsumerGroupHeartbeatRequest": "messages.consumer_group_heartbeat",
+    "ConsumerGroupHeartbeatResponse": "messages.consumer_group_heartbeat",
+    "ConsumerProtocolAssignment": "messages.consumer_protocol_assignment",
+    "ConsumerProtocolSubscription": "messages.consumer_protocol_subscription",
+    "CreatePartitionsRequest": "messages.create_partitions",
+    "CreatePartitionsResponse": "messages.create_partitions",
+    "CreateTopicsRequest": "messages.create_topics",
+    "CreateTopicsResponse": "messages.create_topics",
+    "DeleteGroupsRequest": "messages.delete_groups",
+    "DeleteGroupsResponse": "messages.delete_groups",
+    "DeleteRecordsRequest": "messages.delete_records",
+    "DeleteRecordsResponse": "messages.delete_records",
+    "DeleteTopicsRequest": "messages.delete_topics",
+    "DeleteTopicsResponse": "messages.delete_topics",
+    "DescribeClusterRequest": "messages.describe_cluster",
+    "DescribeClusterResponse": "messages.describe_cluster",
+    "DescribeConfigsRequest": "messages.describe_configs",
+    "DescribeConfigsResponse": "messages.describe_configs",
+    "DescribeGroupsRequest": "messages.describe_groups",
+    "DescribeGroupsResponse": "messages.describe_groups",
+    "EndTxnRequest": "messages.end_txn",
+    "EndTxnResponse": "messages.end_txn",
+    "FetchRequest": "messages.fetch",
+    "FetchResponse": "messages.fetch",
+    "FindCoordinatorRequest": "messages.find_coordinator",
+    "FindCoordinatorResponse": "messages.find_coordinator",
+    "HeartbeatRequest": "messages.heartbeat",
+    "HeartbeatResponse": "messages.heartbeat",
+    "InitProducerIdRequest": "messages.init_producer_id",
+    "InitProducerIdResponse": "messages.init_producer_id",
+    "JoinGroupRequest": "messages.join_group",
+    "JoinGroupResponse": "messages.join_group",
+    "LeaveGroupRequest": "messages.leave_group",
+    "LeaveGroupResponse": "messages.leave_group",
+    "ListGroupsRequest": "messages.list_groups",
+    "ListGroupsResponse": "messages.list_groups",
+    "ListOffsetsRequest": "messages.list_offsets",
+    "ListOffsetsResponse": "messages.list_offsets",
+    "Message": "schema",
+    "MetadataRequest": "messages.metadata",
+    "MetadataResponse": "messages.metadata",
+    "OffsetAndMetadata": "types",
+    "OffsetCommitRequest": "messages.offset_commit",
+    "OffsetCommitResponse": "messages.offset_commit",
+    "OffsetDeleteRequest": "messages.offset_delete",
+    "OffsetDeleteResponse": "messages.offset_delete",
+    "OffsetFetchRequest": "messages.offset_fetch",
+    "OffsetFetchResponse": "messages.offset_fetch",
+    "OffsetForLeaderEpochRequest": "messages.offset_for_leader_epoch",
+    "OffsetForLeaderEpochResponse": "messages.offset_for_leader_epoch",
+    "ProduceRequest": "messages.produce",
+    "ProduceResponse": "messages.produce",
+    "Request": "schema",
+    "RequestHeader": "messages.headers",
+    "Response": "schema",
+    "ResponseHeader": "messages.headers",
+    "SaslAuthenticateRequest": "messages.sasl_authenticate",
+    "SaslAuthenticateResponse": "messages.sasl_authenticate",
+    "SaslHandshakeRequest": "messages.sasl_handshake",
+    "SaslHandshakeResponse": "messages.sasl_handshake",
+    "SyncGroupRequest": "messages.sync_group",
+    "SyncGroupResponse": "messages.sync_group",
+    "TopicPartition": "types",
+    "TxnOffsetCommitRequest": "messages.txn_offset_commit",
+    "TxnOffsetCommitResponse": "messages.txn_offset_commit",
+    "ZERO_UUID": "schema",
+    "decode": "codec",
+    "decode_api_versions": "codec",
+    "decode_consumer_protocol": "consumer_protocol",
+    "decode_header": "codec",
+    "decode_message": "codec",
+    "decode_prefix": "codec",
+    "encode": "codec",
+    "encode_consumer_protocol": "consumer_protocol",
+    "encode_header": "codec",
+    "encode_into": "codec",
+    "frame": "codec",
+    "header_version": "codec",
+    "message_class": "codec",
+    "peek_request": "codec",
+    "response_frame": "codec",
+}
 
 __all__ = [
     "ZERO_UUID",
@@ -166,3 +258,9 @@ __all__ = [
     "peek_request",
     "response_frame",
 ]
+
+__getattr__ = lazily(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import struct
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, overload
 
 from kafka_actors.errors import DecodeError, EncodeError, UnsupportedVersionError
@@ -14,6 +16,7 @@ from kafka_actors.protocol.messages.api_versions import ApiVersionsResponse
 from kafka_actors.protocol.messages.headers import RequestHeader, ResponseHeader
 from kafka_actors.protocol.schema import REQUESTS, RESPONSES, Message, Request, Response
 
+_APIS = frozenset(ApiKey)
 Kind = Literal["request", "response"]
 Buffer = bytes | bytearray | memoryview
 M = TypeVar("M", bound=Message)
@@ -92,10 +95,12 @@ def message_class(api: int | type[Request[Any]], kind: Kind) -> type[Message]:
     """The class of an API's requests or responses."""
     if isinstance(api, type):
         return api if kind == "request" else api.response
-    known: type[Message] | None = (REQUESTS if kind == "request" else RESPONSES).get(api)
-    if known is None:
-        raise UnsupportedVersionError(f"there is no API {api} here")
-    return known
+    declared: Mapping[int, type[Message]] = REQUESTS if kind == "request" else RESPONSES
+    if api not in declared:
+        if api not in _APIS:
+            raise UnsupportedVersionError(f"there is no API {api} here")
+        importlib.import_module(f"kafka_actors.protocol.messages.{ApiKey(api).name.lower()}")
+    return declared[api]
 
 
 def _check_version(cls: type[Message], version: int) -> None:

@@ -4,11 +4,34 @@ A sink is a definition and travels to the workers, where it is opened. What is w
 `flush`, which returns only when all of it is safe; offsets are committed after that.
 """
 
-from .dead_letters import DeadLetters
-from .kafka import KafkaSink, KafkaWriter
-from .parquet import ParquetSink, ParquetWriter
-from .user import UserSink, as_sink
-from .writer import Origin, Sink, Writer, close_all, origin_of
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_actors.lazy import lazily
+
+if TYPE_CHECKING:
+    from .dead_letters import DeadLetters
+    from .kafka import KafkaSink, KafkaWriter
+    from .parquet import ParquetSink, ParquetWriter
+    from .user import UserSink, as_sink
+    from .writer import Origin, Sink, Writer, close_all, origin_of
+
+# Loaded when first used: a job without a sink needs no producer.
+_HOMES = {
+    "DeadLetters": "dead_letters",
+    "KafkaSink": "kafka",
+    "KafkaWriter": "kafka",
+    "Origin": "writer",
+    "ParquetSink": "parquet",
+    "ParquetWriter": "parquet",
+    "Sink": "writer",
+    "UserSink": "user",
+    "Writer": "writer",
+    "as_sink": "user",
+    "close_all": "writer",
+    "origin_of": "writer",
+}
 
 __all__ = [
     "DeadLetters",
@@ -24,3 +47,9 @@ __all__ = [
     "close_all",
     "origin_of",
 ]
+
+__getattr__ = lazily(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -40,11 +40,11 @@ class Brokers:
         """Closes the connections."""
         await self.client.close()
 
-    async def refresh(self, max_age_s: float) -> None:
-        """Asks about the topics again, unless that was done less than so many seconds ago. Raises `KafkaTimeoutError`
-        where no broker answered for `request_timeout_ms`."""
+    async def refresh(self, since: float | None = None) -> None:
+        """Asks about the topics again, unless that was done after `since`. Raises `KafkaTimeoutError` where no broker
+        answered for `request_timeout_ms`."""
         asked = self._clock()
-        if asked - self._asked >= max_age_s:
+        if since is None or self._asked <= since:
             await persist(self.client, partial(fresh_snapshot, self.client), Deadline(self.client))
             self._asked = asked
 
@@ -70,7 +70,7 @@ class Brokers:
                 return _selected(self.client.snapshot, self._options)
             except ConfigError:
                 await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
-                await self.refresh(0.0)
+                await self.refresh()
         return _selected(self.client.snapshot, self._options)
 
     def present(self) -> list[TopicPartition]:

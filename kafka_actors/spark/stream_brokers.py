@@ -47,6 +47,7 @@ class StreamBrokers:
 
     def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
+        self._clock = clock
         self._brokers = Brokers(options, clock)
         self._io = IoThread("kafka-stream")
 
@@ -108,17 +109,17 @@ class StreamBrokers:
             )
         return Offsets("startingOffsets", offsets)
 
-    def seen(self, base: StreamOffsets, *, fresh: bool = False) -> Seen:
-        """What there is now, of the topics that are there. `fresh`: new partitions are looked for at once.
+    def seen(self, base: StreamOffsets, *, since: float | None = None) -> Seen:
+        """What there is now, of the topics that are there. `since`: all partitions that there were at that time.
 
         Raises `NoBrokersAvailable`, a `KafkaError` of a partition.
         """
-        return self._run(self._seen(base, fresh))
+        return self._run(self._seen(base, self._clock() - _METADATA_AGE_S if since is None else since))
 
-    async def _seen(self, base: StreamOffsets, fresh: bool) -> Seen:
+    async def _seen(self, base: StreamOffsets, since: float) -> Seen:
         brokers = self._brokers
         await brokers.connect()
-        await brokers.refresh(0.0 if fresh else _METADATA_AGE_S)
+        await brokers.refresh(since)
         wanted = {**base.by_partition, **self._given_ends}
         if not wanted.keys() <= set(brokers.present()):
             await self._look_again(wanted)
@@ -127,11 +128,11 @@ class StreamBrokers:
             if not truncated(base, seen) and not truncated(StreamOffsets(self._given_ends), seen):
                 break
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
-            await brokers.refresh(0.0)
+            await brokers.refresh()
             seen = await self._ends()
         starts = await brokers.offsets_while_there(dict.fromkeys(newcomers(base, seen), EARLIEST))
         if starts is None:
-            return await self._seen(base, fresh=True)
+            return await self._seen(base, self._clock())
         return Seen(seen.ends, seen.topic_ids, starts)
 
     @property
@@ -142,7 +143,7 @@ class StreamBrokers:
         """What seems to be gone may only be unknown to the broker that was asked."""
         for _ in range(self._options.lookup_retries):
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
-            await self._brokers.refresh(0.0)
+            await self._brokers.refresh()
             if set(wanted) <= set(self._brokers.present()):
                 return
 

@@ -58,7 +58,7 @@ class StreamDriver:
         self._first: StreamOffsets | None = None
         self._known: StreamOffsets | None = None  # the newest end that Spark showed or was told
         self._target = None if options.ends is None else options.ends.by_partition
-        self._available_now = False
+        self._available_at: float | None = None  # of when all is to be read, until that is known
         self._newest: dict[TopicPartition, int] | None = None
         self._checkpoint = Checkpoint()
         self._committed: dict[TopicPartition, int] = {}
@@ -112,9 +112,9 @@ class StreamDriver:
         """
         self._check_group()
         base = StreamOffsets.from_json(start) if start is not None else self._known or self._initial()
-        seen = self._brokers.seen(base, fresh=self._available_now)
-        if self._available_now:
-            self._target, self._available_now = seen.ends, False
+        seen = self._brokers.seen(base, since=self._available_at)
+        if self._available_at is not None:
+            self._target, self._available_at = seen.ends, None
         if self._options.ends is not None:
             raise_first(out_of_reach(base, seen, self._options.ends))
             seen = capped(seen, self._options.ends.by_partition)
@@ -139,9 +139,10 @@ class StreamDriver:
 
     def prepare_available_now(self) -> None:
         """Everything that is there now is what the query reads (Trigger.AvailableNow), or up to the given ends. `latest`
-        looks what that is: it comes next, and knows what was read, which a broker that is behind may not have."""
+        looks what that is: it comes next, and knows what was read, which a broker that is behind may not have. A client
+        that asks again at once what topics there are waits for a tenth of a second, so what is asked from here on counts."""
+        self._available_at = self._clock() if self._options.ends is None else None
         self._check_group()
-        self._available_now = self._options.ends is None
 
     def reported(self) -> dict[str, Any] | None:
         """For the query's progress: the ends of the logs at the last trigger, and how far the planned end is behind

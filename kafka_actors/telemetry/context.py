@@ -1,20 +1,14 @@
-"""W3C trace context in record headers: out of batches that were read, into batches and records that are sent.
-
-Only where an SDK records is any of this called. A batch's headers are looked through as Arrow columns, never row by row.
-"""
+"""W3C trace context: as text, and as links."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from opentelemetry.trace import Link, SpanContext, TraceFlags
 
-__all__ = ["TRACEPARENT", "links_of", "links_to", "parse", "traceparent", "with_context"]
+__all__ = ["MOST_LINKS", "TRACEPARENT", "links_to", "parse", "spread", "traceparent"]
 
 TRACEPARENT = "traceparent"
 MOST_LINKS = 128
@@ -46,73 +40,10 @@ def traceparent(context: SpanContext) -> str:
 def links_to(contexts: Iterable[SpanContext | None]) -> list[Link]:
     """Links to contexts, each once; of many a sample that is spread evenly over them."""
     different = list({(c.trace_id, c.span_id): c for c in contexts if c is not None and c.is_valid}.values())
-    return [Link(context) for context in _spread(different)]
+    return [Link(context) for context in spread(different)]
 
 
-def links_of(batch: pa.RecordBatch) -> list[Link]:
-    """Links to the contexts in which a batch's records were made, as far as their headers say."""
-    values = _traceparents(batch)
-    different = [] if values is None else pc.unique(values).to_pylist()
-    return links_to(parse(value) for value in _spread(different))
-
-
-def _spread(items: Sequence[T]) -> Iterator[T]:
+def spread(items: Sequence[T]) -> Iterator[T]:
+    """A sample of many that is spread evenly over them."""
     count = min(len(items), MOST_LINKS)
     return (items[n * len(items) // count] for n in range(count))
-
-
-def _traceparents(batch: pa.RecordBatch) -> pa.Array | None:
-    at = batch.schema.get_field_index("headers")
-    if at < 0:
-        return None
-    column = batch.column(at)
-    if pa.types.is_null(column.type) or column.null_count == len(column):
-        return None
-    headers = column.flatten()
-    return pc.filter(headers.field("value"), _named(headers))
-
-
-def _named(headers: pa.StructArray) -> pa.BooleanArray:
-    return pc.fill_null(pc.equal(headers.field("key").cast(pa.string()), TRACEPARENT), False)
-
-
-def with_context(batch: pa.RecordBatch, value: str) -> tuple[pa.RecordBatch, bool]:
-    """The batch with a `traceparent` in the headers of each record that has none. Returns whether any had one."""
-    rows, at = batch.num_rows, batch.schema.get_field_index("headers")
-    column = batch.column(at) if at >= 0 else pa.nulls(rows)
-    if pa.types.is_null(column.type) or column.null_count == rows:
-        return _set(
-            batch, at, _lists(np.arange(rows + 1), _header(value), np.zeros(rows, dtype=np.int64))
-        ), False
-    headers = column.flatten()
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    has = np.zeros(rows, dtype=bool)
-    has[np.repeat(np.arange(rows), lengths)[_named(headers).to_numpy(zero_copy_only=False)]] = True
-    offsets = np.concatenate([[0], np.cumsum(lengths + ~has)])
-    # Which header comes where: those there were in their order, the new one last in its row.
-    places = np.zeros(int(offsets[-1]), dtype=np.int64)
-    new = np.zeros(len(places), dtype=bool)
-    new[offsets[1:][~has] - 1] = True
-    places[~new] = np.arange(len(headers))
-    places[new] = len(headers)
-    plain = pa.StructArray.from_arrays(
-        [headers.field("key").cast(pa.string()), headers.field("value").cast(pa.binary())], ["key", "value"]
-    )
-    both = pa.concat_arrays([plain, _header(value)])
-    return _set(batch, at, _lists(offsets, both, places)), bool(has.any())
-
-
-def _header(value: str) -> pa.StructArray:
-    return pa.StructArray.from_arrays(
-        [pa.array([TRACEPARENT]), pa.array([value.encode()], pa.binary())], ["key", "value"]
-    )
-
-
-def _lists(offsets: Any, headers: pa.StructArray, places: Any) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), headers.take(pa.array(places)))
-
-
-def _set(batch: pa.RecordBatch, at: int, headers: pa.ListArray) -> pa.RecordBatch:
-    if at >= 0:
-        return batch.set_column(at, "headers", headers)
-    return batch.append_column("headers", headers)

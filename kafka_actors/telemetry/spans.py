@@ -20,17 +20,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 
 from .attributes import Attributes, error_type, of_operation
-from .context import MOST_LINKS, links_of, links_to, parse, traceparent
+from .context import MOST_LINKS, links_to, parse, traceparent
 from .instruments import ERROR_TYPE, OFFSET, PARTITION, SCHEMA_URL, TOMBSTONE
 from .settings import has_tracer_provider
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["ProcessSpans", "committing", "end", "failed", "received", "settling", "start", "tracing"]
 
@@ -118,10 +120,16 @@ def received(group: str | None, client_id: str | None, batch: pa.RecordBatch, se
         partition=batch["partition"][0].as_py(),
         count=batch.num_rows,
         client_id=client_id,
-        links=links_of(batch),
+        links=_links_of(batch),
         start_time=now - int(seconds * 1e9),
     )
     span.end(now)
+
+
+def _links_of(batch: pa.RecordBatch) -> list[Link]:
+    from .headers import links_of  # Arrow's functions take a while to be imported, and few trace
+
+    return links_of(batch)
 
 
 class ProcessSpans:
@@ -149,7 +157,7 @@ class ProcessSpans:
             partition=batch["partition"][0].as_py(),
             count=None if single else batch.num_rows,
             client_id=self._client_id,
-            links=links_of(batch),
+            links=_links_of(batch),
             more=(*self.where, *(_of_message(batch) if single else ())),
         )
         self._recent.append(span.get_span_context())

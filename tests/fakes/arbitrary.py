@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from kafka_actors import protocol
 from kafka_actors.errors import DecodeError
-from kafka_actors.protocol.schema import REQUESTS, RESPONSES, Element, Field, Message, fields_of
+from kafka_actors.protocol.schema import Element, Field, Message, fields_of
+
+from .messages import REQUESTS, RESPONSES
 
 DATA = [
     protocol.RequestHeader,

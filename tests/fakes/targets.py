@@ -39,10 +39,10 @@ from kafka_actors.protocol import (
     response_frame,
 )
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
-from kafka_actors.protocol.schema import RESPONSES
 from kafka_actors.security import Secret
 
 from .arbitrary import RECEIVED, decode_hostile
+from .messages import RESPONSES
 
 VERSIONS = [(cls, v) for cls in RECEIVED for v in range(cls.min_version, cls.max_version + 1)]
 HEADERS = [(key, v) for key, cls in RESPONSES.items() for v in range(cls.min_version, cls.max_version + 1)]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from fakes.loop import in_loop
+from fakes.messages import REQUESTS
 
 from kafka_actors.net import KafkaClient
 from kafka_actors.net.machines.releases import highest_versions
-from kafka_actors.protocol.schema import REQUESTS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.plugin import started
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def test_the_first_message_does_not_wait_for_pandas_to_be_imported():
     """`to_numpy` imports it, in a third of a second."""
@@ -24,4 +26,26 @@ def test_the_first_message_does_not_wait_for_pandas_to_be_imported():
         "sys.exit('pandas' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("actor", "not_needed"),
+    [
+        ("metadata", "numpy pyarrow .actors.job .consumer .coordinator .fetch .records .sinks"),
+        ("coordinator", "numpy pyarrow .actors.job .actors.worker .consumer .fetch .records .sinks"),
+        ("connection", "pyarrow.compute .actors.job .consumer .coordinator .fetch.fetcher .sinks"),
+        ("worker", "pyarrow.compute .actors.job .consumer.core .coordinator .net.client .producer"),
+    ],
+)
+def test_the_process_of_an_actor_does_not_wait_for_what_only_others_need(actor: str, not_needed: str) -> None:
+    """Half a dozen of them start with a job, at the same time."""
+    absent = [f"kafka_actors{name}" if name.startswith(".") else name for name in not_needed.split()]
+    code = (
+        "import sys\n"
+        f"import kafka_actors.actors.{actor}_actor\n"
+        f"sys.exit(' '.join(name for name in {absent!r} if name in sys.modules) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, capture_output=True)
+    assert done.stderr.decode().strip() == ""
     assert done.returncode == 0

@@ -12,9 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from fakes.messages import REQUESTS, RESPONSES
 
 from kafka_actors import errors, protocol
-from kafka_actors.protocol.schema import REQUESTS, RESPONSES, Element, Field, Message, Range, fields_of
+from kafka_actors.protocol.schema import Element, Field, Message, Range, fields_of
 
 pytestmark = pytest.mark.kafka
 

@@ -179,6 +179,11 @@ class Supervision:
         actual = self.actual.get(key)
         return actual is not None and actual.incarnation == incarnation
 
+    def begins(self, key: ActorKey, incarnation: int, now: float) -> None:
+        """The actor is up, and begins only now: it has the time that it may take from here on."""
+        if self.is_current(key, incarnation):
+            self.actual[key].placed_at = now
+
     def ponged(
         self, key: ActorKey, incarnation: int, now: float, *, ready: bool = True, busy_s: float | None = None
     ) -> None:
@@ -222,6 +227,8 @@ class Supervision:
             actions.append(Dismiss(key, self.actual.pop(key).incarnation))
             self._dismissed.add(key)
         for key in sorted(self.desired - self.actual.keys()):
+            if key.kind == "spare" and key not in self._incarnations:
+                self._not_before.setdefault(key, now + self.timings.spare_after)
             if self._unmade.get(key, 0) >= self.timings.unmade_limit:
                 actions.append(Fail(key, True, 0.0, self._unmade[key]))
             elif now >= self._not_before.get(key, float("-inf")):

@@ -11,7 +11,6 @@ from kafka_actors.net.machines.scram import Steps, scram
 from kafka_actors.security import Secret
 
 from .kerberos import kerberos
-from .oauth import client_credentials
 
 _ALGORITHMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -33,6 +32,8 @@ def login(config: ClientConfig, host: str) -> Steps:
 def _token(config: ClientConfig) -> tuple[Secret, dict[str, str]]:
     provider = config.sasl_oauth_token_provider
     if provider is None:
+        from .oauth import client_credentials  # and with it HTTP, which nobody else here needs
+
         return client_credentials(config), {}
     try:
         token = provider.token()

@@ -217,9 +217,36 @@ def test_theme_25_a_call_that_went_on_while_the_supervisor_was_stopped_counts():
     assert machine.step(40.0)[0] == Kill(W0, 1, "a call of process lasts for more than 30 s")
 
 
+def test_a_worker_that_was_up_before_the_topics_were_known_has_its_time_from_when_it_begins():
+    machine = Supervision(TIMINGS)
+    machine.want([W0])
+    machine.step(0.0)
+    machine.ponged(W0, 1, 1.0, ready=False)
+    machine.begins(W0, 1, 50.0)
+    machine.begins(W0, 2, 99.0)  # another incarnation's
+    assert not [a for a in machine.step(109.0) if isinstance(a, Fail)]
+    assert [a for a in machine.step(110.0) if isinstance(a, Fail)] == [Fail(W0, True, 60.0)]
+
+
+def test_the_first_spare_waits_until_the_others_have_come_up():
+    """Its process would take from theirs, and from the first records."""
+    spare = ActorKey("spare", 0, "node")
+    machine = Supervision(TIMINGS)
+    machine.want([W0, spare])
+    assert [a for a in machine.step(1.0) if isinstance(a, Start)] == [Start(W0, 1)]
+    machine.ponged(W0, 1, 1.5)
+    assert [a for a in machine.step(2.5) if isinstance(a, Start)] == []
+    assert machine.next_wake(2.5) <= 3.0
+    assert [a for a in machine.step(3.0) if isinstance(a, Start)] == [Start(spare, 1)]
+
+
 def test_a_spare_that_takes_over_is_replaced_a_little_later_and_counts_as_no_restart():
     spare = ActorKey("spare", 0, "node")
-    machine = running(spare, now=0.0)
+    machine = Supervision(TIMINGS)
+    machine.want([spare])
+    machine.step(0.0)
+    machine.step(2.0)
+    machine.ponged(spare, 1, 2.0)
     machine.took_over(spare, 10.0)
     assert machine.step(10.0) == []
     assert machine.step(12.0)[0] == Start(spare, 2)

@@ -162,7 +162,7 @@ def play(request, monkeypatch):
 
     async def played(steps):
         scene = Scene(request.param())
-        for module in ("kafka_actors.actors.outputs", "kafka_actors.ray.process"):
+        for module in ("kafka_actors.sinks.dead_letters", "kafka_actors.ray.process"):
             monkeypatch.setattr(f"{module}.DeadLetters", partial(Letters, scene))
         await scene.worker.start()
         try:

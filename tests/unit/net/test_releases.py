@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from fakes.messages import REQUESTS
 
 from kafka_actors.errors import ConfigError, UnsupportedVersionError
 from kafka_actors.net.machines.releases import NEWEST, OLDEST, highest_versions, lacking, limit_of
@@ -17,7 +18,6 @@ from kafka_actors.protocol import (
     MetadataRequest,
     OffsetDeleteRequest,
 )
-from kafka_actors.protocol.schema import REQUESTS
 
 EVERYTHING = {int(key): (0, 99) for key in REQUESTS}
 

@@ -12,7 +12,7 @@ from kafka_actors.errors import KafkaError, NotLeaderOrFollowerError, TopicAutho
 from kafka_actors.net import LATEST, ListedOffset
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.spark.brokers import Brokers
-from kafka_actors.spark.options import parse_batch
+from kafka_actors.spark.options import parse_batch, parse_stream
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -122,3 +122,26 @@ def test_news_of_others_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brokers, "present", lambda: list(there))
     found = asyncio.run(asked_while(brokers, lambda: there.append(TopicPartition("t", 2))))
     assert found == {T0: 7, T1: 7}
+
+
+@pytest.mark.parametrize(("since", "times"), [(None, 2), (0.5, 1), (1.0, 2), (1.5, 2)])
+def test_topics_are_asked_about_again_unless_that_was_done_since(since: float | None, times: int) -> None:
+    """A client that asks twice in a row waits in between, so a stream that starts asks once."""
+    clock = iter((1.0, 2.0))
+    asked = []
+
+    async def refreshed() -> None:
+        brokers = Brokers(
+            parse_stream({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}, limits=True),
+            clock=lambda: next(clock),
+        )
+
+        async def update_metadata() -> None:
+            asked.append("")
+
+        brokers.client.update_metadata = update_metadata  # type: ignore[method-assign,assignment]
+        await brokers.refresh()
+        await brokers.refresh(since)
+
+    asyncio.run(refreshed())
+    assert len(asked) == times

@@ -36,13 +36,13 @@ class FakeBrokers:
         self.refusal: KafkaActorsError | None = None
         self.begin = 0
         self.log_start = 0
-        self.bases: list[tuple[StreamOffsets, bool]] = []
+        self.bases: list[tuple[StreamOffsets, float | None]] = []
 
     def start(self) -> Started:
         return Started(Resolved([OffsetRange("t", 0, self.begin, self.begin)], []), {}, {T0: self.log_start})
 
-    def seen(self, base: StreamOffsets, *, fresh: bool = False) -> Seen:
-        self.bases.append((base, fresh))
+    def seen(self, base: StreamOffsets, *, since: float | None = None) -> Seen:
+        self.bases.append((base, since))
         return Seen({T0: self.end})
 
     def check_group(self) -> None:
@@ -209,12 +209,14 @@ def test_what_is_there_now_is_asked_once_with_what_was_read() -> None:
     """A broker that is behind may not know all of it: with what was read it is seen that another has to be asked."""
     scene = Scene()
     scene.brokers.end = 9
+    scene.now = 3.0
     scene.driver.prepare_available_now()
     assert scene.brokers.bases == []
+    scene.now = 4.0
     assert scene.latest(5) == 9
     scene.brokers.end = 12
     assert scene.latest(9) == 9
-    assert [(base.by_partition, fresh) for base, fresh in scene.brokers.bases] == [
-        ({T0: 5}, True),
-        ({T0: 9}, False),
+    assert [(base.by_partition, since) for base, since in scene.brokers.bases] == [
+        ({T0: 5}, 3.0),
+        ({T0: 9}, None),
     ]

@@ -18,7 +18,8 @@ from kafka_actors.producer.tracing import TRACEPARENT_BYTES, SendSpans
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry import spans
 from kafka_actors.telemetry.attributes import of_cluster, of_server
-from kafka_actors.telemetry.context import MOST_LINKS, links_of, parse, traceparent, with_context
+from kafka_actors.telemetry.context import MOST_LINKS, parse, traceparent
+from kafka_actors.telemetry.headers import links_of, with_context
 from kafka_actors.telemetry.spans import ProcessSpans, committing, received, settling
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -12,9 +12,13 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark
 
 @pytest.fixture
 def topics(scene):
-    """Two topics of one partition."""
-    names = [f"{scene.topic}-{what}" for what in ("open", "poison")]
-    return [scene.cluster.create_topic(name, replication_factor=3) for name in names]
+    """Three topics of one partition; the last has its only replica on a broker that doesn't coordinate the group."""
+    cluster, names = scene.cluster, [f"{scene.topic}-{what}" for what in ("open", "poison", "lost")]
+    scene.victim = next(b for b in cluster.broker_ids if b != cluster.coordinator_of(scene.group))
+    for name in names[:2]:
+        cluster.create_topic(name, replication_factor=3)
+    cluster.create_topic(names[2], replica_assignment=[[scene.victim]])
+    return names
 
 
 def begun(scene, topic):
@@ -30,7 +34,7 @@ def begun(scene, topic):
 
 
 def test_each_reason_is_told_for_as_long_as_it_lasts(scene, topics):
-    opened, poison = topics
+    opened, poison, lost = topics
 
     def work(batch):
         if batch["topic"][0].as_py() == poison:
@@ -67,3 +71,5 @@ def test_each_reason_is_told_for_as_long_as_it_lasts(scene, topics):
     told_by(30, "retries again", lambda now: now[poison] == "retrying")
     producer.commit_transaction()
     told_by(60, "no open transaction any more", lambda now: opened not in now)
+    scene.cluster.kill(scene.victim)
+    told_by(90, "a partition without a leader", lambda now: now.get(lost) == "no_leader")

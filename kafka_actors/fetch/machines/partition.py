@@ -193,12 +193,12 @@ class Partition:
             return "draining"
         if self.state is State.AT_END and self.end_offset is not None and self.position < self.end_offset:
             return ""  # all is fetched, and being worked off
+        if self.state is State.FETCHING and self.paused:
+            return "paused"
+        if self.leader < 0 and self.state is not State.AT_END:
+            return "no leader"  # nobody there whom an offset or an epoch could be asked, either
         if self.state is not State.FETCHING:
             return f"{self.state.value} ({self.trouble})" if self.trouble else self.state.value
-        if self.paused:
-            return "paused"
-        if self.leader < 0:
-            return "no leader"
         if self.retry_at > now:
             return f"backing off: {self.trouble}"
         return ""

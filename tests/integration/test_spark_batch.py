@@ -331,6 +331,7 @@ def test_the_package_that_spark_looks_up_imports_little() -> None:
     assert set(out[1:]) == {
         "kafka_actors",
         "kafka_actors.errors",
+        "kafka_actors.lazy",
         "kafka_actors.spark",
         "kafka_actors.spark.clear",
         "kafka_actors.spark.source",

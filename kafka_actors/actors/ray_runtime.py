@@ -71,10 +71,8 @@ class RayRuntime:
         elif key.node:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(key.node, soft=False)
         ref = RayActorRef(ray.remote(class_of(key.kind)).options(**options).remote(*args))
-        if (
-            key.kind == "worker"
-        ):  # its process takes a while: the classes of those that follow are imported meanwhile
-            for kind in CLASSES:
+        if key.kind == "worker":
+            for kind in CLASSES:  # of those that follow, while its process comes up
                 class_of(kind)
         return ref
 

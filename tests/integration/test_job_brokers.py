@@ -111,7 +111,7 @@ def test_theme_08_a_partition_that_stands_still_is_named_and_goes_on_when_its_le
         servers = cluster.bootstrap_servers
         produce(topic, [b"x" * 1000] * BACKLOG, partition=stuck.partition, bootstrap_servers=servers)
         small = {"max_poll_interval_ms": STALL_S * 1000, "worker_buffer_bytes": 2 << 20}
-        scene.start(workers=1, work=0.05, batch_rows=500, config=small)
+        scene.start(workers=1, work=0.05, batch_rows=200, config=small)
         scene.flowing(partitions=[stuck])
         cluster.kill(victim)
 

@@ -32,7 +32,9 @@ def test_theme_18_a_slow_function_before_a_long_backlog_costs_no_more_than_the_b
     def slow(batch):
         time.sleep(1)
 
-    running = scene.start(workers=WORKERS, process=slow, config={"worker_buffer_bytes": BUFFER})
+    running = scene.start(
+        workers=WORKERS, process=slow, batch_rows=2000, config={"worker_buffer_bytes": BUFFER}
+    )
     servers = scene.cluster.bootstrap_servers
     produce(scene.topic, [b"x" * 1000] * 12_000, bootstrap_servers=servers)
     until(lambda: scene.committed() == scene.ends(), 60, "the first records to be processed", pause=0.5)

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.kafka
 
 LOADED_S = float(os.environ.get("KAFKA_ACTORS_TEST_SASL_S", "45"))
 """How long connections that are renewed every second or so are under load."""
+WARM_S = 7.0
+"""By then every connection has been needed: commits begin after five seconds."""
 
 
 @pytest.fixture
@@ -69,7 +71,8 @@ def test_theme_23_the_same_connections_serve_a_consumer_under_load_over_many_ses
                 seen += 0 if batch is None else batch.num_rows
 
         load.start()
-        read(lambda: seen > 1000)
+        warm = time.monotonic() + WARM_S
+        read(lambda: seen > 1000 and time.monotonic() > warm)
         first = ports(port)
         end = time.monotonic() + LOADED_S
         while time.monotonic() < end:

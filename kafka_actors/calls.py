@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Misfit", "misfit"]
+__all__ = ["Misfit", "is_async", "misfit"]
 
 
 class Misfit(NamedTuple):
@@ -14,6 +14,12 @@ class Misfit(NamedTuple):
 
     signature: inspect.Signature
     said: str
+
+
+def is_async(target: Any) -> bool:
+    """Whether a call returns what would have to be awaited; of a class, `target` is its method."""
+    call = None if inspect.isclass(target) else getattr(type(target), "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
 
 
 def misfit(

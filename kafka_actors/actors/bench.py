@@ -200,6 +200,8 @@ class Bench:
                 try:
                     await self._processor.call_async(step.batch)
                 except CallFailed as failure:
+                    if _cancelled():
+                        raise asyncio.CancelledError from failure  # neither done nor failed
                     answer = _failed(failure, span)
 
     def _serve_newcomers(self) -> None:
@@ -334,6 +336,12 @@ class Bench:
             self._spec.retries,
             extra={"fields": {"topic": partition.topic, "partition": partition.partition}},
         )
+
+
+def _cancelled() -> bool:
+    """Whether somebody wants this task to end; what only the user's function cancelled is an error of its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _failed(failure: CallFailed, span: Span | None) -> CallFailed:

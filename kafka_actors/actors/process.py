@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -25,6 +25,8 @@ from .outputs import Outputs, OutputsSpec
 __all__ = ["CallFailed", "OnError", "ProcessSpec", "Processor"]
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
+Wait: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
+"""Blocks until it is done, in some event loop; raises what it does."""
 
 
 class ProcessSpec(msgspec.Struct, frozen=True):
@@ -121,16 +123,16 @@ class Processor:
         """Whether results may wait somewhere."""
         return self.outputs.any or self._own("flush") is not None
 
-    def flush(self) -> None:
-        """Before a commit, from any thread: returns when all results of calls that have returned are safe.
+    def flush(self, wait: Wait = asyncio.run) -> None:
+        """Before a commit, from any thread: returns when all results of calls that have returned are safe. `wait` is for
+        what an async `flush` returns.
 
         Raises why not, and from then on always: what was lost in a flush that failed is not known.
         """
         if self._unsafe is not None:
             raise self._unsafe
         try:
-            if (flush := self._own("flush")) is not None:
-                flush()
+            self._finish("flush", wait)
             self.outputs.flush()
         except Exception as error:
             self._unsafe = error
@@ -140,14 +142,18 @@ class Processor:
         found = getattr(self._made, method, None) if self.spec.is_class else None
         return found if callable(found) else None
 
-    def close(self) -> None:
+    def close(self, wait: Wait = asyncio.run) -> None:
+        """`wait` is for what an async `close` returns."""
         try:
-            if (close := self._own("close")) is not None:
-                result = close()
-                if inspect.isawaitable(result):
-                    asyncio.run(_wait(result))
+            self._finish("close", wait)
         finally:
             self.outputs.close()
+
+    def _finish(self, method: str, wait: Wait) -> None:
+        own = self._own(method)
+        result = None if own is None else own()
+        if inspect.isawaitable(result):
+            wait(_done(result))
 
     def call(self, batch: pa.RecordBatch) -> None:
         """One synchronous pass over the batch, results to the sink. Raises `CallFailed`."""
@@ -199,7 +205,7 @@ def _failed(error: BaseException, first: int, last: int) -> CallFailed:
     return CallFailed(error, first, last, final=isinstance(error, _Unwanted))
 
 
-async def _wait(result: Any) -> None:
+async def _done(result: Awaitable[Any]) -> None:
     await result
 
 

@@ -17,7 +17,7 @@ from kafka_actors.cluster import ClusterSnapshot
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
 from kafka_actors.events import Event, EventSink, OffsetReset
-from kafka_actors.fetch import FetchedBytes, Fetcher, Standing, Start
+from kafka_actors.fetch import Fetcher, Standing, Start
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry.attributes import of_cluster
 from kafka_actors.telemetry.machines.latency import Counts
@@ -30,6 +30,7 @@ from .loops import Loops, woken
 from .machines.holdings import Held, HeldState, Holdings, holding_of
 from .machines.lease import Lease
 from .messages import CommitRequest, Orders, Report, WorkerPong, failure_of
+from .overlapping import Overlapping
 from .process import Processor, ProcessSpec
 
 __all__ = ["Worker"]
@@ -85,6 +86,10 @@ class Worker:
             spans=self._spans,
             clock=clock,
         )
+        self._overlapping = (
+            Overlapping(self._bench, self._processor, self._fetcher, clock) if spec.is_async else None
+        )
+        self._serving: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loops = Loops(self._fail)
@@ -108,6 +113,8 @@ class Worker:
             self._fail(error)
             raise
         self._ready = True
+        if self._overlapping is not None:
+            self._serving = self._loop.run_in_executor(self._thread, self._overlapping.serve)
         await self._fetcher.start()
         self._loops.go(self._commit_loop())
         self._loops.go(self._work_loop())
@@ -117,7 +124,10 @@ class Worker:
         self._bench.leave()
         await self._loops.ended()
         await self._fetcher.close()
-        if self._loop is not None and self._ready:
+        if self._overlapping is not None and self._serving is not None:
+            self._overlapping.stop()
+            await self._serving
+        elif self._loop is not None and self._ready:
             await self._loop.run_in_executor(self._thread, self._processor.close)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -274,7 +284,8 @@ class Worker:
         if not self._processor.flushes:
             return True
         try:
-            await asyncio.to_thread(self._processor.flush)
+            wait = asyncio.run if self._overlapping is None else self._overlapping.wait
+            await asyncio.to_thread(self._processor.flush, wait)
         except Exception as error:
             with self._lock:
                 self._holdings.commit_nothing_more()
@@ -302,10 +313,7 @@ class Worker:
 
     async def _work_loop(self) -> None:
         try:
-            if self._processor.spec.is_async:
-                await self._work_overlapping()
-            else:
-                await self._work_in_turn()
+            await (self._work_in_turn() if self._overlapping is None else self._overlapping.work())
         except KafkaActorsError as error:
             self._fail(error)
 
@@ -313,43 +321,6 @@ class Worker:
         """One partition at a time: the bench's thread takes what comes by itself."""
         assert self._loop is not None
         await self._loop.run_in_executor(self._thread, self._bench.run)
-
-    async def _work_overlapping(self) -> None:
-        """Partitions overlap, in an event loop on the bench's thread; within a partition one batch at a time."""
-        assert self._loop is not None
-        loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
-        self._thread.submit(loop.run_forever)
-        last: dict[TopicPartition, asyncio.Future[None]] = {}
-        failure: asyncio.Future[None] = self._loop.create_future()
-
-        async def in_order(
-            before: asyncio.Future[None] | None, fetched: FetchedBytes | TopicPartition
-        ) -> None:
-            if before is not None:
-                await asyncio.wait([before])
-            try:
-                work = asyncio.run_coroutine_threadsafe(self._bench.work_async(fetched), loop)
-                await asyncio.wrap_future(work)
-            except Exception as error:
-                if not failure.done():
-                    failure.set_exception(error)
-
-        def put(partition: TopicPartition, fetched: FetchedBytes | TopicPartition) -> None:
-            last[partition] = asyncio.ensure_future(in_order(last.get(partition), fetched))
-
-        try:
-            while not failure.done():
-                last = {partition: task for partition, task in last.items() if not task.done()}
-                fetched = await self._fetcher.next(self._bench.patience(last))
-                if fetched is not None:
-                    put(fetched.partition, fetched)
-                # One that is being worked on gets its turn when that is done.
-                for partition, due in self._bench.lingering().items():
-                    if due <= self._clock() and partition not in last:
-                        put(partition, partition)
-            await failure
-        finally:
-            loop.call_soon_threadsafe(loop.stop)
 
     # ------------------------------------------------------------ events
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from kafka_actors.calls import misfit
+from kafka_actors.calls import is_async, misfit
 from kafka_actors.errors import ConfigError, kind_of
 
 from .columns import KAFKA
@@ -29,8 +29,13 @@ def checked_function(stage: str, target: Any, arguments: Any, *, method: str = "
     if of_class and method == "__call__" and not any("__call__" in vars(base) for base in target.__mro__):
         raise ConfigError(stage, f"is given the class {target.__name__}, which has no __call__(self, batch)")
     call = getattr(target, method) if of_class else target
-    if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None)):  # noqa: B004
+    if is_async(call):
         raise ConfigError(stage, "is async: a stage is called in turn; make it a plain function")
+    for other in ("flush", "close"):
+        if of_class and is_async(getattr(target, other, None)):
+            raise ConfigError(
+                stage, f"is given the class {target.__name__}, whose {other} is async: make it a plain method"
+            )
     given = dict(arguments or {})
     if of_class:
         _check_call(stage, target, (), given)

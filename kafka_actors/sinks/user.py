@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_actors.calls import misfit
+from kafka_actors.calls import is_async, misfit
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError
 
@@ -29,13 +29,18 @@ def as_sink(given: Any) -> Sink:
     if inspect.isclass(given):
         if not callable(getattr(given, "write", None)):
             raise ConfigError("sink", f"is the class {given.__name__}, which has no write(self, batch)")
+        for method in ("write", "flush", "close"):
+            if is_async(getattr(given, method, None)):
+                raise ConfigError(
+                    "sink", f"is the class {given.__name__}, whose {method} is async: make it a plain method"
+                )
         check_made("sink", given)
         return UserSink(given, {})
     if not callable(given):
         raise ConfigError(
             "sink", f"is {given!r}: accepts KafkaSink(…), ParquetSink(…), a function or a class with write"
         )
-    if inspect.iscoroutinefunction(given):
+    if is_async(given):
         raise ConfigError("sink", "is async: make it a plain function")
     return UserSink(given, {})
 
@@ -63,7 +68,7 @@ class _Function:
         self._function = function
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
-        self._function(batch)
+        _done(self._function(batch))
 
     def flush(self) -> None:
         pass
@@ -77,7 +82,7 @@ class _Object:
         self._made = made
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
-        self._made.write(batch)
+        _done(self._made.write(batch))
 
     def flush(self) -> None:
         self._call("flush")
@@ -88,4 +93,10 @@ class _Object:
     def _call(self, method: str) -> None:
         found = getattr(self._made, method, None)
         if callable(found):
-            found()
+            _done(found())
+
+
+def _done(result: Any) -> None:
+    """What would have to be awaited has written nothing yet."""
+    if inspect.isawaitable(result):
+        raise TypeError(f"a sink returned {type(result).__name__}, which nobody awaits: make it plain")

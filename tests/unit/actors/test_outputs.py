@@ -10,7 +10,7 @@ import kafka_actors as ka
 from kafka_actors.actors.outputs import Outputs, OutputsSpec
 from kafka_actors.actors.process import CallFailed, Processor, ProcessSpec
 from kafka_actors.errors import ConfigError, SinkError
-from kafka_actors.sinks import Origin
+from kafka_actors.sinks import Origin, as_sink
 
 
 class Notes:
@@ -140,6 +140,23 @@ def test_outputs_without_anything_do_nothing():
     outputs.close()
 
 
+class Later:
+    def write(self, batch):
+        """Takes it."""
+
+    async def flush(self):
+        """Nobody would await it."""
+
+
+async def later(batch):
+    """Nobody would await it."""
+
+
+class Caller:
+    async def __call__(self, batch):
+        """Nobody would await it."""
+
+
 class Table:
     def __init__(self, url):
         self.url = url
@@ -157,6 +174,9 @@ class Table:
         ({"on_error": "ignore"}, "on_error: is 'ignore': accepts 'fail' or 'skip' or 'dead_letter'"),
         ({"sink": 7}, "sink: is 7: accepts KafkaSink"),
         ({"sink": object}, "sink: is the class object, which has no write"),
+        ({"sink": Later}, "sink: is the class Later, whose flush is async: make it a plain method"),
+        ({"sink": later}, "sink: is async: make it a plain function"),
+        ({"sink": Caller()}, "sink: is async: make it a plain function"),
         (
             {"sink": Table},
             "sink: is the class Table, which is made without arguments in each worker: .*'url'",
@@ -166,6 +186,22 @@ class Table:
 def test_wrong_definitions_are_refused(options, said):
     with pytest.raises(ConfigError, match=said):
         ka.Job(topics="t", group_id="g", bootstrap_servers="b:1", process=print, **options)
+
+
+def lazily(batch):
+    return later(batch)
+
+
+class Lazy:
+    def write(self, batch):
+        return later(batch)
+
+
+@pytest.mark.parametrize("sink", [lazily, Lazy])
+@pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
+def test_a_sink_that_returns_what_nobody_awaits_has_written_nothing(sink):
+    with pytest.raises((CallFailed, SinkError), match="coroutine, which nobody awaits: make it plain"):
+        processor(lambda batch: batch, as_sink(sink)).call(BATCH)
 
 
 def test_sinks_check_their_options_when_they_are_made():

@@ -253,9 +253,21 @@ async def later(batch):
     return batch
 
 
+class Slow:
+    def write(self, batch):
+        """Takes it."""
+
+    async def close(self):
+        """Nobody would await it."""
+
+
 def test_async_functions_are_refused():
     with pytest.raises(ConfigError, match="is async"):
         JSON.map_batches(later, schema="id INT")
+    with pytest.raises(
+        ConfigError, match="is given the class Slow, whose close is async: make it a plain method"
+    ):
+        JSON.write(Slow)
 
 
 def test_dataframe_stages_are_refused_on_ray_before_the_start():

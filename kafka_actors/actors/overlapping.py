@@ -1,0 +1,105 @@
+"""An async function's calls: those of different partitions overlap, within a partition one batch at a time.
+
+They run in one event loop on the bench's thread, from the first call to the object's `close`: the sessions and pools
+that it has belong to that loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from kafka_actors.fetch import FetchedBytes
+from kafka_actors.protocol.types import TopicPartition
+
+from .bench import Bench
+from .process import Processor
+
+__all__ = ["Overlapping"]
+
+
+class Source(Protocol):
+    """What it needs of the fetcher."""
+
+    async def next(self, timeout_s: float) -> FetchedBytes | None: ...
+
+
+class Overlapping:
+    def __init__(
+        self,
+        bench: Bench,
+        processor: Processor,
+        source: Source,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bench = bench
+        self._processor = processor
+        self._source = source
+        self._clock = clock
+        self._calls: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        self._stopped = asyncio.Event()  # belongs to the loop of the calls
+
+    # ------------------------------------------------------------ on the bench's thread
+
+    def serve(self) -> None:
+        """Until `stop`; then the object is closed."""
+        with asyncio.Runner() as runner:
+            self._calls.set_result(runner.get_loop())
+            runner.run(self._until_stopped())
+            self._processor.close(runner.run)
+
+    async def _until_stopped(self) -> None:
+        await self._stopped.wait()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
+    # ------------------------------------------------------------ from others
+
+    def stop(self) -> None:
+        """Behind the end of `work`."""
+        self._calls.result().call_soon_threadsafe(self._stopped.set)
+
+    def wait(self, work: Coroutine[Any, Any, None]) -> None:
+        """From any other thread: blocks until something of the user's, an async `flush`, is done in the loop of its calls."""
+        asyncio.run_coroutine_threadsafe(work, self._calls.result()).result()
+
+    async def work(self) -> None:
+        """Takes what comes, and what a linger held back long enough, until a call raises what ends the job. Calls that
+        are in hand when it ends are cancelled."""
+        there = self._calls.result()
+        tasks: set[asyncio.Task[None]] = set()
+        last: dict[TopicPartition, asyncio.Task[None]] = {}
+        failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def in_order(before: asyncio.Task[None] | None, item: FetchedBytes | TopicPartition) -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            try:
+                await asyncio.wrap_future(
+                    asyncio.run_coroutine_threadsafe(self._bench.work_async(item), there)
+                )
+            except Exception as error:
+                if not failure.done():
+                    failure.set_exception(error)
+
+        def put(partition: TopicPartition, item: FetchedBytes | TopicPartition) -> None:
+            task = last[partition] = asyncio.ensure_future(in_order(last.get(partition), item))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        try:
+            while not failure.done():
+                last = {partition: task for partition, task in last.items() if not task.done()}
+                fetched = await self._source.next(self._bench.patience(last))
+                if fetched is not None:
+                    put(fetched.partition, fetched)
+                # One that is being worked on gets its turn when that is done.
+                for partition, due in self._bench.lingering().items():
+                    if due <= self._clock() and partition not in last:
+                        put(partition, partition)
+            await failure
+        finally:
+            for task in tasks:
+                task.cancel()

@@ -54,7 +54,8 @@ def test_workers_come_for_a_burst_and_go_again():
     assert "    1 → 4 workers: lag " in shown
     assert re.search(r"lag +[\d,]+  ([4-8]) of \1 workers", shown)
     assert re.search(r"    [4-8] → 1 workers: ", shown)
-    assert "scored 30,500 orders\ngeneration of the Kafka group: 1 before, 1 after\n" in shown
+    # The first generation of librdkafka's mock is 1 or 2, by its version; what counts is that there was no other.
+    assert re.search(r"scored 30,500 orders\ngeneration of the Kafka group: (\d+) before, \1 after\n", shown)
 
 
 @pytest.mark.slow

@@ -74,12 +74,16 @@ class Coordinated:
         self._tell()
         if self.placement.changes != self._notified:
             self._notified = self.placement.changes
-            async with self._changed:
-                self._changed.notify_all()
+            await self.wake()
         return wake
 
+    async def wake(self) -> None:
+        """Something changed that somebody may wait for."""
+        async with self._changed:
+            self._changed.notify_all()
+
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Returns when partitions have changed hands, or the time is over. As `woken` does not lose a cancellation."""
+        """Returns when something changed, or the time is over. As `woken` does not lose a cancellation."""
         async with self._changed:
             try:
                 async with asyncio.timeout(max(0.0, timeout_s)):

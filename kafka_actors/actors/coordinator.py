@@ -101,6 +101,7 @@ class JobCoordinator:
         logger.error("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
         self._job.fatal = self._job.fatal or failure_of(error)
         self._placement.lose(list(self._placement.slots))
+        self._job.loops.go(self._job.wake())
 
     async def stop(self, leave: bool) -> None:
         """Drains every worker within the drain timeout, commits, and leaves the group (or just goes)."""
@@ -123,6 +124,7 @@ class JobCoordinator:
             for worker, report in self._job.reports.items():
                 self._placement.adopt(worker, report.seen, report.holdings, partitions)
         await self._job.step()
+        await self._job.wake()
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
         timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)
@@ -187,6 +189,13 @@ class JobCoordinator:
         """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the entry
         `known`."""
         return self._overview.status(partitions, known)
+
+    async def verdict(self, known: int, wait_s: float) -> CoordinatorStatus:
+        """As `status`, without its partitions, as soon as something in it decides about the job, or after `wait_s`."""
+        deadline = self._job.clock() + wait_s
+        while not self._overview.decides() and self._job.clock() < deadline:
+            await self._job.wait_for_change(deadline - self._job.clock())
+        return self.status(partitions=False, known=known)
 
     # ------------------------------------------------------------ the workers' side
 

@@ -112,8 +112,11 @@ class CoordinatorActor(ActorShell):
     async def set_plan(self, plan: bytes) -> None:
         await self.job.set_plan(unpack(plan, WorkerPlan))
 
-    async def status(self, partitions: bool, known: int) -> bytes:
-        return pack(self.job.status(partitions, known))
+    async def status(self, known: int) -> bytes:
+        return pack(self.job.status(known=known))
+
+    async def verdict(self, known: int, wait_s: float) -> bytes:
+        return pack(await self.job.verdict(known, wait_s))
 
     async def ping(self) -> bytes | None:
         """What was counted since the start, where somebody asks."""

@@ -118,10 +118,18 @@ class Overview:
             self._gone_records + sum(r.records for r in reports.values()),
             self._gone_bytes + sum(r.value_bytes for r in reports.values()),
             job.fatal,
-            [w for w in self._placement.workers if self._placement.retired(w)],
+            self._retired(),
             added((self._gone_latency, *(r.latency for r in reports.values()))) if partitions else {},
             job.timeline.after(known),
         )
+
+    def decides(self) -> bool:
+        """Whether there is something that the supervisor acts on: an end, a failure, a worker that may go."""
+        failed = self._job.fatal or any(report.failed for report in self._job.reports.values())
+        return bool(failed or self._retired() or self._finished())
+
+    def _retired(self) -> list[str]:
+        return [w for w in self._placement.workers if self._placement.retired(w)]
 
     def _group_state(self) -> GroupState:
         member = self._job.member
@@ -181,8 +189,9 @@ class Overview:
         telling, though the member has joined and nothing is held yet.
         """
         job, ends = self._job, self._job.ends
-        taken_in = job.assigned_once and self._placement.slots.keys() == job.member.assignment
-        if ends is None or not job.member.joined or not taken_in:
+        if ends is None or not job.member.joined or not job.assigned_once:
+            return False
+        if self._placement.slots.keys() != job.member.assignment:
             return False
         committed = job.gate.committed
         return not job.gate.busy and all(

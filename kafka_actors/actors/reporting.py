@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -17,7 +17,7 @@ from .machines.telling import told_of
 from .messages import CoordinatorStatus, JobFailure, unpack
 from .plan import JobPlan
 from .roster import COORDINATOR, Roster
-from .runtime import quietly
+from .runtime import ActorRef, quietly
 from .status import JobStatus, ScalingStatus
 
 __all__ = ["Reporting"]
@@ -89,20 +89,27 @@ class Reporting:
 
     # ------------------------------------------------------------ what the coordinator says
 
-    async def ask(self, partitions: bool) -> CoordinatorStatus | None:
-        """The coordinator's own status, without its partitions if they aren't wanted; None while there is none to be asked."""
+    async def ask(self) -> CoordinatorStatus | None:
+        """The coordinator's own status, with its partitions; None while there is none to be asked."""
+        status = await self._asked(lambda ref, known: ref.call("status", known))
+        self._last = status or self._last
+        return status
+
+    async def verdict(self, wait_s: float) -> CoordinatorStatus | None:
+        """The same without partitions, as soon as something in it decides about the job, or after `wait_s`."""
+        return await self._asked(lambda ref, known: ref.call("verdict", known, wait_s))
+
+    async def _asked(self, ask: Callable[[ActorRef, int], Awaitable[bytes]]) -> CoordinatorStatus | None:
         coordinator = self._roster.begun(COORDINATOR)
         if coordinator is None:
             return None
         incarnation = coordinator.incarnation
         known = self._heard[1] if self._heard[0] == incarnation else 0
-        answer = await quietly(coordinator.ref.call("status", partitions, known))
+        answer = await quietly(ask(coordinator.ref, known))
         if answer is None:
             return None
         status = unpack(answer, CoordinatorStatus)
         self._take(status, incarnation)
-        if partitions:
-            self._last = status
         return status
 
     def _take(self, status: CoordinatorStatus, incarnation: int) -> None:
@@ -119,7 +126,7 @@ class Reporting:
     async def status(self) -> JobStatus:
         """The job now; once it has ended, as it was at its end."""
         if self.final is None:
-            await self.ask(partitions=True)
+            await self.ask()
         return self.shown()
 
     def shown(self) -> JobStatus:

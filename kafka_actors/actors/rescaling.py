@@ -51,7 +51,7 @@ class Rescaling:
             self._keeper.want()
 
     async def _look_at_load(self) -> None:
-        status = await self._job.report.ask(partitions=True)
+        status = await self._job.report.ask()
         if status is None or status.group.state != "stable":
             return
         start = self._job.job_start

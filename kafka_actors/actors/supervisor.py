@@ -26,7 +26,8 @@ from .supervised import Supervised
 
 __all__ = ["Supervisor"]
 
-VERDICT_S = 0.2
+VERDICT_S = 1.0
+AGAIN_S = 0.2
 ANSWER_S = 0.5
 
 
@@ -72,16 +73,17 @@ class Supervisor:
     async def _watch_verdict(self) -> None:
         """Follows the coordinator: a bounded run may be finished, a function or the member may have failed."""
         while self._stopping is None:
-            status = await self.report.ask(partitions=False)
+            status = await self.report.verdict(VERDICT_S)
             if status is not None:
                 failed = [w.failed for w in status.workers.values() if w.failed is not None]
                 for failure in [f for f in [status.fatal, *failed] if f is not None]:
                     self._fail(unpacked_failure(failure))
                     return
                 self._rescaling.drop_retired(status.retired)
-                if status.finished:
+                if status.finished and self._stopping is None:
                     self._stopping = self._ending(self._time_to_end, True)
-            await asyncio.sleep(VERDICT_S)
+            if status is None or status.retired:  # one that retired is there until it was dropped
+                await asyncio.sleep(AGAIN_S)
 
     def _fail(self, error: BaseException) -> None:
         """Before the job has started, `start` raises the error as it is; afterwards the job ends with it."""

@@ -74,6 +74,8 @@ class WorkerOrders:
             self._placement.adopt(worker, report.seen, report.holdings, job.member.assignment)
         self._placement.reported(worker, report.seen, report.holdings)
         await job.step()
+        if report.failed is not None:
+            await job.wake()
 
     def _holds(self, worker: str, holding: Holding) -> bool:
         return self._placement.holder(worker, holding.partition) == holding.epoch

@@ -16,7 +16,8 @@ __all__ = ["LOOKS_S", "UNANSWERED_S", "Seen", "health"]
 LOOKS_S = 10.0
 """A supervisor that has not looked at its job for so long isn't live."""
 UNANSWERED_S = 3.0
-"""A coordinator that has not answered for so long isn't ready. The supervisor asks several times a second."""
+"""A coordinator that has not answered for so long isn't ready. The supervisor asks all the time, and is
+answered after a second at most."""
 
 _WORKS = frozenset({"running", "paused"})
 _MEMBER = frozenset({"stable", "joining", "syncing", "revoking"})

@@ -433,3 +433,51 @@ def test_theme_08_a_stalled_partition_is_told_of_taken_back_and_granted_anew():
         assert now[P1] == epochs[P1]
 
     asyncio.run(scenario())
+
+
+def test_a_verdict_comes_as_soon_as_something_decides_about_the_job():
+    async def decided(by):
+        coordinator, member = await made({P0: 5})
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        verdict = asyncio.ensure_future(coordinator.verdict(0, 3600.0))
+        await turns(20)
+        assert not verdict.done()
+        await by(coordinator, orders.grants[0])
+        await turns_until(verdict.done)
+        return verdict.result()
+
+    async def commits(coordinator, grant):
+        await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, grant.epoch, 5)]))
+
+    async def fails(coordinator, grant):
+        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0, failed=b"why"))
+
+    async def is_fenced(coordinator, grant):
+        coordinator.failed(DisconnectedError("fenced"))
+
+    async def loses_all(coordinator, grant):
+        coordinator._job.member.assignment = frozenset()
+        await coordinator.on_partitions_lost(frozenset({P0}))
+        await coordinator.on_partitions_assigned(frozenset())
+
+    assert asyncio.run(decided(commits)).finished
+    assert asyncio.run(decided(fails)).workers["w"].failed == b"why"
+    assert asyncio.run(decided(is_fenced)).fatal
+    assert asyncio.run(decided(loses_all)).finished
+
+
+def test_a_verdict_that_nothing_decides_comes_after_its_time_and_without_partitions():
+    async def scenario():
+        coordinator, member = await made({P0: 5})
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        status = await coordinator.verdict(0, 0.0)
+        assert (status.finished, status.partitions) == (False, [])
+        assert len(coordinator.status().partitions) == 1
+
+    asyncio.run(scenario())

@@ -25,7 +25,7 @@ roster = pytest.importorskip("kafka_actors.actors.roster")
 
 
 class Coordinator:
-    """An actor that answers `status` as it is told to; it is dead where that is None."""
+    """An actor that answers `status` and `verdict` as it is told to; it is dead where that is None."""
 
     def __init__(self, *texts):
         self.asked = []
@@ -34,7 +34,9 @@ class Coordinator:
         ]
         self.member, self.fatal, self.dead = "m", None, False
 
-    async def call(self, method, partitions, known):
+    async def call(self, method, known, wait_s=None):
+        partitions = method == "status"
+        assert partitions == (wait_s is None)
         self.asked.append((partitions, known))
         if self.dead:
             raise DisconnectedError("it is gone")
@@ -109,8 +111,8 @@ def test_what_the_coordinator_says_is_shown_and_stays_while_there_is_none():
 def test_entries_of_each_coordinator_come_once_and_in_order():
     stage = Stage()
     first = stage.coordinator("one", "two")
-    asyncio.run(stage.report.ask(partitions=False))
-    asyncio.run(stage.report.ask(partitions=True))
+    asyncio.run(stage.report.verdict(1.0))
+    asyncio.run(stage.report.ask())
     assert first.asked == [(False, 0), (True, 2)]
     second = stage.coordinator("three", incarnation=2)
     stage.status()
@@ -166,7 +168,7 @@ def test_what_health_is_judged_by():
     assert (seen.member, seen.heartbeat_age_s, seen.workers_ready) == ("stable", 2.5, 1)
     assert (seen.state, seen.fatal, seen.session_timeout_s) == ("running", "", 45.0)
     coordinator.fatal = pack(JobFailure("FencedInstanceIdError: fenced", b""))
-    asyncio.run(stage.report.ask(partitions=False))
+    asyncio.run(stage.report.verdict(1.0))
     assert stage.report.seen().fatal == "FencedInstanceIdError: fenced"
 
 

@@ -1,4 +1,5 @@
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,14 @@ from kafka_actors.cli.watch import End
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["--version"]) == 0
     assert capsys.readouterr().out == f"kafka-actors {__version__}\n"
+
+
+def test_the_module_is_the_command_and_ends_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments, code in ((["rnu"], 2), (["--version"], 0)):
+        monkeypatch.setattr(sys, "argv", ["kafka-actors", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("kafka_actors", run_name="__main__")
+        assert ended.value.code == code
 
 
 @pytest.mark.parametrize(

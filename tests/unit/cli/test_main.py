@@ -1,5 +1,4 @@
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -20,12 +19,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"kafka-actors {__version__}\n"
 
 
-def test_the_module_is_the_command_and_ends_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    for arguments, code in ((["rnu"], 2), (["--version"], 0)):
-        monkeypatch.setattr(sys, "argv", ["kafka-actors", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_module("kafka_actors", run_name="__main__")
-        assert ended.value.code == code
+@pytest.mark.parametrize(("arguments", "code"), [(["rnu"], 2), (["--version"], 0)])
+def test_the_module_is_the_command_and_ends_with_its_exit_code(arguments: list[str], code: int) -> None:
+    assert (
+        subprocess.run([sys.executable, "-m", "kafka_actors", *arguments], capture_output=True).returncode
+        == code
+    )
 
 
 @pytest.mark.parametrize(

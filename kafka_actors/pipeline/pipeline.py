@@ -234,7 +234,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     def sql(self, query: str, *, name: str | None = None) -> Pipeline:
         """A DataFrame stage: `.sql("select country, sum(amount) from {this} group by country")`. Spark only.
 
-        A query that names `_kafka` (`window(_kafka.timestamp, '1 hour')`) gets that column.
+        A query that names `_kafka` (`window(_kafka.timestamp, '1 hour')`) gets that column. Other braces stand for themselves.
         """
         stage = named(name, "sql")
         if not isinstance(query, str):

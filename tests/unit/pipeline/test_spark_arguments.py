@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from datetime import UTC, datetime
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 
@@ -48,6 +49,11 @@ DECODED = READ.decode_json("id BIGINT, country STRING")
                 "endingOffsets": '{"orders": {"0": 9, "1": 10}}',
             },
         ),
+        (
+            {"orders": {np.int64(0): np.int64(5)}},
+            {("orders", np.int32(0)): np.int64(9)},
+            {"startingOffsets": '{"orders": {"0": 5}}', "endingOffsets": '{"orders": {"0": 9}}'},
+        ),
         (datetime(2026, 1, 1, tzinfo=UTC), None, {"startingTimestamp": "1767225600000"}),
     ],
 )
@@ -62,6 +68,7 @@ def test_a_range_is_said_in_words_offsets_or_times(start, end, options):
         ("now", r"start: is 'now': accepts a word \(earliest, latest, committed\), offsets {topic: "),
         (datetime(2026, 1, 1), "start: .* needs a time zone"),  # noqa: DTZ001
         ({"orders": 5}, "start: has 'orders': 5"),
+        ({"orders": {0: "latest"}}, "start: has 'orders': {0: 'latest'}: accepts"),
     ],
 )
 def test_other_positions_are_refused(start, said):

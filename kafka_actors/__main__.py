@@ -1,5 +1,8 @@
 """`python -m kafka_actors` is `kafka-actors`."""
 
+import sys
+
 from kafka_actors.cli import main
 
-main()
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal, TextIO
@@ -61,8 +62,8 @@ class Output:
         return self.log_format == "text" and self.console.is_terminal and not self.console.is_dumb_terminal
 
     def __enter__(self) -> Output:
-        sys.stdout = _Lines(self._stdout, self._line_of_stdout)
-        sys.stderr = _Lines(self._stderr, self._line_of_stderr)
+        sys.stdout = self._of_stdout = _Lines(self._stdout, self._line_of_stdout)
+        sys.stderr = self._of_stderr = _Lines(self._stderr, self._line_of_stderr)
         self._handler.setFormatter(JsonFormatter() if self.log_format == "json" else TextFormatter())
         logging.getLogger().addHandler(self._handler)
         # Its level is also that of the job's actors.
@@ -74,6 +75,9 @@ class Output:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with suppress(OSError):  # nobody reads it any more
+            self._of_stdout.finish()
+            self._of_stderr.finish()
         sys.stdout, sys.stderr = self._stdout, self._stderr
         logging.getLogger().removeHandler(self._handler)
         logging.getLogger("kafka_actors").setLevel(self._level_before)
@@ -143,7 +147,8 @@ class _Console(Console):
 
 
 class _Lines(io.TextIOBase):
-    """A text stream that hands over whole lines."""
+    """A text stream that hands over whole lines. What else a program asks of its streams (`buffer`, `reconfigure`) is the
+    real one's."""
 
     def __init__(self, real: TextIO, take: Callable[[str], None]) -> None:
         self._real = real
@@ -156,8 +161,17 @@ class _Lines(io.TextIOBase):
             self._take(each)
         return len(text)
 
+    def finish(self) -> None:
+        """Hands over what has no end of line."""
+        rest, self._rest = self._rest, ""
+        if rest:
+            self._take(rest)
+
     def flush(self) -> None:
         self._real.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
     def isatty(self) -> bool:
         return self._real.isatty()

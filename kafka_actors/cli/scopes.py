@@ -97,13 +97,14 @@ def ago(text: str, now: datetime) -> int:
         seconds = parse_iso8601(text)
     except ValueError as error:
         raise UsageError(f"--by-duration: {error}") from None
-    return _milliseconds(now) - round(seconds * 1000)
+    return max(0, _milliseconds(now) - round(seconds * 1000))
 
 
 def _milliseconds(at: datetime) -> int:
-    """Exact, unlike `timestamp()`."""
+    """Exact, unlike `timestamp()`. No record is older than 1970, and brokers take what is below 0 for something else: -1 for
+    the end of the log."""
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    return max(0, (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000)
 
 
 def offsets_of_file(path: str, groups: list[str]) -> Mapping[str, dict[TopicPartition, int]]:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from numbers import Integral  # those of numpy and pandas, too
 from typing import Any
 
 from kafka_actors.errors import ConfigError
@@ -159,10 +160,14 @@ def _offsets(name: str, given: Mapping[Any, Any]) -> str:
     """By topic and partition, or by (topic, partition). Spark wants every partition named."""
     nested: dict[str, dict[str, int]] = {}
     for key, value in given.items():
-        if isinstance(key, tuple) and len(key) == 2 and isinstance(value, int):
-            nested.setdefault(str(key[0]), {})[str(key[1])] = value
-        elif isinstance(key, str) and isinstance(value, Mapping):
-            nested.setdefault(key, {}).update({str(p): o for p, o in value.items()})
+        if isinstance(key, tuple) and len(key) == 2 and isinstance(value, Integral):
+            nested.setdefault(str(key[0]), {})[str(key[1])] = int(value)
+        elif (
+            isinstance(key, str)
+            and isinstance(value, Mapping)
+            and all(isinstance(o, Integral) for o in value.values())
+        ):
+            nested.setdefault(key, {}).update({str(p): int(o) for p, o in value.items()})
         else:
             raise ConfigError(
                 name,

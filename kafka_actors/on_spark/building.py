@@ -27,6 +27,7 @@ from .kafka_column import Group, Needs, groups_of, names_kafka, needs_of, sink_n
 from .map_in_arrow import Stages
 from .names import Names
 from .parquet import ParquetPlan, parquet_of, whole_path
+from .query import template
 from .sink import SinkPlan, sink_of
 from .source import SourcePlan, source_of
 from .types import arrow_schema, spark_schema
@@ -219,7 +220,7 @@ class Building:
         stage = step.stage
         assert isinstance(stage, DataFrames)
         if stage.sql is not None:
-            return self._spark.sql(stage.sql, this=df)
+            return self._spark.sql(template(stage.sql), this=df)
         assert stage.transform is not None
         made = stage.transform(df)
         if not hasattr(made, "mapInArrow"):

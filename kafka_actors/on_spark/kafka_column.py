@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -48,17 +49,26 @@ def groups_of(checked: Checked) -> list[Group]:
     return found if found and found[0].place == "source" else [Group("source", ()), *found]
 
 
+_NAME = re.compile(rf"(?<!\w){KAFKA}(?!\w)")
+"""Not a part of another name: `from_kafka` is a column of the user's."""
+
+
 def names_kafka(stage: Stage) -> bool:
     """Whether the user asks for `_kafka` in it. An expression's text tells, before its columns are known."""
     if isinstance(stage, (Function, WriteFunction, WriteParquet)):
         return stage.kafka
     if isinstance(stage, DataFrames):
-        return stage.kafka or KAFKA in (stage.sql or "")
+        return stage.kafka or _named(stage.sql or "")
     if isinstance(stage, Filter):
-        return KAFKA in str(stage.expression)
+        return _named(stage.expression)
     if isinstance(stage, (Select, WithColumns)):
-        return any(KAFKA in str(given) for _, given in stage.items)
-    return isinstance(stage, WithKey) and KAFKA in str(stage.key)
+        return any(_named(given) for _, given in stage.items)
+    return isinstance(stage, WithKey) and _named(stage.key)
+
+
+def _named(given: Any) -> bool:
+    """In a query, a path or an expression."""
+    return _NAME.search(str(given)) is not None
 
 
 def needs_of(groups: list[Group], end: Needs, *, asked: bool) -> list[Needs]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from .columns import Array
+from .nested import with_children
+from .whole import check_whole
 
 CONVERSION: TypeAlias = tuple[type[Exception], ...]
 CONVERSION_ERRORS: CONVERSION = (pa.ArrowException, ValueError, TypeError, OverflowError)
@@ -16,11 +19,21 @@ CONVERSION_ERRORS: CONVERSION = (pa.ArrowException, ValueError, TypeError, Overf
 
 def column_of(values: Sequence[Any], kind: Any) -> Array:
     """The values as a column; raises one of `CONVERSION_ERRORS` rather than round them."""
+    fine = _fine(kind)
+    made = pa.array(values, fine)
+    return made if fine == kind else made.cast(kind)
+
+
+@lru_cache(maxsize=1024)
+def _fine(kind: Any) -> Any:
+    """The type, with the times in it as fine as Python's: pyarrow makes coarser ones of them without a word."""
     if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"):
-        return pa.array(values, pa.timestamp("us", tz=kind.tz)).cast(kind)
+        return pa.timestamp("us", tz=kind.tz)
     if pa.types.is_time32(kind):
-        return pa.array(values, pa.time64("us")).cast(kind)
-    return pa.array(values, kind)
+        return pa.time64("us")
+    if pa.types.is_duration(kind) and kind.unit in ("s", "ms"):
+        return pa.duration("us")
+    return with_children(kind, _fine)
 
 
 Failure = tuple[int, str]
@@ -63,6 +76,21 @@ def one_line(error: BaseException) -> str:
 
 class CastError(ValueError):
     """A batch that isn't what its schema promised."""
+
+
+def batch_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """A user's rows with these columns, null where a row has none. Raises `CastError`, naming the column."""
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        try:
+            check_whole(values, field.type)
+            columns.append(column_of(values, field.type))
+        except CONVERSION_ERRORS as error:
+            raise CastError(f"column {field.name!r}: {one_line(error)}") from None
+    made = pa.RecordBatch.from_arrays(columns, schema=schema)
+    _check_nulls(schema, made)
+    return made
 
 
 def cast_to(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -48,7 +48,7 @@ def parse_avro(stage: str, given: Any) -> tuple[dict[str, Any], pa.Schema]:
         schema = pa.schema(_Named().fields(avro))
     except _Refused as refused:
         raise ConfigError(stage, f"schema: {refused}") from None
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ConfigError(stage, f"schema: is no valid Avro schema: {error!r}") from None
     return avro, schema
 
@@ -58,20 +58,21 @@ class _Refused(Exception):
 
 
 class _Named:
-    """Types by their names: a later field may refer to an earlier one's."""
+    """Types by their full names, as Avro has them: a later field may refer to an earlier one's. `namespace`: that of
+    what is around a type, which names without a dot are in."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
         self._open: set[str] = set()
 
-    def fields(self, record: Mapping[str, Any]) -> list[Any]:
-        name = str(record["name"])
+    def fields(self, record: Mapping[str, Any], namespace: str = "") -> list[Any]:
+        name, inside = _full_name(record, namespace)
         self._open.add(name)
-        made = [self._field(str(f["name"]), f["type"]) for f in record["fields"]]
+        made = [self._field(str(f["name"]), f["type"], inside) for f in record["fields"]]
         self._open.discard(name)
         return made
 
-    def _field(self, name: str, avro: Any) -> Any:
+    def _field(self, name: str, avro: Any, namespace: str) -> Any:
         nullable = False
         if isinstance(avro, list):
             others = [kind for kind in avro if kind != "null"]
@@ -80,36 +81,46 @@ class _Named:
                     f"field {name!r} is a union of {len(others)} types: no one Arrow column holds it"
                 )
             nullable, avro = len(others) < len(avro), others[0]
-        return pa.field(name, self._type(name, avro), nullable)
+        return pa.field(name, self._type(name, avro, namespace), nullable)
 
-    def _type(self, name: str, avro: Any) -> Any:
+    def _type(self, name: str, avro: Any, namespace: str) -> Any:
         if isinstance(avro, str):
-            if avro in self._open:
+            if avro in _PRIMITIVE:
+                return _PRIMITIVE[avro]
+            full, _ = _full_name({"name": avro}, namespace)
+            if full in self._open:
                 raise _Refused(f"field {name!r} holds itself: no Arrow column can")
-            return _PRIMITIVE.get(avro) or self._known[avro]
+            return self._known[full]
         if avro.get("logicalType") == "decimal":
             made = pa.decimal128(avro["precision"], avro.get("scale", 0))
         elif avro.get("logicalType") in _LOGICAL:
             made = _LOGICAL[avro["logicalType"]]
         else:
-            made = self._complex(name, avro)
+            made = self._complex(name, avro, namespace)
         if "name" in avro:
-            self._known[avro["name"]] = made
+            self._known[_full_name(avro, namespace)[0]] = made
         return made
 
-    def _complex(self, name: str, avro: Mapping[str, Any]) -> Any:
+    def _complex(self, name: str, avro: Mapping[str, Any], namespace: str) -> Any:
         kind = avro["type"]
         if kind == "record":
-            return pa.struct(self.fields(avro))
+            return pa.struct(self.fields(avro, namespace))
         if kind == "enum":
             return pa.string()
         if kind == "fixed":
             return pa.binary(avro["size"])
         if kind == "array":
-            return pa.list_(self._field("element", avro["items"]))
+            return pa.list_(self._field("element", avro["items"], namespace))
         if kind == "map":
-            return pa.map_(pa.string(), self._field("value", avro["values"]))
-        return self._type(name, kind)
+            return pa.map_(pa.string(), self._field("value", avro["values"], namespace))
+        return self._type(name, kind, namespace)
+
+
+def _full_name(avro: Mapping[str, Any], namespace: str) -> tuple[str, str]:
+    """The full name of a type that is defined within `namespace`, and the namespace of what is in it."""
+    name = str(avro["name"])
+    within = name.rpartition(".")[0] if "." in name else str(avro.get("namespace", namespace))
+    return name if "." in name or not within else f"{within}.{name}", within
 
 
 def _without_uuid(avro: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from .columns import Array
+from .nested import with_children
 
 _ENCODE = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -24,10 +26,15 @@ def json_values(batch: pa.RecordBatch) -> Array:
 
 def _plain(column: Array) -> Array:
     """Nanoseconds would come as objects of pandas: microseconds if they are whole."""
-    kind = column.type
+    plain = _in_microseconds(column.type)
+    return column if plain == column.type else column.cast(plain)
+
+
+@lru_cache(maxsize=1024)
+def _in_microseconds(kind: Any) -> Any:
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        return column.cast(pa.timestamp("us", tz=kind.tz))
-    return column
+        return pa.timestamp("us", tz=kind.tz)
+    return with_children(kind, _in_microseconds)
 
 
 _ROW_TYPES: dict[tuple[str, ...], Any] = {}
@@ -42,10 +49,18 @@ def _row_type(names: tuple[str, ...]) -> Any:
     return _ROW_TYPES[names]
 
 
+_BYTES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
+
+
 def key_values(column: Array) -> Array:
     """Keys as bytes: texts in UTF-8, numbers and the like as their text, null as no key."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_binary(column.type):
-        return column
+    if any(is_bytes(column.type) for is_bytes in _BYTES):
+        return column.cast(pa.binary())
     return column.cast(pa.string()).cast(pa.binary())

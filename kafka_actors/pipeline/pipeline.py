@@ -124,10 +124,13 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         for column in columns:
             if not isinstance(column, str):
                 raise ConfigError(stage, f"{column} has no name: give it one, select(total=…)")
-        plain = {column.rpartition(".")[2]: column for column in columns}
-        if len(plain) < len(columns) or plain.keys() & named_columns.keys():
+        if len({*columns, *named_columns}) < len(columns) + len(named_columns):
             raise ConfigError(stage, "names a column twice")
-        items = checked_items(stage, {**plain, **named_columns}, names=True)
+        checked = checked_items(
+            stage, {**dict(zip(columns, columns, strict=True)), **named_columns}, names=True
+        )
+        # What one without a name is called is known with the columns: there may be some with dots in their names.
+        items = tuple((None if name in columns else name, given) for name, given in checked)
         return self._with(s.Select, stage, on_error, items=items)
 
     def with_columns(
@@ -231,7 +234,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     def sql(self, query: str, *, name: str | None = None) -> Pipeline:
         """A DataFrame stage: `.sql("select country, sum(amount) from {this} group by country")`. Spark only.
 
-        A query that names `_kafka` (`window(_kafka.timestamp, '1 hour')`) gets that column.
+        A query that names `_kafka` (`window(_kafka.timestamp, '1 hour')`) gets that column. Other braces stand for themselves.
         """
         stage = named(name, "sql")
         if not isinstance(query, str):

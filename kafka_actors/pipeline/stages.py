@@ -16,6 +16,7 @@ import pyarrow as pa
 from kafka_actors.errors import ConfigError
 
 from .avro import avro_reader, parse_avro
+from .columns import KAFKA
 from .expressions import reference, types_of
 from .json_types import row_type
 from .schemas import as_schema
@@ -106,9 +107,10 @@ class Filter(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class Select(Stage, frozen=True, kw_only=True, eq=False):
-    """These columns and no others. An item is (name, expression, or the name of a column)."""
+    """These columns and no others. An item is (name, expression, or the name or path of a column); without a name it is
+    called as that column, or by the last part of the path."""
 
-    items: tuple[tuple[str, Any], ...]
+    items: tuple[tuple[str | None, Any], ...]
 
     def output(self, columns: Columns) -> Columns:
         if columns is None:
@@ -116,14 +118,28 @@ class Select(Stage, frozen=True, kw_only=True, eq=False):
         expressions = self.expressions(columns)
         types = types_of(self.name, list(expressions.values()), columns)
         return pa.schema(
-            [_kept(columns, given, name, kind) for (name, given), kind in zip(self.items, types, strict=True)]
+            [
+                _kept(columns, given, name, kind)
+                for name, (_, given), kind in zip(expressions, self.items, types, strict=True)
+            ]
         )
 
     def expressions(self, columns: pa.Schema) -> dict[str, Any]:
-        return {
-            name: reference(self.name, given, columns) if isinstance(given, str) else given
-            for name, given in self.items
-        }
+        """By the names of the columns that they make. Raises `ConfigError` for a name twice, and the hidden one."""
+        found: dict[str, Any] = {}
+        for given_name, given in self.items:
+            name = _last_part(given, columns) if given_name is None else given_name
+            if name in found:
+                raise ConfigError(self.name, f"names the column {name!r} twice")
+            if name == KAFKA:
+                raise ConfigError(self.name, f"{name!r} can't be a column's name")
+            found[name] = reference(self.name, given, columns) if isinstance(given, str) else given
+        return found
+
+
+def _last_part(path: str, columns: pa.Schema) -> str:
+    """Of a path; the whole name of a column that has a dot in it."""
+    return path if path in columns.names else path.rpartition(".")[2]
 
 
 def _kept(columns: pa.Schema, given: Any, name: str, kind: Any) -> Any:

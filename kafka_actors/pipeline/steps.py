@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kafka_actors.batches import batches_of
 
-from .arrays import CastError, Failure, cast_to
+from .arrays import CastError, Failure, batch_of, cast_to
 from .avro import avro_reader, parse_avro
 from .checking import Step
 from .columns import KAFKA, NO_RECORD, Numbers, with_kafka
@@ -174,8 +174,7 @@ class CallingRows(Calling):
                     raise CastError(
                         f"it gave a column {name!r} that its schema lacks; there are {', '.join(known)}"
                     )
-        batch = cast_to(self._schema, pa.RecordBatch.from_pylist(found, self._schema))
-        return [Rows(batch, np.repeat(rows.origin, counts))]
+        return [Rows(batch_of(found, self._schema), np.repeat(rows.origin, counts))]
 
 
 def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[Rows]:

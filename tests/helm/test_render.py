@@ -88,6 +88,13 @@ def test_the_job_is_run_with_the_options_of_the_values(render, tmp_path):
     assert "submitterPodTemplate" not in spec
 
 
+def test_options_may_stand_in_tables_within_tables(render, tmp_path):
+    """As TOML has them: what is in a table in a table was written as JSON, which is no TOML."""
+    options = {"fetch": {"max": {"bytes": 1_000_000}, "min": {"bytes": 5}}, "client_id": "x"}
+    read = options_of(render({"job": {"target": "orders:job", "options": options}}), tmp_path)
+    assert (read["fetch_max_bytes"], read["fetch_min_bytes"], read["client_id"]) == (1_000_000, 5, "x")
+
+
 @pytest.mark.parametrize(
     ("name", "configmap", "target"),
     [

@@ -156,6 +156,18 @@ def test_arrow_stages_go_on_behind_a_dataframe_stage_and_are_cast_to_what_they_p
         small.on_spark(spark).dataframe().collect()
 
 
+def test_a_query_may_have_braces_and_a_name_that_holds_that_of_the_hidden_column(spark, orders):
+    pipeline = (
+        orders.decode_json(SCHEMA, on_error="skip")
+        .select(from_kafka=pc.field("amount") > 10)
+        .spark(lambda df: df.distinct())
+        .sql("select from_kafka, '{1}' rlike '^.[0-9]{1}.$' as like from {this}")
+        .filter(pc.field("from_kafka"))
+    )
+    (row,) = pipeline.on_spark(spark).dataframe().collect()
+    assert row.asDict() == {"from_kafka": True, "like": True}
+
+
 def test_a_watermark_has_the_records_timestamp(spark, orders, tmp_path):
     out = str(tmp_path / "out")
     windows = orders.decode_json(SCHEMA, on_error="skip").spark(

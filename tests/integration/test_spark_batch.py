@@ -383,6 +383,8 @@ def test_filters_narrow_what_is_fetched_for_a_reader_that_asks(
             ("offset BETWEEN 5 AND 14 AND partition != 1", 3, 20),
             (f"timestamp >= TIMESTAMP '{late:%Y-%m-%d %H:%M:%S.%f}'", 3, 15),
             ("offset < 0", 1, 0),
+            ("timestamp >= TIMESTAMP '1969-12-31 23:59:59.999Z'", 30, 300),
+            ("timestamp > TIMESTAMP '1900-01-01 00:00:00Z'", 30, 300),
         ):
             left = load(subscribe=topic, pushFilters="true", maxRecordsPerPartition="10").where(condition)
             assert (left.count(), left.rdd.getNumPartitions()) == (rows_left, tasks), condition

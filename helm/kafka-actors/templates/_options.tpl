@@ -79,7 +79,7 @@
 
 {{- define "kafka-actors.tomlValue" -}}
 {{- if kindIs "map" . -}}
-{ {{- $first := true }}{{ range $key, $value := . }}{{ if not $first }}, {{ end }}{{ $first = false }}{{ $key | toJson }} = {{ toJson $value }}{{ end -}} }
+{ {{- $first := true }}{{ range $key, $value := . }}{{ if not $first }}, {{ end }}{{ $first = false }}{{ $key | toJson }} = {{ include "kafka-actors.tomlValue" $value }}{{ end -}} }
 {{- else -}}
 {{ toJson . }}
 {{- end }}

@@ -52,8 +52,9 @@ def _with(found: Narrowing, condition: Condition) -> Narrowing:
     elif column == "offset":
         first = first if lowest is None else max(first, lowest)
         end = end if highest is None else highest + 1 if end is None else min(end, highest + 1)
-    elif column == "timestamp" and lowest is not None:
-        # An upper bound says nothing: producers set timestamps, so a later record may have an earlier one.
+    elif column == "timestamp" and lowest is not None and lowest >= 0:
+        # An upper bound says nothing: producers set timestamps, so a later record may have an earlier one. Nor does a time
+        # before 1970: asked for -1, brokers give the end of the log, for -2 its start, and for another one an error.
         from_ms = lowest if from_ms is None else max(from_ms, lowest)
     return Narrowing(partitions, first, end, from_ms)
 

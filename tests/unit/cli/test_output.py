@@ -56,6 +56,22 @@ def test_lines_of_actors_go_to_stderr_whichever_stream_ray_prints_them_to(
     )
 
 
+def test_streams_are_what_programs_take_them_for(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A job's file may say of its output what any program does."""
+    with open(1, "w", encoding="ascii", closefd=False) as real, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", real)
+        with Output():
+            assert isinstance(sys.stdout, io.TextIOBase)
+            sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[attr-defined]
+            print("größer")
+            sys.stdout.buffer.write(b"bytes\n")
+            sys.stdout.flush()
+            with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+                sys.stdout.nothing  # type: ignore[attr-defined]  # noqa: B018
+            print("without an end", end="")
+    assert capfdbinary.readouterr().out == "größer\nbytes\nwithout an end\n".encode()
+
+
 def test_colour_of_forwarded_lines_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Streams(monkeypatch, terminal=True)
     with Output():

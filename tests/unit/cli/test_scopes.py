@@ -37,6 +37,8 @@ def test_ids_are_a_set_in_order() -> None:
         ("2023-11-14T22:13:20.123", 1_700_000_000_123),
         ("2023-11-14T23:13:20.123+01:00", 1_700_000_000_123),
         ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("1969-12-31T23:59:59.999", 0),
+        ("1900-01-01T00:00:00", 0),
     ],
 )
 def test_times(text: str, milliseconds: int) -> None:
@@ -56,6 +58,7 @@ def test_moments_are_exact() -> None:
 def test_durations_go_back_from_now() -> None:
     now = datetime(2023, 11, 14, 22, 13, 20, 500_000, tzinfo=UTC)
     assert ago("P1DT1H", now) == 1_700_000_000_500 - 25 * 3_600_000
+    assert ago("P36500D", now) == ago("P9999999999999999D", now) == 0
     with pytest.raises(UsageError, match="--by-duration: '1 day' is not a duration such as"):
         ago("1 day", now)
 

@@ -147,6 +147,10 @@ def test_every_type_of_a_schema():
         (pa.timestamp("ms"), b'"2026-01-02T03:04:05.000006"'),
         (pa.timestamp("ns"), b'"9999-01-01T00:00:00"'),
         (pa.time32("ms"), b'"03:04:05.000006"'),
+        (pa.struct([("t", pa.timestamp("ms"))]), b'{"t": "2026-01-02T03:04:05.000006"}'),
+        (pa.list_(pa.timestamp("s", tz="UTC")), b'["2026-01-02T03:04:05.6Z"]'),
+        (pa.list_(pa.time32("s"), 1), b'["03:04:05.6"]'),
+        (pa.map_(pa.string(), pa.timestamp("ms")), b'{"a": "2026-01-02T03:04:05.000006"}'),
         (pa.binary(2), b'"YWJj"'),
         (pa.date32(), b'"2026-02-30"'),
     ],
@@ -158,6 +162,19 @@ def test_a_value_that_a_column_cannot_hold_is_an_error_of_its_record(kind, value
     assert [f.record for f in outcome.failures] == [1]
     assert "x" in outcome.failures[0].reason
     assert offsets_of(outcome, source) == [100, 102]
+
+
+def test_times_that_are_coarser_than_microseconds_may_be_anywhere():
+    at = pa.timestamp("ms", tz="UTC")
+    schema = pa.schema({"x": pa.struct([("l", pa.list_(at)), ("m", pa.map_(pa.string(), pa.time32("s")))])})
+    value = b'{"x": {"l": ["2026-01-02T03:04:05.006Z", null], "m": {"a": "03:04:05"}}}'
+    outcome = run(READ.decode_json(schema), records([value, b"{}"]))
+    assert outcome.rows[0].batch.schema == schema
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=datetime.UTC)
+    assert rows_of(outcome) == [
+        {"x": {"l": [moment, None], "m": [("a", datetime.time(3, 4, 5))]}},
+        {"x": None},
+    ]
 
 
 class Kind(enum.Enum):

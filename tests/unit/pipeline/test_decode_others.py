@@ -85,6 +85,50 @@ def test_avro_types():
     assert found.batch.to_pylist(maps_as_pydicts="strict") == [ROW]
 
 
+def record(name, *fields, **more):
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields], **more}
+
+
+def test_avro_types_are_found_by_their_full_names():
+    """As Java writes them: without a namespace where it is the one around them, else with it."""
+    city, number = record("Address", ("city", "string"), namespace="geo"), record("Address", ("no", "long"))
+    inner = record(
+        "shop.parts.Line", ("sku", "string"), ("mark", {"type": "enum", "name": "Mark", "symbols": ["A"]})
+    )
+    avro = record(
+        "Order",
+        ("home", city),
+        ("bill", number),
+        ("work", "geo.Address"),
+        ("first", ["null", "Address"]),
+        ("again", "shop.Address"),
+        ("lines", {"type": "array", "items": inner}),
+        ("best", ["null", "shop.parts.Line"]),
+        ("mark", "shop.parts.Mark"),
+        namespace="shop",
+    )
+    row = {
+        "home": {"city": "a"},
+        "bill": {"no": 1},
+        "work": {"city": "b"},
+        "first": {"no": 2},
+        "again": {"no": 3},
+        "lines": [{"sku": "x", "mark": "A"}],
+        "best": None,
+        "mark": "A",
+    }
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(avro), row)
+    (found,) = run(READ.decode_avro(avro), [stream.getvalue()]).rows
+    assert found.batch.to_pylist() == [row]
+    loop = record("R", ("x", ["null", "shop.R"]), namespace="shop")
+    with pytest.raises(ConfigError, match=r"^decode_avro: schema: field 'x' holds itself"):
+        READ.decode_avro(loop)
+    elsewhere = record("R", ("a", city), ("x", "Address"), namespace="shop")
+    with pytest.raises(ConfigError, match=r"no valid Avro schema: .*shop\.Address"):
+        READ.decode_avro(elsewhere)
+
+
 def test_behind_a_schema_id_only_values_with_that_id():
     framed = b"\0\0\0\0\x07" + written(ROW)
     other = b"\0\0\0\0\x08" + written(ROW)
@@ -103,6 +147,20 @@ def test_behind_a_schema_id_only_values_with_that_id():
         ({"type": "record", "name": "R", "fields": [{"name": "x", "type": ["null", "R"]}]}, "holds itself"),
         (
             {"type": "record", "name": "R", "fields": [{"name": "x", "type": "nothing"}]},
+            "no valid Avro schema",
+        ),
+        (
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [
+                    {"name": "x", "type": {"type": "bytes", "logicalType": "decimal", "precision": 77}}
+                ],
+            },
+            "no valid Avro schema: .*precision",
+        ),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "x", "type": {"type": ["null", "int"]}}]},
             "no valid Avro schema",
         ),
     ],

@@ -158,6 +158,14 @@ def test_columns_are_known_before_the_start():
         (lambda: JSON.filter(pc.field("amount") + 1), r"filter\(.*\): .* is double: must be true or false"),
         (lambda: JSON.select("id", "nope"), r"select\(id, nope\): there is no column 'nope'"),
         (lambda: JSON.select("_kafka.offsett"), "has no field 'offsett'"),
+        (
+            lambda: JSON.select("id", "_kafka.offset", offset=pc.field("id")),
+            r"select\(.*\): names the column 'offset' twice",
+        ),
+        (
+            lambda: READ.decode_json("a STRUCT<`_kafka`: INT>").select("a._kafka"),
+            "'_kafka' can't be a column's name",
+        ),
         (lambda: JSON.with_columns(x=pc.field("y")), r"with_columns\(x\): y: there is no column 'y'"),
         (lambda: JSON.decode_json("a INT"), "decode_json #2: needs the record's own column 'value'"),
         (lambda: JSON.map_batches(double), r"map_batches\(double\): has no output schema"),
@@ -184,7 +192,9 @@ def test_the_whole_definition_is_checked_and_the_stage_named(make, said):
     [
         (lambda: JSON.filter("amount > 0"), "accepts expressions"),
         (lambda: JSON.select(pc.field("id")), "has no name: give it one"),
-        (lambda: JSON.select("id", "_kafka.offset", "a.offset"), "names a column twice"),
+        (lambda: JSON.select("id", "country", "id"), "names a column twice"),
+        (lambda: JSON.select("id", id=pc.field("id") + 1), "names a column twice"),
+        (lambda: JSON.select("_kafka"), "'_kafka' can't be a column's name"),
         (lambda: JSON.select(), "names no column"),
         (lambda: JSON.with_columns(x="country"), r"pc\.scalar\('country'\)"),
         (lambda: JSON.map_batches(7, schema="id INT"), "is given 7: accepts a function"),

@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from datetime import UTC, datetime
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 
@@ -48,6 +49,11 @@ DECODED = READ.decode_json("id BIGINT, country STRING")
                 "endingOffsets": '{"orders": {"0": 9, "1": 10}}',
             },
         ),
+        (
+            {"orders": {np.int64(0): np.int64(5)}},
+            {("orders", np.int32(0)): np.int64(9)},
+            {"startingOffsets": '{"orders": {"0": 5}}', "endingOffsets": '{"orders": {"0": 9}}'},
+        ),
         (datetime(2026, 1, 1, tzinfo=UTC), None, {"startingTimestamp": "1767225600000"}),
     ],
 )
@@ -62,6 +68,7 @@ def test_a_range_is_said_in_words_offsets_or_times(start, end, options):
         ("now", r"start: is 'now': accepts a word \(earliest, latest, committed\), offsets {topic: "),
         (datetime(2026, 1, 1), "start: .* needs a time zone"),  # noqa: DTZ001
         ({"orders": 5}, "start: has 'orders': 5"),
+        ({"orders": {0: "latest"}}, "start: has 'orders': {0: 'latest'}: accepts"),
     ],
 )
 def test_other_positions_are_refused(start, said):
@@ -271,6 +278,20 @@ def test_the_hidden_column_crosses_the_jvm_only_where_it_is_needed():
     assert needs(DECODED.sql("select *, _kafka.offset from {this}"))[0] == ("source", Needs(kafka=True))
     assert needs(DECODED.spark(lambda df: df, kafka=True))[0] == ("source", Needs(kafka=True))
     assert needs(DECODED.spark(lambda df: df).filter(pc.field("_kafka", "offset") > 5))[0][1].kafka
+    assert needs(DECODED.spark(lambda df: df).select("_kafka.offset"))[0][1].kafka
+
+
+def test_a_column_whose_name_holds_that_of_the_hidden_one_asks_for_nothing():
+    """A DataFrame stage that got it without asking would group, compare and count by it."""
+    read = READ.decode_json("from_kafka BOOLEAN, _kafka_id BIGINT").spark(lambda df: df.distinct())
+    for behind in (
+        read.filter(pc.field("from_kafka")),
+        read.select("_kafka_id"),
+        read.with_columns(twice=pc.field("_kafka_id") * 2),
+        read.with_key("_kafka_id").write_kafka("x"),
+        read.sql("select from_kafka, _kafka_id from {this}"),
+    ):
+        assert needs(behind)[0] == ("source", Needs())
 
 
 def test_a_later_stage_with_dead_letters_needs_the_values():

@@ -15,6 +15,7 @@ from kafka_actors.on_spark.building import Building, _frame_of
 from kafka_actors.on_spark.dataframe import Frame
 from kafka_actors.on_spark.failed_records import begin_of, check_repeatable, failing, options_of_failed
 from kafka_actors.on_spark.names import Names
+from kafka_actors.on_spark.query import template
 from kafka_actors.pipeline.checking import Step
 from kafka_actors.pipeline.stages import DataFrames
 from kafka_actors.protocol.types import TopicPartition
@@ -77,3 +78,19 @@ def test_two_sources_of_a_stream_begin_where_one_of_them_asked():
     assert (
         options_of_failed({**OPTIONS, "startingOffsets": "earliest"}, None)["startingOffsets"] == "earliest"
     )
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("select 1 from {this}", "select 1 from {this}"),
+        ("select {this[id]} from {this}", "select {this[id]} from {this}"),
+        ("select x rlike '[0-9]{3}' from {this}", "select x rlike '[0-9]{{3}}' from {this}"),
+        ("select x rlike '[0-9]{{3}}' from {this}", "select x rlike '[0-9]{{3}}' from {this}"),
+        ("select x rlike '\\p{Lu}{2,}' from {this}", "select x rlike '\\p{{Lu}}{{2,}}' from {this}"),
+        ("select '{' as a, '}' as b from {this}", "select '{{' as a, '}}' as b from {this}"),
+        ('select from_json(x, "{}") from {this}', 'select from_json(x, "{{}}") from {this}'),
+    ],
+)
+def test_braces_of_a_query_stand_for_themselves(query, text):
+    assert template(query) == text

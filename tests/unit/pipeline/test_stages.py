@@ -1,8 +1,11 @@
 """Stages on batches: the columns that were promised, and each row's record known."""
 
+import datetime
+import decimal
 import gc
 import weakref
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -60,6 +63,16 @@ def test_columns_are_chosen_computed_and_taken_from_the_record():
         "key": b"k4",
         "headers": None,
     }
+
+
+def test_a_column_with_a_dot_in_its_name_keeps_it_and_a_path_ends_with_its_last_part():
+    schema = "`host.name` STRING, `service.name` STRING, host STRUCT<name: STRING, ip: STRING>"
+    source = records([b'{"host.name": "a", "service.name": "b", "host": {"name": "c", "ip": "d"}}'])
+    dotted = READ.decode_json(schema).select("host.name", "service.name", "host.ip", name="choose")
+    (rows,) = run(dotted, source).rows
+    assert rows.batch.to_pylist() == [{"host.name": "a", "service.name": "b", "ip": "d"}]
+    (rows,) = run(READ.decode_json(schema).select("service.name"), source).rows
+    assert rows.batch.to_pylist() == [{"service.name": "b"}]
 
 
 def test_expressions_that_fail_on_a_row_take_out_that_row():
@@ -176,6 +189,43 @@ def test_flat_map_makes_any_number_of_rows_of_a_row():
     assert ids(outcome) == [1, 2, 2, 3, 3, 3] == origins(outcome)
     with pytest.raises(StageError, match="column 'm' that its schema lacks"):
         run(JSON.flat_map(lambda row: [{"m": 1}], schema="id BIGINT"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "said"),
+    [
+        ("x BIGINT", 5.5, "5.5 is no whole number"),
+        ("x INT", decimal.Decimal("5.5"), "is no whole number"),
+        ("x BIGINT", float("nan"), "NaN"),
+        ("x ARRAY<STRUCT<n: INT>>", [{"n": 1}, {"n": 5.5}], "5.5 is no whole number"),
+        ("x MAP<STRING, INT>", {"a": 5.5}, "5.5 is no whole number"),
+        ("x MAP<STRING, INT>", [("a", 5.5)], "5.5 is no whole number"),
+        (pa.schema({"x": pa.timestamp("ms")}), datetime.datetime(2026, 1, 2, microsecond=5), "lose data"),  # noqa: DTZ001
+        (pa.schema({"x": pa.duration("s")}), datetime.timedelta(milliseconds=5), "lose data"),
+        ("x STRING", 5, "got a 'int'"),
+    ],
+)
+def test_a_value_of_a_row_that_its_column_would_change_is_refused_and_the_column_named(schema, value, said):
+    pipeline = JSON.flat_map(lambda row: [{"x": value}], schema=schema, name="split")
+    with pytest.raises(StageError, match=f"stage split failed .*CastError: column 'x': .*{said}"):
+        run(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "made"),
+    [
+        ("x BIGINT", 5.0, 5),
+        ("x BIGINT", np.int32(5), 5),
+        ("x BIGINT", 2**63 - 1, 2**63 - 1),
+        ("x ARRAY<BIGINT>", np.array([1.0, 2.0]), [1, 2]),
+        ("x STRUCT<n: INT, s: STRING>", {"n": 5.0, "more": 1}, {"n": 5, "s": None}),
+        ("x MAP<STRING, INT>", {"a": 1, "b": None}, [("a", 1), ("b", None)]),
+        ("x DOUBLE", 5, 5.0),
+    ],
+)
+def test_a_value_of_a_row_that_its_column_can_hold_is_taken(schema, given, made):
+    (rows,) = run(JSON.flat_map(lambda row: [{"x": given}, {"x": None}], schema=schema)).rows
+    assert rows.batch["x"].to_pylist()[:2] == [made, None]
 
 
 class Model:

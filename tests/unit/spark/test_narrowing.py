@@ -41,6 +41,16 @@ def test_a_timestamp_is_a_start_but_no_end() -> None:
     assert left(Condition("timestamp", "<", 1_000)) == [(p, 10, 100) for p in range(3)]
 
 
+def test_a_time_before_1970_narrows_nothing_because_brokers_take_it_for_something_else() -> None:
+    """-1 is the end of a log to them, -2 its start, and others they don't know."""
+    for value in (-1, -2, -2_208_988_800_000):
+        for operator in (">=", "=", ">", "in"):
+            given = [value] if operator == "in" else value - (operator == ">")
+            assert narrowing_of([Condition("timestamp", operator, given)]).from_ms is None
+    later = [Condition("timestamp", ">=", -5), Condition("timestamp", ">=", 7)]
+    assert narrowing_of(later).from_ms == narrowing_of(reversed(later)).from_ms == 7
+
+
 operators: st.SearchStrategy[Operator] = st.sampled_from(["=", "<", "<=", ">", ">="])
 
 

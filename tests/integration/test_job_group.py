@@ -155,7 +155,7 @@ def test_theme_02_a_peer_that_withholds_its_rejoin_holds_up_neither_fetches_nor_
     assert waiting(), "it still waits"
     pause = max(scene.journal.longest_pause(p, at, at + WITHHELD_S) for p in ours)
     print(f"longest pause {pause:.2f} s")
-    assert set(scene.pids().values()) == pids
+    assert pids <= set(scene.pids().values()), "nobody was replaced; a spare may have come"
     assert pause <= 2.0
 
 

@@ -155,7 +155,8 @@ def _partitions(partitions: list[PartitionStatus], room: int) -> list[Renderable
         numbers = [_number(n) for n in (p.position, p.committed, p.end, p.lag)]
         numbers.append(NOT_KNOWN if p.lag_seconds is None else _time(p.lag_seconds))
         state = f"{p.state}: {p.reason}" if p.reason else p.state
-        table.add_row(p.topic, str(p.partition), *numbers, p.worker or NOT_KNOWN, state)
+        # A Text, because a reason may have brackets: `[fe80::1]:9092` would be markup.
+        table.add_row(p.topic, str(p.partition), *numbers, p.worker or NOT_KNOWN, Text(state))
     # Below the table: in it, it would make the first column wide.
     return [table, Text(f"and {hidden} more that are less behind", "dim")] if hidden else [table]
 

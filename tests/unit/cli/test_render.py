@@ -110,6 +110,11 @@ def test_a_policy_is_shown_with_what_it_sees_and_why_it_waits() -> None:
     )
 
 
+def test_a_reason_is_shown_as_it_is() -> None:
+    drawn = _drawn(screen(_reading([_partition(0, 1, "retrying: [fe80::1]:9092 [/x] refused")]), 30), 200)
+    assert "retrying: [fe80::1]:9092 [/x] refused" in drawn
+
+
 def test_the_screen_shows_workers_and_partitions_with_the_columns_of_kafka() -> None:
     drawn = _drawn(screen(_reading([_partition(0, 5), _partition(1, None, "no leader")]), 40))
     for text in ("group scorer", "generation 3", "1,234,567", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"):

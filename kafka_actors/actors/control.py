@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -28,14 +30,17 @@ CLOSE_S = 10.0
 class LocalControl:
     """A supervisor on a thread of this process."""
 
-    def __init__(self, hosted: HostedJob, thread: LoopThread, holder: ActorHandle | None, ours: bool) -> None:
+    def __init__(
+        self, hosted: HostedJob, thread: LoopThread, holder: ActorHandle | None, let_go: Callable[[], None]
+    ) -> None:
         self._hosted = hosted
         self._supervisor = hosted.supervisor
         self._thread = thread
         self._holder = holder
-        self._ours = ours
+        self._let_go = let_go
         self._last: JobStatus | None = None
         self._stopped = False
+        self._ending = threading.RLock()
 
     def status(self) -> JobStatus:
         if not self._stopped:
@@ -61,20 +66,24 @@ class LocalControl:
         return self._thread.run(self._supervisor.ended_within(timeout_s))
 
     def stop(self, timeout_s: float, leave: bool) -> None:
-        if self._stopped:
-            return
-        try:
-            self._thread.run(self._supervisor.stop(timeout_s, leave), timeout_s + 1)
-        except concurrent.futures.TimeoutError:
-            logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
+        with self._ending:  # who calls it meanwhile, in another thread or a signal's handler, finds it done
+            if self._stopped:
+                return
+            try:
+                self._thread.run(self._supervisor.stop(timeout_s, leave), timeout_s + 1)
+            except concurrent.futures.TimeoutError:
+                logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
+            if not self._stopped:
+                self._take_down()
+
+    def _take_down(self) -> None:
         self._last = self._thread.run(self._supervisor.status(), 5)
         self._stopped = True
         self._thread.run(self._hosted.close(), CLOSE_S)
         self._thread.close()
         if self._holder is not None:
             ray.kill(self._holder)
-        if self._ours:
-            ray.shutdown()
+        self._let_go()
 
     def detach(self) -> None:
         raise UsageError("only a detached job goes on without its driver")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,38 @@ import ray
 
 from kafka_actors.errors import UsageError
 
-__all__ = ["connect_to_ray", "start_local_ray"]
+__all__ = ["connect_to_ray", "start_local_ray", "use_ray"]
 
 logger = logging.getLogger(__name__)
+
+
+_lock = threading.Lock()
+_users: int | None = None
+"""Jobs of this process that use the Ray which was started for the first of them; None where there is no such Ray."""
+
+
+def use_ray() -> Callable[[], None]:
+    """Connects, for a job. Returns what is to be called, once, when the job has ended: a Ray that was started for jobs of this
+    process ends with the last one of them."""
+    global _users
+    with _lock:
+        if connect_to_ray():
+            _users = 0
+        if _users is None:
+            return lambda: None
+        _users += 1
+        return _let_go
+
+
+def _let_go() -> None:
+    global _users
+    with _lock:
+        if _users is None:
+            return
+        _users -= 1
+        if not _users:
+            _users = None
+            ray.shutdown()
 
 
 def connect_to_ray(only_existing: bool = False) -> bool:

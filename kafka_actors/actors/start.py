@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import ray
 from ray.actor import ActorHandle
@@ -17,7 +18,7 @@ from .job_actor import claim_name, find_detached, find_job, names_of_jobs
 from .loops import LoopThread
 from .observing import measure
 from .plan import JobPlan
-from .ray_cluster import connect_to_ray
+from .ray_cluster import connect_to_ray, use_ray
 from .sigterm import sigterm_exits
 
 __all__ = ["attach_job", "job_to_watch", "start_job"]
@@ -27,22 +28,21 @@ GIVE_UP_S = 5.0
 
 def start_job(job: Job) -> RunningJob:
     """Runs the supervisor in this process, or in a job actor for a detached job."""
-    ours = connect_to_ray()
-    plan = job.plan()
+    let_go = use_ray()
     try:
+        plan = job.plan()
         with sigterm_exits():
             _check_process(plan)
             holder = claim_name(job.name, job.detached) if job.name else None
             if holder is not None and job.detached:
                 return _start_detached(holder, plan)
-            return _start_here(plan, holder, ours)
+            return _start_here(plan, holder, let_go)
     except BaseException:
-        if ours:
-            ray.shutdown()
+        let_go()
         raise
 
 
-def _start_here(plan: JobPlan, holder: ActorHandle | None, ours: bool) -> RunningJob:
+def _start_here(plan: JobPlan, holder: ActorHandle | None, let_go: Callable[[], None]) -> RunningJob:
     measure(plan)
     thread = LoopThread("kafka-actors-supervisor")
 
@@ -66,7 +66,7 @@ def _start_here(plan: JobPlan, holder: ActorHandle | None, ours: bool) -> Runnin
     if holder is not None:
         report = hosted.supervisor.report
         holder.shown_at.remote(DriversPage(report.page, report.page_node))
-    return RunningJob(LocalControl(hosted, thread, holder, ours))
+    return RunningJob(LocalControl(hosted, thread, holder, let_go))
 
 
 async def _result_of(starting: asyncio.Task[None]) -> None:

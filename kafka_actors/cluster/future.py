@@ -89,3 +89,11 @@ def until_called(subscribe: Callable[[Callable[[], None]], object]) -> Generator
 
     subscribe(called)
     yield from woken
+
+
+def in_loop(loop: object) -> bool:
+    """Whether this is code of that event loop, which does nothing else as long as it runs. False for None."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

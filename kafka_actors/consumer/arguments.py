@@ -29,6 +29,12 @@ def partitions_of(values: Any) -> list[TopicPartition]:
     return [partition_of(value) for value in values]
 
 
+def listed(topics: Any) -> Any:
+    """Topics that may come from a generator as a list; what is no series of them is left to who checks it."""
+    several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
+    return list(topics) if several else topics
+
+
 def offset_of(value: Any, tp: TopicPartition, what: str) -> int:
     """An offset of a log; `what` is to be done with it."""
     if not _is_int(value):

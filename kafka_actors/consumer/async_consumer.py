@@ -12,13 +12,14 @@ from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
 from kafka_actors.net import EARLIEST, LATEST, ListedOffset
+from kafka_actors.net.process_bound import another_loop
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 
-from .arguments import partition_of, partitions_of, seconds_of, times_of
+from .arguments import listed, partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
 from .face import ConsumerFace
 from .message import Message, messages_of
@@ -146,6 +147,8 @@ class AsyncConsumer(ConsumerFace):
         session = self._open()
         session.check_group()
         check_listener(listener)
+        if pattern is None and (topics := listed(topics)) == []:
+            return await self.unsubscribe()
         session.change_subscription(topics, pattern)
         session.listener = listener or session.listener
         if session.started:
@@ -154,7 +157,10 @@ class AsyncConsumer(ConsumerFace):
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """As `Consumer.assign`."""
         session = self._open()
-        session.subscription.assign_from_user(partitions_of(partitions))
+        chosen = partitions_of(partitions)
+        if not chosen:
+            return await self.unsubscribe()
+        session.subscription.assign_from_user(chosen)
         if session.started:
             session.drop(session.assignment() - session.subscription.assigned)
             await self._call(session.core.assigned(session.subscription.assigned))
@@ -310,6 +316,8 @@ class AsyncConsumer(ConsumerFace):
 
     def _open(self) -> Session:
         self._session.check_open()
+        if self._session.started and self._wake.loop is not asyncio.get_running_loop():
+            raise UsageError(another_loop(self))
         return self._session
 
     async def _started(self) -> Session:

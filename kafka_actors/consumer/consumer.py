@@ -17,7 +17,7 @@ from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 
-from .arguments import partition_of, partitions_of, seconds_of, times_of
+from .arguments import listed, partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
 from .face import ConsumerFace
 from .message import Message, messages_of
@@ -151,12 +151,14 @@ class Consumer(ConsumerFace):
     ) -> None:
         """Reads whole topics, by name or by a pattern for whole names, as a member of the group.
 
-        Replaces what was subscribed to before. Raises `ConfigError` for a bad name or pattern or a missing
+        Replaces what was subscribed to before; no topics at all is `unsubscribe`. Raises `ConfigError` for a bad name or pattern or a missing
         `group_id`, `UsageError` if partitions are assigned by hand.
         """
         session = self._open()
         session.check_group()
         check_listener(listener)
+        if pattern is None and (topics := listed(topics)) == []:
+            return self.unsubscribe()
         session.change_subscription(topics, pattern)
         session.listener = listener or session.listener
         if session.started:
@@ -165,10 +167,14 @@ class Consumer(ConsumerFace):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these partitions, without the group assigning; those held already keep their positions.
 
-        With a `group_id` they start at its committed offsets. Raises `UsageError` while subscribed to topics.
+        With a `group_id` they start at its committed offsets. None at all is `unsubscribe`. Raises `UsageError` while
+        subscribed to topics.
         """
         session = self._open()
-        session.subscription.assign_from_user(partitions_of(partitions))
+        chosen = partitions_of(partitions)
+        if not chosen:
+            return self.unsubscribe()
+        session.subscription.assign_from_user(chosen)
         if session.started:
             session.drop(session.assignment() - session.subscription.assigned)
             self._call(session.core.assigned(session.subscription.assigned))
@@ -241,7 +247,8 @@ class Consumer(ConsumerFace):
     ) -> None:
         """Commits the positions behind everything handed out, the batch or message in hand included; or `offsets`.
 
-        Returns when the group's coordinator has confirmed them. Raises what it refused them with.
+        Returns when the group's coordinator has confirmed them. Raises what it refused them with, and
+        `IllegalGenerationError` where a partition was lost since the last poll.
         """
         session = self._started()
         wanted = session.to_commit(offsets)
@@ -301,6 +308,9 @@ class Consumer(ConsumerFace):
 
     def close(self, timeout_ms: float = 30_000) -> None:
         """Commits what is done (unless `enable_auto_commit` is off), leaves the group, closes the connections.
+
+        A static member (`group_instance_id`) is not said to have left: what it has waits for it to come back until its
+        session is over.
 
         Returns within about `timeout_ms`, whatever the brokers do. Closing again changes nothing.
         """

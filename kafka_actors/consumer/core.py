@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.coordinator import ConsumerCoordinator
+from kafka_actors.coordinator import ConsumerCoordinator, default_offset_commit_callback
 from kafka_actors.errors import (
     ConfigError,
     KafkaActorsError,
@@ -29,6 +29,7 @@ from .topics import ConsumerTopics
 logger = logging.getLogger(__name__)
 
 UNKNOWN_TOPIC = 3
+LAST_COMMIT = "the last commit of the group may be missing"
 CLOSE_S = 3.0
 """Seconds for closing connections, which waits for no broker."""
 
@@ -55,7 +56,10 @@ class Core:
         self._forget_gauges: Callable[[], None] | None = None
         self.subscription = subscription
         self.client = KafkaClient(config, clock=clock)
-        self.topics = ConsumerTopics(self.client, config, subscription, on_error=self.fail, clock=clock)
+        self.topics = ConsumerTopics(
+            self.client, config, subscription, on_error=self._topic_failed, clock=clock
+        )
+        self._of_topics: Exception | None = None
         self.lookups = OffsetLookups(self.client)
         self._sources = Sources(self.client, config)
         self.fetcher = Fetcher(
@@ -107,9 +111,9 @@ class Core:
             self._ticking.cancel()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._leave(offsets, timeout_s)
+                await self._leave(offsets, timeout_s, leave=self.config.group_instance_id is None)
         except (TimeoutError, KafkaActorsError) as error:
-            logger.warning("the last commit of the group may be missing: %s", error or "no answer in time")
+            logger.warning("%s: %s", LAST_COMMIT, error or "no answer in time")
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self.fetcher.close()
@@ -122,7 +126,7 @@ class Core:
 
     async def subscribed(self) -> None:
         """The subscription changed: to topics or a pattern, so the group assigns."""
-        self.topics.changed()
+        self._other_topics()
         self.client.set_topics(self.subscription.metadata_topics())
         self._member = True
         self.rebalances.unattended = False
@@ -130,18 +134,26 @@ class Core:
 
     async def assigned(self, partitions: Partitions) -> None:
         """The user assigned partitions by hand; those that stay keep their positions."""
-        self.topics.changed()
+        self._other_topics()
         await self.client.set_topics(self.subscription.metadata_topics())
         held = self._held
         self.fetcher.revoke(held - partitions)
         await self._begin(partitions - held)
 
     async def unsubscribed(self, offsets: Offsets) -> None:
-        """Nothing is wanted any more: commits `offsets` and leaves the group."""
+        """Nothing is wanted any more: commits `offsets` and leaves the group, as `close` does. What ended the work that was
+        wanted before is past, too."""
         self.rebalances.unattended = True  # the user's thread waits here
-        await self._leave(offsets, self.config.request_timeout_ms / 1000)
-        self.fetcher.revoke(self._held)
-        self.client.set_topics([])
+        try:
+            await self._leave(offsets, self.config.request_timeout_ms / 1000)
+        except KafkaActorsError as error:
+            logger.warning("%s: %s", LAST_COMMIT, error)
+        finally:
+            self.subscription.unsubscribe()
+            self.fetcher.revoke(self._held)
+            self.client.set_topics([])
+            self.topics.changed()
+            self.error = None
 
     async def _begin(self, partitions: Partitions) -> None:
         """Starts fetching from the committed offsets, where there are any."""
@@ -191,15 +203,17 @@ class Core:
             )
         return self._coordinator
 
-    async def _leave(self, offsets: Offsets, timeout_s: float) -> None:
+    async def _leave(self, offsets: Offsets, timeout_s: float, *, leave: bool = True) -> None:
         coordinator, self._coordinator, self._member = self._coordinator, None, False
         if coordinator is None:
             return
         try:
             if offsets:
-                await coordinator.commit_offsets_sync(offsets, timeout_s * 1000 / 2)
+                default_offset_commit_callback(
+                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_s * 1000 / 2)
+                )
         finally:
-            await coordinator.close(autocommit=False, leave=True, timeout_ms=timeout_s * 1000 / 4)
+            await coordinator.close(autocommit=False, leave=leave, timeout_ms=timeout_s * 1000 / 4)
 
     async def take_on(self, partitions: Partitions) -> None:
         """For `Rebalances`: partitions that the group assigned."""
@@ -213,7 +227,7 @@ class Core:
         """For `Rebalances`: commits what was done on them and forgets them."""
         try:
             if offsets and self._coordinator is not None:
-                await self._coordinator.commit_offsets_sync(offsets)
+                default_offset_commit_callback(offsets, await self._coordinator.commit_offsets_sync(offsets))
         except KafkaActorsError as error:
             logger.warning("offsets of revoked partitions could not be committed: %s", error)
         finally:
@@ -314,6 +328,16 @@ class Core:
         self._events(event)
         if isinstance(event, OffsetReset):
             self._on_attention()
+
+    def _other_topics(self) -> None:
+        """What was wrong with the topics that were wanted before is past; those that are wanted now have their time."""
+        self.topics.changed()
+        if self.error is self._of_topics:
+            self.error = None
+
+    def _topic_failed(self, error: Exception) -> None:
+        self._of_topics = error
+        self.fail(error)
 
     def fail(self, error: Exception) -> None:
         """Ends the consumer's work: the user's next call raises `error`."""

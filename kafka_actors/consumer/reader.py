@@ -33,6 +33,8 @@ class Reader:
         self._parked: dict[TopicPartition, deque[Cursor]] = {}  # of paused partitions, in order
         self._paused: frozenset[TopicPartition] = frozenset()
         self._in_hand: Cursor | None = None
+        self.handed: set[TopicPartition] = set()
+        """What anything was handed out of since the last commit of all that."""
 
     def close(self) -> None:
         """Nothing is handed out any more."""
@@ -48,18 +50,23 @@ class Reader:
         """The user says that what is in hand is done as well."""
         if self._in_hand is not None:
             self._in_hand.begun = self._in_hand.row
+        self.handed.clear()
 
     def next_batch(self) -> pa.RecordBatch | None:
         """The next records, all of one partition; None while there are none. Raises the typed error of a
         partition that can't be read, once everything before it was handed out."""
         self._in_hand = cursor = self._next_cursor()
-        return None if cursor is None else cursor.take_rows()
+        if cursor is None:
+            return None
+        self.handed.add(cursor.partition)
+        return cursor.take_rows()
 
     def next_cursor(self) -> Cursor | None:
         """The same for who takes row by row: `begun` is the row in hand, `row` the next one."""
         self._in_hand = cursor = self._next_cursor()
         if cursor is not None:
             cursor.begun = cursor.row
+            self.handed.add(cursor.partition)
         return cursor
 
     def put_back(self) -> None:

@@ -119,6 +119,12 @@ class Rebalances:
         """Whether there is a notice."""
         return bool(self._notices)
 
+    @property
+    def lost(self) -> Partitions:
+        """What was lost and the user's thread has not heard of."""
+        with self._lock:
+            return Partitions().union(*(n.partitions for n in self._notices if n.what is What.LOST))
+
     def next(self) -> Notice | None:
         """The oldest notice, out of the queue."""
         with self._lock:

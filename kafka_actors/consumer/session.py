@@ -12,8 +12,8 @@ from typing import Any
 import assignors
 from kafka_actors.cluster import SubscriptionMode, SubscriptionState
 from kafka_actors.config import ConsumerConfig, build, resolved
-from kafka_actors.errors import ConfigError, UsageError, kind_of
-from kafka_actors.events import EventSink, log_event
+from kafka_actors.errors import ConfigError, IllegalGenerationError, UsageError, kind_of
+from kafka_actors.events import Event, EventSink, log_event
 from kafka_actors.fetch import Fetcher
 from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
@@ -62,7 +62,8 @@ class Session(ProcessBound):
         self.listener = listener
         self.attention = False
         self.closed = False
-        self._events = counting(metered(), self.config.group_id, events or log_event)
+        sink = log_event if events is None else _unharmed(events)
+        self._events = counting(metered(), self.config.group_id, sink)
         self._on_wake = on_wake
         self._io: IoThread | None = None
         self._core: Core | None = None
@@ -216,11 +217,12 @@ class Session(ProcessBound):
         if notice.what is What.LOST:
             # What was taken of them is void by now; what was taken since then, when they came back, is not.
             self.reader.resume(notice.partitions)
+            self.reader.handed -= notice.partitions
             self._forget_committed(notice.partitions)
         offsets: Offsets = {}
         try:
             callback = callback_of(self.listener, notice)
-            if callback is not None:
+            if callback is not None and notice.partitions:
                 partitions = sorted(notice.partitions)
                 yield lambda: callback(partitions)
         finally:
@@ -232,6 +234,9 @@ class Session(ProcessBound):
             notice.done(offsets)
 
     def _gone(self, partitions: Partitions) -> None:
+        # At once, though the group's side does it too, once their offsets are committed: without its cursor a partition
+        # seems to be read to the end of its chunk, and a commit meanwhile would say so.
+        self.fetcher.revoke(partitions)
         self.reader.revoked(partitions)
         self._forget_committed(partitions)
 
@@ -261,8 +266,15 @@ class Session(ProcessBound):
         return self.reader.safe_positions(self.assignment()) if self.core.auto_commits else {}
 
     def farewell(self) -> Iterator[Callback]:
-        """Before leaving: the listener learns that everything is given up."""
-        partitions = sorted(self.assignment())
+        """Before leaving: the listener learns what it has not heard yet, and that everything is given up that it knows of."""
+        untold = Partitions()
+        while (notice := self.core.rebalances.next()) is not None:
+            if notice.what is What.ASSIGNED:
+                untold |= notice.partitions
+            else:
+                notice.partitions -= untold
+                yield from self._take_in(notice)
+        partitions = sorted(self.assignment() - untold)
         listener = self.listener
         if partitions and listener is not None and self.subscription.uses_group:
             yield lambda: listener.on_partitions_revoked(partitions)
@@ -287,15 +299,29 @@ class Session(ProcessBound):
 
     def drop(self, partitions: Partitions) -> None:
         """Nothing more of them is handed out: they are not to be read any more."""
-        self.reader.revoked(partitions)
+        self._gone(partitions)
         self.attention = True
 
     def to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
         """What `commit` commits: the offsets given, or everything handed out."""
         self.check_group()
         if offsets is None:
+            self._check_lost()
             return self.reader.positions(self.assignment())
         return offsets_of(offsets)
+
+    def _check_lost(self) -> None:
+        """Raises `IllegalGenerationError` where something was handed out that nothing can be committed of any more, and the
+        user hasn't heard of it yet: a commit that covers the rest only would look like one of all."""
+        lost = self.core.rebalances.lost & self.reader.handed
+        if lost:
+            tp = min(lost)
+            raise IllegalGenerationError(
+                "it was lost since the last poll, so what was read of it can't be committed: others may read it "
+                "again. Poll to go on with what is assigned then",
+                topic=tp.topic,
+                partition=tp.partition,
+            )
 
     def lag(self, tp: TopicPartition) -> int | None:
         """Offsets between the position and the end of the log as last seen; None until that is known."""
@@ -313,6 +339,18 @@ class Session(ProcessBound):
         self.fetcher.resume(partitions)
         self.reader.resume(partitions)
         self._on_wake()
+
+
+def _unharmed(events: EventSink) -> EventSink:
+    """What the user's function raises is logged: fetching and the membership, which tell it something, must go on."""
+
+    def take(event: Event) -> None:
+        try:
+            events(event)
+        except Exception:
+            log.exception("events raised for %s", type(event).__name__)
+
+    return take
 
 
 def _check_assignors(config: ConsumerConfig) -> None:

@@ -43,3 +43,11 @@ class ProcessBound:
             f"a {self._called or type(self).__name__} can't be pickled, because it holds sockets: send its config and "
             "make a new one where it is needed"
         )
+
+
+def another_loop(owner: object) -> str:
+    """What is wrong where a client for asyncio is used in another event loop than before."""
+    return (
+        f"this {type(owner).__name__} belongs to the event loop that it was first used in: make one in each "
+        "asyncio.run(), or use it in one loop only"
+    )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
-from kafka_actors.net.process_bound import ProcessBound
+from kafka_actors.net.process_bound import ProcessBound, another_loop
 
 from .core import Core
 from .futures import BatchFuture, RecordFuture
@@ -97,7 +97,7 @@ class AsyncProducer(ProcessBound):
         loop = asyncio.get_running_loop()
         seconds = self.config.max_block_ms / 1000
         if not isinstance(wait, Full):
-            await self._core.learn(wait.topic, self._core.client.now() + seconds)
+            await self._core.learn(wait.topic, self._core.client.now() + seconds, wait.partition)
             return
         self._core.intake.close_all()
         assert self._room is not None
@@ -116,6 +116,7 @@ class AsyncProducer(ProcessBound):
     async def flush(self, timeout_ms: float | None = None) -> None:
         """As `Producer.flush`."""
         self._check_open()
+        self._check_loop()
         await self._flush(timeout_ms)
         self._tell()
 
@@ -151,6 +152,7 @@ class AsyncProducer(ProcessBound):
         if self._closed:
             return
         self._check_process()
+        self._check_loop()
         self._closed = True
         if self._beginning is None:
             return
@@ -168,12 +170,18 @@ class AsyncProducer(ProcessBound):
         if self._closed:
             raise UsageError("this AsyncProducer is closed")
 
+    def _check_loop(self) -> None:
+        """Raises `UsageError` in another event loop than its own, where no outcome would ever come."""
+        if self._beginning is not None and self._beginning.get_loop() is not asyncio.get_running_loop():
+            raise UsageError(another_loop(self))
+
     async def _started(self) -> None:
         self._check_open()
         if self._beginning is None:
             self._room = asyncio.Event()
             self._core.on_room = self._room.set
             self._beginning = asyncio.create_task(self._begin())
+        self._check_loop()
         if not self._beginning.done():
             await asyncio.shield(self._beginning)
 

@@ -107,15 +107,19 @@ class Core:
 
     async def begin(self) -> None:
         """Connects. Raises as `KafkaClient.bootstrap`."""
-        self._loop = asyncio.get_running_loop()
+        self._loop = self.intake.loop = asyncio.get_running_loop()
         self.client.set_topics(())
         await self.client.bootstrap()
         self.client.cluster.add_listener(lambda _: self.nudge())
 
-    async def learn(self, topic: str, deadline: float) -> None:
-        """Returns when the topic's partitions are known. Raises what is wrong with it, `KafkaTimeoutError`."""
+    async def learn(self, topic: str, deadline: float, partition: int = 0) -> None:
+        """Returns when the topic's partitions are known; where that one is not among them, once they were asked for anew.
+        Raises what is wrong with the topic, `KafkaTimeoutError`."""
         cluster = self.client.cluster
-        while not cluster.partitions_for_topic(topic):
+        known = cluster.partitions_for_topic(topic)
+        asked = False
+        while not known or (partition not in known and not asked):
+            asked = True
             if self.intake.refusal is not None:
                 raise UsageError(self.intake.refusal)
             update = cluster.request_update() if self.client.tracks(topic) else self.client.add_topic(topic)
@@ -123,6 +127,8 @@ class Core:
                 async with asyncio.timeout(max(deadline - self._clock(), 0.0)):
                     await update
             except TimeoutError:
+                if known:
+                    return
                 raise KafkaTimeoutError(
                     f"topic {topic!r} is not in the cluster's metadata within max_block_ms "
                     f"({self.config.max_block_ms}): create it, or check its name"
@@ -133,6 +139,7 @@ class Core:
             error = error_for_code(code, request="Metadata", topic=topic)
             if error is not None and not error.retriable:
                 raise error
+            known = cluster.partitions_for_topic(topic)
 
     async def close(self, reason: KafkaActorsError) -> None:
         """Gives up what is not settled, and closes every connection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -12,14 +13,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kafka_actors.cluster.future import until_called
-from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError
+from kafka_actors.cluster.future import in_loop, until_called
+from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.protocol.types import TopicPartition
 
 from .machines.batch import Batch
 from .machines.sender import Settled
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 Numbers: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
@@ -65,10 +68,12 @@ class _Segment(NamedTuple):
 class BatchResult:
     """The outcome of one batch of a partition, in as many parts as it was split into."""
 
-    __slots__ = ("_callbacks", "_left", "done", "partition", "seen", "segments")
+    __slots__ = ("_callbacks", "_left", "done", "loop", "partition", "seen", "segments")
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(self, partition: TopicPartition, loop: object = None) -> None:
         self.partition = partition
+        self.loop = loop
+        """The event loop that the outcome comes through."""
         self.segments: list[_Segment] = []
         self.done = False
         self.seen = 0
@@ -140,13 +145,24 @@ class SendFuture(ABC, Generic[T]):
     def _value(self) -> T:
         """What came of it, or its error raised, once it is done."""
 
+    @property
+    @abstractmethod
+    def _loop(self) -> object:
+        """The event loop that the outcome comes through, if it is known."""
+
     @abstractmethod
     def _when_done(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when it is done; at once if it is."""
 
     def result(self, timeout_ms: float | None = None) -> T:
-        """Waits for the outcome and returns it, or raises its error. `KafkaTimeoutError` if none came in time."""
+        """Waits for the outcome and returns it, or raises its error. `KafkaTimeoutError` if none came in time, `UsageError`
+        where it never would, because this call holds up the event loop that it comes through."""
         if not self.done():
+            if in_loop(self._loop):
+                raise UsageError(
+                    "result() holds up the event loop that the outcome comes through: await the future there, and in "
+                    "its callbacks wait for nothing"
+                )
             event = threading.Event()
             self._when_done(event.set)
             if not event.wait(None if timeout_ms is None else timeout_ms / 1000):
@@ -164,8 +180,17 @@ class SendFuture(ABC, Generic[T]):
         return None
 
     def add_done_callback(self, callback: Callable[[SendFuture[T]], object]) -> None:
-        """Call `callback(self)` when the outcome is known, in the producer's thread; at once if it is."""
-        self._when_done(lambda: callback(self))
+        """Call `callback(self)` when the outcome is known, in the producer's thread; at once if it is. It may send more, but
+        wait for nothing: what it waits for comes through that thread. What it raises is logged.
+        """
+
+        def call() -> None:
+            try:
+                callback(self)
+            except Exception:  # of a user's: the outcomes of others are still to be told
+                logger.exception("a callback of %s raised", type(self).__name__)
+
+        self._when_done(call)
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self.done():
@@ -187,6 +212,10 @@ class RecordFuture(SendFuture[RecordMetadata]):
     def done(self) -> bool:
         """Whether the outcome is known."""
         return self._result.done
+
+    @property
+    def _loop(self) -> object:
+        return self._result.loop
 
     def _when_done(self, callback: Callable[[], object]) -> None:
         self._result.when_done(callback)
@@ -254,6 +283,10 @@ class BatchFuture(SendFuture[BatchMetadata]):
     def failure(self) -> KafkaActorsError | None:
         """The first error among what is known; asking for it is not hearing of it."""
         return next((part.result.error for part in self._parts if part.result.error is not None), None)
+
+    @property
+    def _loop(self) -> object:
+        return self._parts[0].result.loop if self._parts else None
 
     def _when_done(self, callback: Callable[[], object]) -> None:
         with _LOCK:

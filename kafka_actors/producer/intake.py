@@ -49,6 +49,8 @@ class Intake:
         self._overdue = False
         self.refusal: str | None = None
         """Why nothing is taken any more."""
+        self.loop: object = None
+        """The event loop that outcomes come through, once there is one."""
         # Two counters, each changed on one side only: the lock's holder, and the producer's thread.
         self._taken = 0
         self._released = 0
@@ -125,7 +127,7 @@ class Intake:
         if batch is None:
             if self.refusal is not None:
                 raise UsageError(self.refusal)
-            result = BatchResult(partition)
+            result = BatchResult(partition, self.loop)
             capacity = min(HEADER_SIZE + hint, self.limit)
             batch = self._accumulator.begin(
                 partition, lambda: Batch(partition, self.kernel.writer(capacity), self._clock(), result)

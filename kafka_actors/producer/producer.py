@@ -140,9 +140,10 @@ class Producer(ProcessBound):
             steps.close()
 
     def _wait(self, wait: Wait, deadline: float) -> None:
+        self._check_may_wait(f"send to {wait.topic}")
         if not isinstance(wait, Full):
             left = max(deadline - time.monotonic(), 0.0)
-            self._call(self._core.learn(wait.topic, deadline), left + _GRACE_S)
+            self._call(self._core.learn(wait.topic, deadline, wait.partition), left + _GRACE_S)
             return
         self._core.intake.close_all()  # what only waits for company must not keep others out
         while self._core.intake.full:
@@ -164,6 +165,7 @@ class Producer(ProcessBound):
         `timeout_ms` passed, and nothing is given up then. Without it each record's `delivery_timeout_ms` is the end.
         """
         self._check_open()
+        self._check_may_wait("flush")
         if self._io is not None:
             self._flush(None if timeout_ms is None else time.monotonic() + timeout_ms / 1000)
         self._tell()
@@ -189,6 +191,7 @@ class Producer(ProcessBound):
         if self._closed:
             return
         self._check_process()
+        self._check_may_wait("close")
         self._closed = True
         if self._io is None:
             return
@@ -210,6 +213,14 @@ class Producer(ProcessBound):
         self._check_process()
         if self._closed:
             raise UsageError("this Producer is closed")
+
+    def _check_may_wait(self, what: str) -> None:
+        """Raises `UsageError` in a future's callback: nothing would come of it, and of nothing else meanwhile."""
+        if self._io is not None and self._io.inside:
+            raise UsageError(
+                f"{what} has to wait, which a callback of a future can't: all outcomes come through its thread. "
+                "Call it in another thread"
+            )
 
     def _started(self) -> None:
         self._check_open()

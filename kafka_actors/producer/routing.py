@@ -125,8 +125,15 @@ def place(
     return Grouped(order, bounds)
 
 
-def _explicit(part: Part, partitions: int) -> npt.NDArray[np.int64] | None:
-    """The column `partition`, -1 where it is null."""
+def highest_partition(part: Part) -> int:
+    """The highest partition that the column `partition` names; -1 for none. Raises `UsageError` for a column of another type."""
+    column = _column(part)
+    highest = None if column is None else pc.max(column).as_py()
+    return -1 if highest is None else int(highest)
+
+
+def _column(part: Part) -> pa.Array | None:
+    """The column `partition`, if there is one and it has anything."""
     at = part.batch.schema.get_field_index("partition")
     if at < 0:
         return None
@@ -135,6 +142,14 @@ def _explicit(part: Part, partitions: int) -> npt.NDArray[np.int64] | None:
         return None
     if not pa.types.is_integer(column.type):
         raise UsageError(f"send_batch: column partition is {column.type}: it must be int32")
+    return column
+
+
+def _explicit(part: Part, partitions: int) -> npt.NDArray[np.int64] | None:
+    """The column `partition`, -1 where it is null."""
+    column = _column(part)
+    if column is None:
+        return None
     values: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     given = column.is_valid().to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(given & ((values < 0) | (values >= partitions)))

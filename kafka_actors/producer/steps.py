@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from operator import index
+from typing import NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from kafka_actors.topics import check_topic
 from .core import Core
 from .futures import BatchFuture, RecordFuture
 from .machines.sticky import Sticky
-from .routing import by_topic, no_such_partition, place, rows_of, too_large
+from .routing import by_topic, highest_partition, no_such_partition, place, rows_of, too_large
 from .tracing import TRACEPARENT_BYTES, SendSpans
 
 T = TypeVar("T")
@@ -25,12 +26,14 @@ RECORD_OVERHEAD = 31
 """Java's estimate of a record without key, value and headers, and of the lengths of key and value."""
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
+MOST = 2**63
 
 
 class Unknown(NamedTuple):
-    """Wait until the topic's partitions are known."""
+    """Wait until the topic's partitions are known; where this one isn't among them, until they were asked for once more."""
 
     topic: str
+    partition: int = 0
 
 
 class Full(NamedTuple):
@@ -68,6 +71,14 @@ class Sending:
         while (known := self._known(topic)) is None:
             yield Unknown(topic)
         return known
+
+    def _with(self, topic: str, partition: int) -> Steps[tuple[int, list[int]]]:
+        """The same of a topic that has this partition: it may have got it a moment ago. Raises `UsageError`."""
+        yield Unknown(topic, partition)
+        count, available = yield from self._partitions(topic)
+        if partition >= count:
+            raise no_such_partition(topic, partition, count)
+        return count, available
 
     def _known(self, topic: str) -> tuple[int, list[int]] | None:
         snapshot = self._core.client.snapshot
@@ -122,6 +133,8 @@ class Sending:
             part = self._spans.batch(part, future)
             rows = rows_of(part, kernel, now_ms, self._core.config.max_request_size)
             count, available = yield from self._partitions(check_topic(part.topic))
+            if (highest := highest_partition(part)) >= count:
+                count, available = yield from self._with(part.topic, highest)
             ready.append(
                 (part, rows, place(part, rows, kernel, count, available, self._sticky_of(part.topic)))
             )
@@ -167,9 +180,14 @@ class Sending:
         if self._spans.on:
             size += HEADER_OVERHEAD + TRACEPARENT_BYTES
         sticky: Sticky | None = None
+        if timestamp_ms is not None:
+            timestamp_ms = _whole(timestamp_ms, "timestamp_ms")
         if partition is not None:
-            if not 0 <= partition < count:
+            partition = _whole(partition, "partition")
+            if partition < 0:
                 raise no_such_partition(topic, partition, count)
+            if partition >= count:
+                count, available = yield from self._with(topic, partition)
         elif key is not None:
             partition = self._intake.kernel.murmur2(key) % count
         else:
@@ -190,6 +208,19 @@ class Sending:
         if sticky is not None:
             sticky.spend(size)
         return RecordFuture(result, index, stamp)
+
+
+def _whole(value: object, name: str) -> int:
+    """An int, whatever class it comes in, such as numpy's. Nothing else gets into a batch, where it would fail with others' records."""
+    if type(value) is int:
+        number = value
+    elif isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise UsageError(f"send: {name} is {value!r}, {kind_of(value)}: it must be an int")
+    else:
+        number = index(value)
+    if not -MOST <= number < MOST:
+        raise UsageError(f"send: {name} is {number}: it must be an int of 64 bits")
+    return number
 
 
 def _bytes(value: object, name: str) -> bytes | None:

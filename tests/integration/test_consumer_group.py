@@ -6,6 +6,7 @@ import time
 
 import confluent_kafka
 import pytest
+from fakes.reading import Log, consumers, poll_until, values
 
 import kafka_actors as ka
 from kafka_actors.consumer import ConsumerRebalanceListener
@@ -15,57 +16,9 @@ from kafka_actors.protocol.types import TopicPartition
 pytestmark = pytest.mark.kafka
 
 
-def values(n, start=0):
-    return [b"%06d" % i for i in range(start, start + n)]
-
-
-class Log(ConsumerRebalanceListener):
-    """Writes down what it is told, and in which thread."""
-
-    def __init__(self):
-        self.calls = []
-        self.threads = set()
-
-    def _note(self, what, partitions):
-        self.calls.append((what, [tp.partition for tp in partitions]))
-        self.threads.add(threading.get_ident())
-
-    def on_partitions_assigned(self, partitions):
-        self._note("assigned", partitions)
-
-    def on_partitions_revoked(self, partitions):
-        self._note("revoked", partitions)
-
-    def on_partitions_lost(self, partitions):
-        self._note("lost", partitions)
-
-
 @pytest.fixture
 def consumer_of(kafka_cluster, group_id):
-    made = []
-
-    def make(*args, **options):
-        options.setdefault("bootstrap_servers", kafka_cluster.bootstrap_servers)
-        options.setdefault("auto_offset_reset", "earliest")
-        options.setdefault("group_id", group_id)
-        options.setdefault("heartbeat_interval_ms", 300)
-        consumer = ka.Consumer(*args, **options)
-        made.append(consumer)
-        return consumer
-
-    yield make
-    for consumer in made:
-        consumer.close()
-
-
-def poll_until(consumers, holds, timeout=40.0, seen=None):
-    deadline = time.monotonic() + timeout
-    while not holds():
-        assert time.monotonic() < deadline, [c.assignment() for c in consumers]
-        for consumer in consumers:
-            batch = consumer.poll_batch(timeout_ms=50)
-            if batch is not None and seen is not None:
-                seen += batch["value"].to_pylist()
+    yield from consumers(kafka_cluster.bootstrap_servers, group_id)
 
 
 def test_two_members_share_and_one_takes_over(consumer_of, kafka_topic, produce):
@@ -351,3 +304,14 @@ def test_unsubscribe_leaves_at_once_and_commits(consumer_of, kafka_cluster, kafk
     consumer.subscribe([topic])
     poll_until([consumer], lambda: len(consumer.assignment()) == 2)
     assert log.calls[2:] == [("assigned", [0, 1])]
+
+
+def test_the_async_twin_belongs_to_one_event_loop(kafka_cluster, kafka_topic, group_id):
+    """Its records would wake another one than the one that waits."""
+    consumer = ka.AsyncConsumer(
+        kafka_topic(), group_id=group_id, bootstrap_servers=kafka_cluster.bootstrap_servers
+    )
+    asyncio.run(consumer.poll_batch(timeout_ms=0))
+    with pytest.raises(UsageError, match="this AsyncConsumer belongs to the event loop"):
+        asyncio.run(consumer.poll_batch(timeout_ms=0))
+    asyncio.run(consumer.close())

@@ -176,3 +176,70 @@ def test_theme_36_an_actor_of_a_detached_job_is_replaced_like_any_other(scene):
     scene.spread(2)
     scene.flowing()
     scene.settle()
+
+
+def test_a_ray_that_was_started_for_jobs_ends_with_the_last_of_them(monkeypatch):
+    """Else to stop one job would be the sudden end of all others of its program."""
+    from kafka_actors.actors import ray_cluster
+
+    there, ends = [], []
+
+    def connect():
+        started = not there
+        there.append("ray")
+        return started
+
+    def shutdown():
+        there.clear()
+        ends.append("ended")
+
+    monkeypatch.setattr(ray_cluster, "connect_to_ray", connect)
+    monkeypatch.setattr(ray_cluster.ray, "shutdown", shutdown)
+    for _ in range(2):
+        first, second = ray_cluster.use_ray(), ray_cluster.use_ray()
+        first()
+        assert not ends
+        second()
+        assert ends == ["ended"]
+        ends.clear()
+    there.append("of the user's own")
+    ray_cluster.use_ray()()
+    assert not ends
+
+
+def test_theme_22_a_job_that_two_threads_stop_is_taken_down_once():
+    """As where one stops it while another leaves its `with`: both see its end in the same moment."""
+    from kafka_actors.actors.control import LocalControl
+    from kafka_actors.actors.loops import LoopThread
+
+    both, done = threading.Barrier(2), []
+
+    class Supervisor:
+        async def stop(self, timeout_s, leave):
+            pass
+
+        async def status(self):
+            done.append("told")
+
+    class Hosted:
+        supervisor = Supervisor()
+
+        async def close(self):
+            done.append("closed")
+
+    control = LocalControl(Hosted(), LoopThread("test"), None, lambda: done.append("let go"))
+    errors = []
+
+    def stop():
+        both.wait()
+        try:
+            control.stop(5, True)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=stop) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert (done, errors) == (["told", "closed", "let go"], [])

@@ -21,6 +21,7 @@ class HangingCore:
 
     auto_commits = False
     fetcher = SimpleNamespace(partitions=frozenset())
+    rebalances = SimpleNamespace(next=lambda: None)
 
     async def close(self, offsets, timeout_s):
         while True:

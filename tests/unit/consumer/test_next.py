@@ -128,6 +128,22 @@ def test_theme_05_what_came_back_is_read_whole_though_the_user_hears_of_its_loss
     assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS, RECORDS))
 
 
+def test_theme_04_what_is_left_of_a_partition_that_goes_is_not_committed_while_its_own_commit_is_under_way(
+    consumer,
+):
+    """Its cursor is dropped then, and what was decoded and not handed out would count as done."""
+    session, given = consumer._session, []
+    session.core.auto_commits = True
+    messages = iter(consumer)
+    assert [next(messages).offset for _ in range(3)] == [0, 1, 2]
+    notices = [SimpleNamespace(what=What.REVOKED, partitions=frozenset({T0}), done=given.append)]
+    session.core.rebalances.next = lambda: notices.pop() if notices else None
+    session.attention = True
+    assert next(messages).partition == 1
+    assert [offsets[T0].offset for offsets in given] == [3]
+    assert T0 not in session.reader.positions(session.assignment())
+
+
 def test_what_was_lost_is_not_handed_out(consumer):
     session = consumer._session
     assert consumer.poll_batch(0)["partition"].to_pylist() == [0] * ROWS

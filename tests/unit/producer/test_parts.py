@@ -221,3 +221,35 @@ def test_waiting_for_all_says_how_many_are_left():
     assert wait_all([one, two], deadline=0.0) == 1
     settled(two, 1, base=0)
     assert wait_all([one, two], deadline=None) == 0
+
+
+def test_a_callback_that_raises_keeps_no_outcome_from_others(caplog):
+    result, called = BatchResult(A), []
+    futures = [RecordFuture(result, i, 0) for i in range(2)]
+
+    def raising(_):
+        raise ValueError("the user's own")
+
+    futures[0].add_done_callback(raising)
+    futures[1].add_done_callback(called.append)
+    assert settled(result, 2, 7)
+    assert called == [futures[1]]
+    assert "a callback of RecordFuture raised" in caplog.text
+    futures[0].add_done_callback(raising)  # at once, and just as harmless
+
+
+def test_who_holds_up_the_loop_that_an_outcome_comes_through_is_not_kept_waiting():
+    """As `.result()` in place of `await`, or in a callback of another future."""
+
+    async def main():
+        future = RecordFuture(BatchResult(A, asyncio.get_running_loop()), 0, 0)
+        rows = BatchFuture(1)
+        rows.add(future._result, 0, np.array([0], np.int32))
+        rows.complete()
+        for waiting in (future, rows):
+            with pytest.raises(UsageError, match="await the future there"):
+                waiting.result()
+        settled(future._result, 1, 7)
+        assert future.result().offset == 7
+
+    asyncio.run(main())

@@ -1,0 +1,71 @@
+"""Consumers in tests of groups: what their listener was told, and polling until something holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import kafka_actors as ka
+from kafka_actors.consumer import ConsumerRebalanceListener
+
+
+def values(count: int, start: int = 0) -> list[bytes]:
+    """Values that sort as their numbers do."""
+    return [b"%06d" % i for i in range(start, start + count)]
+
+
+class Log(ConsumerRebalanceListener):
+    """Writes down what it is told, and in which thread."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+        self.threads: set[int] = set()
+
+    def _note(self, what: str, partitions: Iterable[Any]) -> None:
+        self.calls.append((what, [tp.partition for tp in partitions]))
+        self.threads.add(threading.get_ident())
+
+    def on_partitions_assigned(self, partitions: list[Any]) -> None:
+        self._note("assigned", partitions)
+
+    def on_partitions_revoked(self, partitions: list[Any]) -> None:
+        self._note("revoked", partitions)
+
+    def on_partitions_lost(self, partitions: list[Any]) -> None:
+        self._note("lost", partitions)
+
+
+def consumers(servers: str, group_id: str) -> Iterator[Callable[..., ka.Consumer]]:
+    """For a fixture: makes consumers of a group, and closes them in the end."""
+    made = []
+
+    def make(*args: Any, **options: Any) -> ka.Consumer:
+        options.setdefault("bootstrap_servers", servers)
+        options.setdefault("auto_offset_reset", "earliest")
+        options.setdefault("group_id", group_id)
+        options.setdefault("heartbeat_interval_ms", 300)
+        consumer = ka.Consumer(*args, **options)
+        made.append(consumer)
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+def poll_until(
+    polled: Iterable[ka.Consumer],
+    holds: Callable[[], object],
+    timeout: float = 40.0,
+    seen: list[bytes] | None = None,
+) -> None:
+    """Polls all of them in turn; `seen` gets the values."""
+    deadline = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < deadline, [c.assignment() for c in polled]
+        for consumer in polled:
+            batch = consumer.poll_batch(timeout_ms=50)
+            if batch is not None and seen is not None:
+                seen += batch["value"].to_pylist()

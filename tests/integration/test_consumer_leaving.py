@@ -1,0 +1,182 @@
+"""How a `Consumer` gives partitions up on real Kafka: to another member, to nobody, or unwillingly."""
+
+import threading
+import time
+
+import pytest
+from fakes.reading import Log, consumers, poll_until, values
+
+from kafka_actors.errors import IllegalGenerationError, KafkaTimeoutError, UsageError
+from kafka_actors.protocol.types import TopicPartition
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def consumer_of(kafka_cluster, group_id):
+    yield from consumers(kafka_cluster.bootstrap_servers, group_id)
+
+
+def test_theme_04_messages_that_were_not_handed_out_of_a_partition_that_goes_are_not_committed(
+    consumer_of, kafka_topic, produce
+):
+    """An auto-commit is due in the very moment in which the partition is given up, in the middle of a chunk."""
+    topic = kafka_topic(partitions=2)
+    for partition in range(2):
+        produce(topic, values(1000), partition=partition)
+    stays, goes = TopicPartition(topic, 0), TopicPartition(topic, 1)
+
+    class Resume(Log):
+        def on_partitions_revoked(self, partitions):
+            first.resume(stays)
+
+    first = consumer_of([topic], listener=Resume(), auto_commit_interval_ms=100)
+    poll_until([first], first.assignment)
+    first.seek_to_beginning()
+    first.pause(stays)
+    second = consumer_of([topic], enable_auto_commit=False)
+
+    def join():
+        poll_until([second], second.assignment)
+
+    joining = threading.Thread(target=join)
+    last = {}
+    for message in first:
+        last[message.partition] = message.offset
+        if message.partition == stays.partition:
+            break
+        if not joining.ident:
+            joining.start()
+        time.sleep(1.2)  # longer than between two looks at what is due
+    joining.join()
+    assert second.assignment() == {goes}
+    first.commit()  # behind what was due before
+    assert second.committed([goes])[goes].offset == last[goes.partition] + 1
+
+
+@pytest.mark.parametrize("call", ["subscribe", "assign"])
+def test_to_want_nothing_is_to_leave(consumer_of, kafka_cluster, kafka_topic, produce, group_id, call):
+    """Else the group would wait for a member that reads nothing."""
+    topic = kafka_topic(partitions=2)
+    produce(topic, values(10))
+    log, seen = Log(), []
+    consumer = consumer_of([topic], listener=log, auto_commit_interval_ms=100_000)
+    poll_until([consumer], lambda: len(seen) == 10, seen=seen)
+    assert consumer.poll_batch(0) is None
+    getattr(consumer, call)([])
+    assert consumer.assignment() == consumer.subscription() == set()
+    assert kafka_cluster.describe_group(group_id).members == []
+    assert log.calls == [("assigned", [0, 1]), ("revoked", [0, 1])]
+    with pytest.raises(UsageError, match="nothing is to be read"):
+        consumer.poll_batch(0)
+    found = consumer.committed([TopicPartition(topic, p) for p in range(2)])
+    assert sum(offset.offset for offset in found.values()) == 10, "as when it is closed"
+
+
+def test_unsubscribe_ends_also_where_the_last_commit_fails(
+    consumer_of, kafka_cluster, kafka_topic, produce, group_id, caplog
+):
+    """Else partitions would be read on that others have by now."""
+    topic, other = kafka_topic(), kafka_topic()
+    produce(topic, values(10))
+    produce(other, values(10))
+    seen = []
+    consumer = consumer_of([topic], auto_commit_interval_ms=100_000)
+    poll_until([consumer], lambda: len(seen) == 10, seen=seen)
+    assert consumer.poll_batch(0) is None
+
+    async def refused(*_):
+        raise KafkaTimeoutError("no answer in time")
+
+    consumer._session.core._coordinator.commit_offsets_sync = refused
+    consumer.unsubscribe()
+    assert "the last commit of the group may be missing: no answer in time" in caplog.text
+    assert consumer.assignment() == consumer.subscription() == set()
+    assert kafka_cluster.describe_group(group_id).members == []
+    consumer.subscribe([other])
+    poll_until([consumer], lambda: len(seen) == 20, seen=seen)
+
+
+def test_who_is_closed_before_it_heard_of_its_partitions_hears_nothing_of_their_end(consumer_of, kafka_topic):
+    log = Log()
+    consumer = consumer_of([kafka_topic(partitions=2)], listener=log)
+    consumer.poll_batch(0)
+    rebalances = consumer._session.core.rebalances
+    deadline = time.monotonic() + 30
+    while not rebalances.pending:  # nobody polls meanwhile
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    consumer.close()
+    assert log.calls == []
+
+
+def test_what_was_lost_before_the_consumer_is_closed_is_told(consumer_of, kafka_topic):
+    log = Log()
+    consumer = consumer_of([kafka_topic(partitions=2)], listener=log, max_poll_interval_ms=1000)
+    poll_until([consumer], lambda: log.calls)
+    rebalances = consumer._session.core.rebalances
+    deadline = time.monotonic() + 30
+    while not rebalances.pending:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    consumer.close()
+    assert log.calls == [("assigned", [0, 1]), ("lost", [0, 1])]
+
+
+def test_a_commit_says_that_what_it_should_cover_was_lost(consumer_of, kafka_topic, produce):
+    topic = kafka_topic()
+    produce(topic, values(10))
+    seen = []
+    consumer = consumer_of([topic], max_poll_interval_ms=1000, enable_auto_commit=False)
+    poll_until([consumer], lambda: len(seen) == 10, seen=seen)
+    rebalances = consumer._session.core.rebalances
+    deadline = time.monotonic() + 30
+    while not rebalances.pending:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(IllegalGenerationError, match=rf"{topic}-0: it was lost since the last poll"):
+        consumer.commit()
+    poll_until([consumer], lambda: len(seen) == 20, seen=seen)
+    assert seen == 2 * values(10)
+    consumer.commit()
+    tp = TopicPartition(topic, 0)
+    assert consumer.committed([tp])[tp].offset == 10
+
+
+def test_theme_33_a_static_member_that_is_closed_comes_back_without_a_rebalance(
+    consumer_of, kafka_cluster, kafka_topic, group_id
+):
+    topic = kafka_topic(partitions=2)
+    one = consumer_of([topic], group_instance_id="one")
+    two = consumer_of([topic], group_instance_id="two")
+    poll_until([one, two], lambda: len(one.assignment()) == len(two.assignment()) == 1)
+    had, generations = two.assignment(), kafka_cluster.generations(group_id)
+    two.close()
+    again = consumer_of([topic], group_instance_id="two")
+    poll_until([one, again], again.assignment)
+    assert again.assignment() == had
+    assert kafka_cluster.generations(group_id) == generations
+
+
+def test_after_a_topic_that_does_not_exist_another_one_is_read(consumer_of, kafka_topic, produce):
+    topic = kafka_topic()
+    produce(topic, values(10))
+    consumer = consumer_of(["no-such-topic"], request_timeout_ms=2000, session_timeout_ms=6000)
+    with pytest.raises(Exception, match="no-such-topic: the topic does not exist"):
+        poll_until([consumer], lambda: False)
+    consumer.subscribe([topic])
+    seen = []
+    poll_until([consumer], lambda: len(seen) == 10, seen=seen)
+
+
+def test_an_events_function_that_raises_ends_nothing(consumer_of, kafka_topic, produce, caplog):
+    topic = kafka_topic(partitions=2)
+    produce(topic, values(10))
+
+    def raising(event):
+        raise ValueError("the user's own")
+
+    seen = []
+    consumer = consumer_of([topic], events=raising)
+    poll_until([consumer], lambda: len(seen) == 10, seen=seen)
+    assert "events raised for PartitionsAssigned" in caplog.text

@@ -1,0 +1,126 @@
+"""A producer on real Kafka that is called from where it can't wait, in the wrong loop, or with what is no partition."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import kafka_actors as ka
+from kafka_actors.errors import UsageError
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def producer(kafka_cluster):
+    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as made:
+        yield made
+
+
+def test_a_callback_that_raises_holds_up_nobodys_outcome(kafka_cluster, kafka_topic):
+    """Of four partitions that are acknowledged together, and of all that memory that they took."""
+    topic, first = kafka_topic(4), []
+    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers, linger_ms=200) as producer:
+        futures = [producer.send(topic, b"x", partition=p) for p in range(4)]
+
+        def raising(future):
+            first.append(future)
+            raise ValueError("the user's own")
+
+        for future in futures:
+            future.add_done_callback(raising)
+        assert [future.result(20_000).partition for future in futures] == [0, 1, 2, 3]
+        producer.flush(20_000)
+    assert producer._core.intake.used == 0
+    assert len(first) == 4
+
+
+@pytest.mark.parametrize("call", ["flush", "close", "send", "result"])
+def test_a_callback_that_would_wait_for_what_comes_through_its_thread_is_told_so(producer, kafka_topic, call):
+    topic, other = kafka_topic(), kafka_topic()
+    errors, over = [], threading.Event()
+
+    def callback(_):
+        try:
+            more = producer.send(topic, b"y")  # what need not wait may be sent
+            if call == "send":
+                producer.send(other, b"z")  # of which nothing is known yet
+            elif call == "result":
+                more.result()
+            else:
+                getattr(producer, call)()
+        except Exception as error:
+            errors.append(error)
+        over.set()
+
+    producer.send(topic, b"x").add_done_callback(callback)
+    assert over.wait(20)
+    (error,) = errors
+    assert isinstance(error, UsageError)
+    assert "callback" in str(error)
+    producer.flush(20_000)
+    assert producer.send(other, b"z").result(20_000).offset == 0
+
+
+def test_the_asyncio_twin_belongs_to_one_event_loop(kafka_cluster, kafka_topic):
+    """No outcome would ever come in another one."""
+    topic = kafka_topic()
+    producer = ka.AsyncProducer(bootstrap_servers=kafka_cluster.bootstrap_servers)
+
+    async def send():
+        return await (await producer.send(topic, b"x"))
+
+    async def used():
+        assert (await send()).offset == 0
+        with pytest.raises(UsageError, match="await the future there"):
+            (await producer.send(topic, b"x")).result()
+        await producer.flush()
+
+    asyncio.run(used())
+    for call in (send, producer.flush, producer.close):
+        with pytest.raises(UsageError, match="this AsyncProducer belongs to the event loop"):
+            asyncio.run(call())
+
+
+def test_a_partition_that_a_topic_has_got_meanwhile_is_sent_to(producer, kafka_cluster, kafka_topic):
+    from confluent_kafka.admin import NewPartitions
+
+    def grow(topic):
+        producer.send(topic, b"x").result(20_000)
+        (grown,) = kafka_cluster.admin.create_partitions([NewPartitions(topic, 3)]).values()
+        grown.result()
+
+    for send in (
+        lambda topic: producer.send(topic, b"x", partition=2).result(20_000).partition == 2,
+        lambda topic: (
+            (topic, 2)
+            in producer.send_batch(pa.record_batch({"value": [b"x"], "partition": [2]}), topic)
+            .result(20_000)
+            .partitions
+        ),
+    ):
+        topic, found = kafka_topic(1), False
+        grow(topic)
+        for _ in range(200):  # a broker may take a moment to know of it
+            try:
+                found = send(topic)
+            except UsageError:
+                continue
+            break
+        assert found
+
+
+@pytest.mark.parametrize("partition", ["1", 1.0, True])
+def test_what_is_no_partition_fails_alone(producer, kafka_topic, partition):
+    """In a request with the records of others it would fail with all of them."""
+    topic = kafka_topic(2)
+    sent = producer.send(topic, b"x", partition=np.int64(1))
+    with pytest.raises(UsageError, match=r"partition is .*: it must be an int"):
+        producer.send(topic, b"x", partition=partition)
+    with pytest.raises(UsageError, match=r"timestamp_ms is 1\.5, a float: it must be an int"):
+        producer.send(topic, b"x", timestamp_ms=1.5)
+    with pytest.raises(UsageError, match=r"timestamp_ms is .*: it must be an int of 64 bits"):
+        producer.send(topic, b"x", timestamp_ms=2**63)
+    assert sent.result(20_000).offset == 0

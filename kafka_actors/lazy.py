@@ -6,17 +6,40 @@ A process of Ray or Spark needs little of what a package offers, and a job start
 from __future__ import annotations
 
 import importlib
+import sys
+import threading
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any
+
+_LOCK = threading.RLock()
+"""Of importing. Two threads that import what imports each other would wait for each other for ever; Python sees that, and
+gives one of them a module that isn't whole."""
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: `homes` has the module, relative to the package, of each name that it offers."""
+    """The `__getattr__` of a package: `homes` has the module, relative to the package, of each name that it offers. Threads
+    may use several such names for the first time at once."""
 
     def find(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f".{home}", package), name)
+        if _importing(sys._getframe(1)):  # it may have what the lock's holder waits for
+            found = getattr(importlib.import_module(f".{home}", package), name)
+        else:
+            with _LOCK:
+                found = getattr(importlib.import_module(f".{home}", package), name)
+        setattr(sys.modules[package], name, found)  # nobody asks again
+        return found
 
     return find
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported on this stack."""
+    while frame is not None:
+        if frame.f_code.co_name == "_find_and_load" and frame.f_globals["__name__"] == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False

@@ -49,3 +49,32 @@ def test_the_process_of_an_actor_does_not_wait_for_what_only_others_need(actor: 
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, capture_output=True)
     assert done.stderr.decode().strip() == ""
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_threads_may_use_the_package_for_the_first_time_at_once(turn: int) -> None:
+    """Python breaks a deadlock of imports by handing out modules that aren't whole; without a lock one turn in three failed."""
+    code = (
+        "import sys, threading\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "import kafka_actors as ka\n"
+        "names = [name for name in ka.__all__ if name not in vars(ka)]\n"
+        "assert len(names) > 10\n"
+        "together, wrong = threading.Barrier(len(names)), []\n"
+        "def use(name):\n"
+        "    together.wait()\n"
+        "    try:\n"
+        "        getattr(ka, name)\n"
+        "    except BaseException as error:\n"
+        "        wrong.append(f'{name}: {error!r}')\n"
+        "threads = [threading.Thread(target=use, args=(name,)) for name in names]\n"
+        "for thread in threads:\n"
+        "    thread.start()\n"
+        "for thread in threads:\n"
+        "    thread.join()\n"
+        "sys.exit('\\n'.join(wrong) or 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")

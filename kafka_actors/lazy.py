@@ -6,15 +6,27 @@ A process of Ray or Spark needs little of what a package offers, and a job start
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
-_LOCK = threading.RLock()
+PATIENCE_S = 2.0
+
+_lock = threading.RLock()
 """Of importing. Two threads that import what imports each other would wait for each other for ever; Python sees that, and
 gives one of them a module that isn't whole."""
+
+
+def _renew() -> None:
+    """In the child of a fork, which has only the thread that forked."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -25,11 +37,14 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if _importing(sys._getframe(1)):  # it may have what the lock's holder waits for
+        # While a module is being imported here, the lock's holder may wait for that: not for ever, then.
+        lock = _lock
+        held = lock.acquire(timeout=PATIENCE_S if _importing(sys._getframe(1)) else -1)
+        try:
             found = getattr(importlib.import_module(f".{home}", package), name)
-        else:
-            with _LOCK:
-                found = getattr(importlib.import_module(f".{home}", package), name)
+        finally:
+            if held:
+                lock.release()
         setattr(sys.modules[package], name, found)  # nobody asks again
         return found
 

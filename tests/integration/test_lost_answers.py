@@ -51,10 +51,8 @@ def test_theme_01_answers_to_commits_that_get_lost_during_a_rebalance_hold_up_no
     with scene.proxy.keeping(ApiKey.OFFSET_COMMIT):
         at = time.monotonic()
         until(lambda: scene.proxy.kept[ApiKey.OFFSET_COMMIT], 10, "a commit without an answer")
-        for (
-            pid
-        ) in scene.worker_pids():  # what is given away unacknowledged is read again, by us if it comes back
-            scene.forgive(pid)
+        for pid in scene.worker_pids():
+            scene.forgive(pid)  # what is given away unacknowledged is read again
         other = scene.foreign("cooperative-sticky")
         until(lambda: time.monotonic() > at + LOST_S, LOST_S + 1, "time to pass")
         lost = scene.proxy.kept[ApiKey.OFFSET_COMMIT]

@@ -40,11 +40,12 @@ class Loops:
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def go(self, work: Coroutine[Any, Any, Any]) -> None:
+    def go(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
         """Runs it beside the others."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -16,6 +16,7 @@ from kafka_actors.fetch import FetchedBytes
 from kafka_actors.protocol.types import TopicPartition
 
 from .bench import Bench
+from .loops import Loops
 from .process import Processor
 
 __all__ = ["Overlapping"]
@@ -69,25 +70,17 @@ class Overlapping:
         """Takes what comes, and what a linger held back long enough, until a call raises what ends the job. Calls that
         are in hand when it ends are cancelled."""
         there = self._calls.result()
-        tasks: set[asyncio.Task[None]] = set()
         last: dict[TopicPartition, asyncio.Task[None]] = {}
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        calls = Loops(lambda error: None if failure.done() else failure.set_exception(error))
 
         async def in_order(before: asyncio.Task[None] | None, item: FetchedBytes | TopicPartition) -> None:
             if before is not None:
                 await asyncio.wait([before])
-            try:
-                await asyncio.wrap_future(
-                    asyncio.run_coroutine_threadsafe(self._bench.work_async(item), there)
-                )
-            except Exception as error:
-                if not failure.done():
-                    failure.set_exception(error)
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._bench.work_async(item), there))
 
         def put(partition: TopicPartition, item: FetchedBytes | TopicPartition) -> None:
-            task = last[partition] = asyncio.ensure_future(in_order(last.get(partition), item))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            last[partition] = calls.go(in_order(last.get(partition), item))
 
         try:
             while not failure.done():
@@ -101,5 +94,4 @@ class Overlapping:
                         put(partition, partition)
             await failure
         finally:
-            for task in tasks:
-                task.cancel()
+            calls.cancel()

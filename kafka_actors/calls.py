@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Misfit", "is_async", "misfit"]
+__all__ = ["Misfit", "async_method", "is_async", "misfit"]
 
 
 class Misfit(NamedTuple):
@@ -20,6 +20,11 @@ def is_async(target: Any) -> bool:
     """Whether a call returns what would have to be awaited; of a class, `target` is its method."""
     call = None if inspect.isclass(target) else getattr(type(target), "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
+
+
+def async_method(target: type, *names: str) -> str | None:
+    """Which of these methods of a class is async, the first one; None where none of those that it has is."""
+    return next((name for name in names if is_async(getattr(target, name, None))), None)
 
 
 def misfit(

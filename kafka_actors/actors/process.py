@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from kafka_actors.calls import misfit
+from kafka_actors.calls import is_async, misfit
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
@@ -44,7 +44,7 @@ class ProcessSpec(msgspec.Struct, frozen=True):
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.target) or inspect.iscoroutinefunction(_call_of(self.target))
+        return is_async(_call_of(self.target) if self.is_class else self.target)
 
 
 def _call_of(target: Any) -> Any:

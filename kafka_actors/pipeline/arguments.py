@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from kafka_actors.calls import is_async, misfit
+from kafka_actors.calls import async_method, is_async, misfit
 from kafka_actors.errors import ConfigError, kind_of
 
 from .columns import KAFKA
@@ -31,11 +31,10 @@ def checked_function(stage: str, target: Any, arguments: Any, *, method: str = "
     call = getattr(target, method) if of_class else target
     if is_async(call):
         raise ConfigError(stage, "is async: a stage is called in turn; make it a plain function")
-    for other in ("flush", "close"):
-        if of_class and is_async(getattr(target, other, None)):
-            raise ConfigError(
-                stage, f"is given the class {target.__name__}, whose {other} is async: make it a plain method"
-            )
+    if of_class and (other := async_method(target, "flush", "close")) is not None:
+        raise ConfigError(
+            stage, f"is given the class {target.__name__}, whose {other} is async: make it a plain method"
+        )
     given = dict(arguments or {})
     if of_class:
         _check_call(stage, target, (), given)

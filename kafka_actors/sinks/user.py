@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_actors.calls import is_async, misfit
+from kafka_actors.calls import async_method, is_async, misfit
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError
 
@@ -29,11 +29,10 @@ def as_sink(given: Any) -> Sink:
     if inspect.isclass(given):
         if not callable(getattr(given, "write", None)):
             raise ConfigError("sink", f"is the class {given.__name__}, which has no write(self, batch)")
-        for method in ("write", "flush", "close"):
-            if is_async(getattr(given, method, None)):
-                raise ConfigError(
-                    "sink", f"is the class {given.__name__}, whose {method} is async: make it a plain method"
-                )
+        if (method := async_method(given, "write", "flush", "close")) is not None:
+            raise ConfigError(
+                "sink", f"is the class {given.__name__}, whose {method} is async: make it a plain method"
+            )
         check_made("sink", given)
         return UserSink(given, {})
     if not callable(given):

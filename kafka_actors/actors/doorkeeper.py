@@ -71,10 +71,8 @@ class DoorKeeper:
                 try:
                     sock, _ = await loop.sock_accept(listening)
                     self._welcome(sock)
-                except (
-                    OSError,
-                    RuntimeError,
-                ) as error:  # too few descriptors, or threads: later there may be more
+                except (OSError, RuntimeError) as error:
+                    # Too few descriptors, or threads: later there may be more.
                     logger.warning("a worker could not be let in: %s", error)
                     await asyncio.sleep(LET_IN_AGAIN_S)
 

@@ -15,7 +15,7 @@ import asyncio
 import struct
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 
 from kafka_actors.protocol import ApiKey
@@ -85,13 +85,17 @@ class Proxy:
             broker_writer.close()
         writer.close()
 
+    async def _frames(self, number: int, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+        """What comes, as long as the connection is not one of the lost ones: from then on it goes nowhere."""
+        while True:
+            frame = await _frame(reader)
+            if number > self._lost:
+                yield frame
+
     async def _requests(
         self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
     ) -> None:
-        while True:
-            frame = await _frame(reader)
-            if number <= self._lost:
-                continue
+        async for frame in self._frames(number, reader):
             asked.append(ApiKey(struct.unpack_from(">h", frame, 4)[0]))
             writer.write(frame)
             await writer.drain()
@@ -99,10 +103,7 @@ class Proxy:
     async def _answers(
         self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
     ) -> None:
-        while True:
-            frame = await _frame(reader)
-            if number <= self._lost:
-                continue
+        async for frame in self._frames(number, reader):
             key = asked.popleft()
             if key in self._keeping:
                 self.kept[key] += 1

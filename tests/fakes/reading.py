@@ -37,16 +37,13 @@ class Log(ConsumerRebalanceListener):
         self._note("lost", partitions)
 
 
-def consumers(servers: str, group_id: str) -> Iterator[Callable[..., ka.Consumer]]:
-    """For a fixture: makes consumers of a group, and closes them in the end."""
+def consumers(servers: str, **defaults: Any) -> Iterator[Callable[..., ka.Consumer]]:
+    """For a fixture: makes consumers with these options, unless others are given, and closes them in the end."""
     made = []
 
     def make(*args: Any, **options: Any) -> ka.Consumer:
-        options.setdefault("bootstrap_servers", servers)
-        options.setdefault("auto_offset_reset", "earliest")
-        options.setdefault("group_id", group_id)
-        options.setdefault("heartbeat_interval_ms", 300)
-        consumer = ka.Consumer(*args, **options)
+        here = {"bootstrap_servers": servers, "auto_offset_reset": "earliest"}
+        consumer = ka.Consumer(*args, **{**here, **defaults, **options})
         made.append(consumer)
         return consumer
 

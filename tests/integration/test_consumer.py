@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from fakes.reading import consumers
 
 import kafka_actors as ka
 from kafka_actors.errors import (
@@ -34,18 +35,7 @@ def read(consumer, count, timeout=30.0):
 @pytest.fixture
 def consumer_of(kafka_cluster):
     """Makes consumers on the shared broker and closes them."""
-    made = []
-
-    def make(*args, **options):
-        options.setdefault("bootstrap_servers", kafka_cluster.bootstrap_servers)
-        options.setdefault("auto_offset_reset", "earliest")
-        consumer = ka.Consumer(*args, **options)
-        made.append(consumer)
-        return consumer
-
-    yield make
-    for consumer in made:
-        consumer.close()
+    yield from consumers(kafka_cluster.bootstrap_servers)
 
 
 def values(n, start=0):

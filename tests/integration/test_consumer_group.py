@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def consumer_of(kafka_cluster, group_id):
-    yield from consumers(kafka_cluster.bootstrap_servers, group_id)
+    yield from consumers(kafka_cluster.bootstrap_servers, group_id=group_id, heartbeat_interval_ms=300)
 
 
 def test_two_members_share_and_one_takes_over(consumer_of, kafka_topic, produce):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def consumer_of(kafka_cluster, group_id):
-    yield from consumers(kafka_cluster.bootstrap_servers, group_id)
+    yield from consumers(kafka_cluster.bootstrap_servers, group_id=group_id, heartbeat_interval_ms=300)
 
 
 def test_theme_04_messages_that_were_not_handed_out_of_a_partition_that_goes_are_not_committed(

@@ -162,8 +162,8 @@ class AsyncConsumer(ConsumerFace):
             return await self.unsubscribe()
         session.subscription.assign_from_user(chosen)
         if session.started:
-            session.drop(session.assignment() - session.subscription.assigned)
-            await self._call(session.core.assigned(session.subscription.assigned))
+            offsets = session.drop(session.assignment() - frozenset(chosen))
+            await self._call(session.core.assigned(session.subscription.assigned, offsets))
 
     async def unsubscribe(self) -> None:
         """As `Consumer.unsubscribe`."""
@@ -171,8 +171,7 @@ class AsyncConsumer(ConsumerFace):
         if session.started:
             for callback in session.farewell():
                 await awaited(callback())
-            offsets = session.last_offsets()
-            session.drop(session.assignment())
+            offsets = session.drop(session.assignment())
             await self._call(session.core.unsubscribed(offsets))
         session.subscription.unsubscribe()
 

@@ -167,7 +167,8 @@ class Consumer(ConsumerFace):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these partitions, without the group assigning; those held already keep their positions.
 
-        With a `group_id` they start at its committed offsets. None at all is `unsubscribe`. Raises `UsageError` while
+        With a `group_id` they start at its committed offsets, and those that go are committed as `close` does. None at all
+        is `unsubscribe`. Raises `UsageError` while
         subscribed to topics.
         """
         session = self._open()
@@ -176,8 +177,8 @@ class Consumer(ConsumerFace):
             return self.unsubscribe()
         session.subscription.assign_from_user(chosen)
         if session.started:
-            session.drop(session.assignment() - session.subscription.assigned)
-            self._call(session.core.assigned(session.subscription.assigned))
+            offsets = session.drop(session.assignment() - frozenset(chosen))
+            self._call(session.core.assigned(session.subscription.assigned, offsets))
 
     def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group; commits as `close` does."""
@@ -185,8 +186,7 @@ class Consumer(ConsumerFace):
         if session.started:
             for callback in session.farewell():
                 callback()
-            offsets = session.last_offsets()
-            session.drop(session.assignment())
+            offsets = session.drop(session.assignment())
             self._call(session.core.unsubscribed(offsets))
         session.subscription.unsubscribe()
 

@@ -100,7 +100,7 @@ class Core:
         if self.subscription.uses_group:
             await self.subscribed()
         elif self.subscription.assigned:
-            await self.assigned(self.subscription.assigned)
+            await self.assigned(self.subscription.assigned, {})
 
     async def close(self, offsets: Offsets, timeout_s: float) -> None:
         """Commits `offsets`, leaves the group, closes every connection: within `timeout_s` and a little."""
@@ -132,12 +132,12 @@ class Core:
         self.rebalances.unattended = False
         await (await self._use_group()).start()
 
-    async def assigned(self, partitions: Partitions) -> None:
-        """The user assigned partitions by hand; those that stay keep their positions."""
+    async def assigned(self, partitions: Partitions, offsets: Offsets) -> None:
+        """The user assigned partitions by hand; those that stay keep their positions. Commits `offsets`, of those that go."""
         self._other_topics()
         await self.client.set_topics(self.subscription.metadata_topics())
         held = self._held
-        self.fetcher.revoke(held - partitions)
+        await self.give_up(held - partitions, offsets)
         await self._begin(partitions - held)
 
     async def unsubscribed(self, offsets: Offsets) -> None:
@@ -224,7 +224,7 @@ class Core:
         self.fetcher.drain(partitions)
 
     async def give_up(self, partitions: Partitions, offsets: Offsets) -> None:
-        """For `Rebalances`: commits what was done on them and forgets them."""
+        """Commits what was done on them and forgets them."""
         try:
             if offsets and self._coordinator is not None:
                 default_offset_commit_callback(offsets, await self._coordinator.commit_offsets_sync(offsets))

@@ -126,7 +126,7 @@ class Session(ProcessBound):
 
     def leave(self, timeout_s: float) -> Future[None]:
         """Commits what is done, leaves the group and closes the connections, in the IO thread."""
-        return self.io.submit(self.core.close(self.last_offsets(), timeout_s))
+        return self.io.submit(self.core.close(self.last_offsets(self.assignment()), timeout_s))
 
     def end(self) -> None:
         """Ends the IO thread; the consumer can't be used any more."""
@@ -228,8 +228,7 @@ class Session(ProcessBound):
         finally:
             # An exception of the listener reaches the user, but the group doesn't wait for it.
             if notice.what is What.REVOKED:
-                if self.core.auto_commits:
-                    offsets = self.reader.safe_positions(notice.partitions)
+                offsets = self.last_offsets(notice.partitions)
                 self._gone(notice.partitions)
             notice.done(offsets)
 
@@ -245,7 +244,7 @@ class Session(ProcessBound):
             self._auto_committed.pop(tp, None)
 
     def _auto_commit(self) -> None:
-        offsets = self.reader.safe_positions(self.assignment())
+        offsets = self.last_offsets(self.assignment())
         new = {tp: offset for tp, offset in offsets.items() if self._auto_committed.get(tp) != offset}
         if new:
             self._auto_committed.update(new)
@@ -261,9 +260,9 @@ class Session(ProcessBound):
             for tp in offsets:
                 self._auto_committed.pop(tp, None)
 
-    def last_offsets(self) -> Offsets:
-        """What `close` commits: nothing that is still in hand."""
-        return self.reader.safe_positions(self.assignment()) if self.core.auto_commits else {}
+    def last_offsets(self, partitions: Partitions) -> Offsets:
+        """What `close` commits of them: nothing that is still in hand."""
+        return self.reader.safe_positions(partitions) if self.core.auto_commits else {}
 
     def farewell(self) -> Iterator[Callback]:
         """Before leaving: the listener learns what it has not heard yet, and that everything is given up that it knows of."""
@@ -297,10 +296,12 @@ class Session(ProcessBound):
         self.reader.forget(partitions)
         self.attention = True
 
-    def drop(self, partitions: Partitions) -> None:
-        """Nothing more of them is handed out: they are not to be read any more."""
+    def drop(self, partitions: Partitions) -> Offsets:
+        """Nothing more of them is handed out: they are not to be read any more. Returns what is to be committed of them."""
+        offsets = self.last_offsets(partitions)
         self._gone(partitions)
         self.attention = True
+        return offsets
 
     def to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
         """What `commit` commits: the offsets given, or everything handed out."""

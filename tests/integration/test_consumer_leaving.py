@@ -73,6 +73,24 @@ def test_to_want_nothing_is_to_leave(consumer_of, kafka_cluster, kafka_topic, pr
     assert sum(offset.offset for offset in found.values()) == 10, "as when it is closed"
 
 
+def test_partitions_that_another_assignment_leaves_out_are_committed(consumer_of, kafka_topic, produce):
+    """As when it is closed: nothing of them is in hand any more."""
+    first, second, stays = kafka_topic(), kafka_topic(), kafka_topic()
+    for topic in (first, second, stays):
+        produce(topic, values(10))
+    goes, comes, kept = (TopicPartition(topic, 0) for topic in (first, second, stays))
+    seen = []
+    consumer = consumer_of(auto_commit_interval_ms=100_000)
+    consumer.assign([goes, kept])
+    poll_until([consumer], lambda: len(seen) == 20, seen=seen)
+    assert consumer.poll_batch(0) is None
+    consumer.assign([comes, kept])
+    found = consumer.committed([goes, kept])
+    assert found[goes].offset == 10
+    assert found[kept] is None, "it goes on"
+    poll_until([consumer], lambda: len(seen) == 30, seen=seen)
+
+
 def test_unsubscribe_ends_also_where_the_last_commit_fails(
     consumer_of, kafka_cluster, kafka_topic, produce, group_id, caplog
 ):

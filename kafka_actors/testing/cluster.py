@@ -379,7 +379,9 @@ _PROPERTIES = {
     "background.threads": "2",
     "num.recovery.threads.per.data.dir": "1",
     "log.cleaner.dedupe.buffer.size": "8388608",
-    # Compaction and retention act within seconds where a test's topic asks for them.
+    # Compaction and retention act within seconds where a test's topic asks for them, and else never: records of long ago
+    # would be gone at once.
+    "log.retention.ms": "-1",
     "log.cleaner.backoff.ms": "500",
     "log.initial.task.delay.ms": "500",
     "log.retention.check.interval.ms": "1000",

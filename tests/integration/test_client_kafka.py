@@ -105,7 +105,7 @@ async def test_theme_17_a_recreated_topic_has_another_id(
 async def test_offsets_by_time_and_ends_of_epochs(
     kafka_cluster: KafkaCluster, kafka_topic: Topic, produce: Any
 ) -> None:
-    topic = kafka_topic(partitions=2, config={"retention.ms": "-1"})  # the records are of 1970
+    topic = kafka_topic(partitions=2)
     await asyncio.to_thread(produce, topic, [b"a", b"b", b"c"], partition=0, timestamps=[1000, 3000, 2000])
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     async with KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers) as client:

@@ -22,7 +22,6 @@ from kafka_actors.records import SCHEMA
 
 pytestmark = pytest.mark.kafka
 
-FOREVER = {"retention.ms": "-1"}
 """For records with old timestamps."""
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -82,7 +81,7 @@ def a_matrix():
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_theme_32_what_is_read_is_what_was_sent(kafka_cluster, kafka_topic, codec):
-    topic, sent = kafka_topic(1, config=FOREVER), a_matrix()
+    topic, sent = kafka_topic(1), a_matrix()
     with ka.Producer(
         bootstrap_servers=kafka_cluster.bootstrap_servers, compression_type=codec, batch_size=20_000
     ) as producer:
@@ -149,7 +148,7 @@ def test_rows_without_a_key_fill_one_partition_after_another(kafka_cluster, kafk
 
 
 def test_each_future_knows_where_its_record_is(kafka_cluster, kafka_topic):
-    topic = kafka_topic(3, config=FOREVER)
+    topic = kafka_topic(3)
     with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
         futures = [producer.send(topic, b"%d" % i, partition=i % 3, timestamp_ms=1000 + i) for i in range(99)]
         places = [future.result(20_000) for future in futures]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kafka_actors.config import ClientConfig
+from kafka_actors.config import ClientConfig, build
 from kafka_actors.net import Connection, FetchSocket
 from kafka_actors.protocol import ApiKey, MetadataRequest, frame
+from kafka_actors.testing import KafkaCluster
 
 from .secure import PASSWORD, USER, unsecured_token
 
@@ -30,6 +31,11 @@ def sasl_options(mechanism: str, **other: Any) -> dict[str, Any]:
         return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": Tokens(), **other}
     login = {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
     return {"sasl_mechanism": mechanism, **login, **other}
+
+
+def config_for(kafka: KafkaCluster, listener: str, **options: Any) -> tuple[tuple[str, int], ClientConfig]:
+    """A listener's address, and what a client for it is told."""
+    return kafka.address(1, listener), build(ClientConfig, options)
 
 
 def answer_to(sent: bytes, channel: FetchSocket) -> memoryview:

@@ -32,6 +32,14 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield made
 
 
+@pytest.fixture(params=["asyncio", "blocking"])
+def ask(request: pytest.FixtureRequest) -> Callable[..., int]:
+    """Asks over one of the two kinds of connection; returns the number of brokers."""
+    from fakes.asking import over_connection, over_socket
+
+    return {"asyncio": over_connection, "blocking": over_socket}[request.param]
+
+
 @pytest.fixture
 def topic(kafka_cluster_3: Any, kafka_topic: Callable[..., str], produce: Callable[..., object]) -> str:
     """12,000 records over 4 partitions, for those who have no topic of their own."""

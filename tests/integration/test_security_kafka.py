@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fakes.asking import Tokens, answer_to, over_connection, over_socket, sasl_options
+from fakes.asking import Tokens, answer_to, config_for, sasl_options
 from fakes.secure import (
     KEY_PASSWORD,
     ONE_CIPHER,
@@ -19,7 +19,6 @@ from fakes.secure import (
 )
 from fakes.token_endpoint import TokenEndpoint
 
-from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, SaslError
 from kafka_actors.net import Connection, FetchSocket
 from kafka_actors.net.security import tls
@@ -34,16 +33,6 @@ def kafka(secure):
 @pytest.fixture
 def files(secure):
     return secure[1]
-
-
-@pytest.fixture(params=[over_connection, over_socket], ids=["asyncio", "blocking"])
-def ask(request):
-    """Asks over one of the two kinds of connection; returns the number of brokers."""
-    return request.param
-
-
-def config_for(kafka, listener, **options):
-    return kafka.address(1, listener), build(ClientConfig, options)
 
 
 # ---------------------------------------------------------------- what works

@@ -6,7 +6,6 @@ import time
 from threading import Thread, Timer
 
 import pytest
-from fakes.asking import over_connection, over_socket
 from fakes.broker import FakeBroker
 from fakes.kdc import NAME, Realm, required
 
@@ -83,12 +82,6 @@ OPTIONS = {
 
 def options(kafka, listener="KERBEROS", **other):
     return {"bootstrap_servers": kafka.bootstrap(listener), **OPTIONS, **other}
-
-
-@pytest.fixture(params=[over_connection, over_socket], ids=["asyncio", "blocking"])
-def ask(request):
-    """Asks over one of the two kinds of connection; returns the number of brokers."""
-    return request.param
 
 
 def refused(ask, kafka, kind=SaslError, **other):

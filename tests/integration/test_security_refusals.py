@@ -4,7 +4,7 @@ import logging
 import traceback
 
 import pytest
-from fakes.asking import Tokens, over_connection, over_socket, sasl_options
+from fakes.asking import Tokens, config_for, over_connection, sasl_options
 from fakes.secure import ONE_CIPHER, PASSWORD, unsecured_token
 
 import kafka_actors as ka
@@ -32,16 +32,6 @@ def kafka(secure):
 @pytest.fixture
 def files(secure):
     return secure[1]
-
-
-@pytest.fixture(params=[over_connection, over_socket], ids=["asyncio", "blocking"])
-def ask(request):
-    """Asks over one of the two kinds of connection; returns the number of brokers."""
-    return request.param
-
-
-def config_for(kafka, listener, **options):
-    return kafka.address(1, listener), build(ClientConfig, options)
 
 
 # ---------------------------------------------------------------- what can't

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from .output import Output
+from .output import Output, encodes_all
 from .render import NOT_KNOWN
 
 __all__ = ["FORMS", "columns", "form_option", "plain", "show", "to_yaml"]
@@ -41,7 +41,8 @@ def form_option(help: str) -> Callable[[F], F]:  # noqa: A002  click's own name
 def show(output: Output, form: str, text: Iterable[str], document: Any) -> None:
     """Prints the lines of `text`, or `document` (of Structs, dicts, lists and scalars) as JSON or YAML."""
     if form == "json":
-        lines: Iterable[str] = [json.dumps(plain(document), indent=2, ensure_ascii=False)]
+        escaped = not encodes_all(output.console.file)
+        lines: Iterable[str] = [json.dumps(plain(document), indent=2, ensure_ascii=escaped)]
     elif form == "yaml":
         lines = [to_yaml(plain(document))]
     else:

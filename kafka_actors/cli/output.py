@@ -6,6 +6,7 @@ they are taken out here and go where logs go, in the format of the log, and abov
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import logging
@@ -16,14 +17,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Literal, TextIO
+from typing import IO, Any, Literal, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
 from kafka_actors.telemetry.logs import JsonFormatter, TextFormatter, read_line
 
-__all__ = ["Output"]
+__all__ = ["Output", "encodes_all", "escaping"]
 
 WIDE = 200
 
@@ -138,6 +139,17 @@ class Output:
 
     def _coloured(self, text: str, plain: str) -> str:
         return text if self._stderr.isatty() and not os.environ.get("NO_COLOR") else plain
+
+
+def escaping(stream: TextIO) -> None:
+    """What the stream's encoding lacks (latin-1 an ellipsis, ASCII an umlaut) is escaped, as on stderr, instead of the program's end."""
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")
+
+
+def encodes_all(stream: IO[str]) -> bool:
+    """Whether every character can be written as it is."""
+    return codecs.lookup(getattr(stream, "encoding", None) or "utf-8").name.startswith("utf")
 
 
 class _Console(Console):

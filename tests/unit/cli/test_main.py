@@ -27,6 +27,25 @@ def test_the_module_is_the_command_and_ends_with_its_exit_code(arguments: list[s
     )
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--help"], "Usage: kafka-actors run"),
+        (["config", "show", "--group-id", "größe→"], "group_id "),
+        (["config", "show", "--group-id", "größe→", "-o", "json"], '"gr\\u00f6\\u00dfe\\u2192"'),
+    ],
+)
+def test_what_a_terminal_cannot_show_is_escaped(arguments: list[str], says: str, encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-m", "kafka_actors", *arguments],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+    )
+    assert done.returncode == 0
+    assert says in done.stdout.decode(encoding, "replace")  # where it is ASCII, click writes UTF-8
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

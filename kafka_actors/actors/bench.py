@@ -138,8 +138,9 @@ class Bench:
         self._woken.set()
 
     def work(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None = None) -> None:
-        """Decodes (as far as that was not done ahead) and processes one partition's bytes (None: what a linger held back long enough), then whatever
-        else has come, until there is nothing more: to ask the loop for each would cost as much as to decode it.
+        """Decodes (as far as that was not done ahead) and processes one partition's bytes (None: what a linger held
+        back long enough), then whatever else has come, until there is nothing more: to ask the loop for each would
+        cost as much as to decode it.
 
         Raises `ProcessError`, or the named error of bytes that can't be read.
         """

@@ -13,8 +13,8 @@ __all__ = ["ActorStatus", "JobStatus", "ScalingStatus", "WorkerStatus", "Workers
 
 
 class WorkerStatus(Struct, frozen=True):
-    """One worker. `records` and `value_bytes` count what this incarnation has processed. `work_s`: for how many seconds it
-    was at work; `retiring`: it gives up what it has, because there are to be fewer."""
+    """One worker. `records` and `value_bytes` count what this incarnation has processed. `work_s`: for how many
+    seconds it was at work; `retiring`: it gives up what it has, because there are to be fewer."""
 
     name: str
     pid: int | None
@@ -29,8 +29,8 @@ class WorkerStatus(Struct, frozen=True):
 
 
 class ActorStatus(Struct, frozen=True):
-    """An actor of the job that is no worker. `role`: metadata, coordinator, connection or spare. A connection actor has the
-    `broker` that it is connected to, with host and port; it shares its name with those of other nodes."""
+    """An actor of the job that is no worker. `role`: metadata, coordinator, connection or spare. A connection actor
+    has the `broker` that it is connected to, with host and port; it shares its name with those of other nodes."""
 
     name: str
     role: str
@@ -79,10 +79,11 @@ class JobStatus(Struct, frozen=True):
     `records` and `value_bytes`: processed by all workers, those included that are gone by now.
     `connections`: node of the Ray cluster → brokers that a connection actor on it is connected to. `actors`: name
     with incarnation → pid. `restarts`: role → how often it was replaced. `scaling`: how many workers there should be.
-    `others`: the actors that are no workers. `latency`: records by the bucket of their latency, from timestamp to processed, since
-    the start (`kafka_actors.telemetry.machines.latency`). `timeline`: what happened, the last two hundred things. `started_s`,
-    `state_since_s`: when the job began, and got into its state, in seconds since 1970. `page`: the URL of its status
-    page, empty where it has none; `page_node`: the IP address of the machine that serves it.
+    `others`: the actors that are no workers. `latency`: records by the bucket of their latency, from timestamp to
+    processed, since the start (`kafka_actors.telemetry.machines.latency`). `timeline`: what happened, the last two
+    hundred things. `started_s`, `state_since_s`: when the job began, and got into its state, in seconds since 1970.
+    `page`: the URL of its status page, empty where it has none; `page_node`: the IP address of the machine that serves
+    it.
     """
 
     state: str

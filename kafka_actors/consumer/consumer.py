@@ -151,8 +151,8 @@ class Consumer(ConsumerFace):
     ) -> None:
         """Reads whole topics, by name or by a pattern for whole names, as a member of the group.
 
-        Replaces what was subscribed to before; no topics at all is `unsubscribe`. Raises `ConfigError` for a bad name or pattern or a missing
-        `group_id`, `UsageError` if partitions are assigned by hand.
+        Replaces what was subscribed to before; no topics at all is `unsubscribe`. Raises `ConfigError` for a bad name
+        or pattern or a missing `group_id`, `UsageError` if partitions are assigned by hand.
         """
         session = self._open()
         session.check_group()

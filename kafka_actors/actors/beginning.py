@@ -40,7 +40,7 @@ class Beginnings:
             return config, plan.topics, plan.pattern, setup
         if key.kind == "coordinator":
             identity = pack(Identity(plan.group_instance_id, job.report.member_id))
-            assert job.job_start is not None
+            assert job.job_start is not None  # the metadata actor has said it before a coordinator begins
             return (
                 config,
                 incarnation,

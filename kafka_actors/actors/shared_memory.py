@@ -114,7 +114,7 @@ def _forget(number: int, pieces: dict[int, _Piece], untold: dict[int, int], gone
 
 
 class MappedMemory:
-    """The side that reads. Used by one thread, but for `given_back`."""
+    """The side that reads. Used by one thread, but for `released`."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, Bytes] = {}

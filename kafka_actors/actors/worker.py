@@ -319,7 +319,7 @@ class Worker:
 
     async def _work_in_turn(self) -> None:
         """One partition at a time: the bench's thread takes what comes by itself."""
-        assert self._loop is not None
+        assert self._loop is not None  # start() has set it
         await self._loop.run_in_executor(self._thread, self._bench.run)
 
     # ------------------------------------------------------------ events

@@ -36,12 +36,12 @@ class Consumer(ConsumerFace):
 
         with Consumer(topics=["orders"], group_id="g", bootstrap_servers="localhost:9092") as consumer:
             batch = consumer.poll_batch(timeout_ms=1000)   # pyarrow.RecordBatch of one partition, or None
-            for message in consumer: ...                   # message at a time, a view on the same batches
+            for message in consumer: ...                   # one message at a time, a view on the same batches
 
     Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores;
     see `ConsumerConfig`. A wrong one is a `ConfigError` before anything connects. `events` is called, in another
-    thread, with what a user should learn of (`kafka_actors.events`); by default it is logged. The first call that needs
-    a broker connects; where none answers it raises `NoBrokersAvailable`, and the next one tries again.
+    thread, with each event (`kafka_actors.events`); by default events are logged. The first call that needs a broker
+    connects; if none answers it raises `NoBrokersAvailable`, and the next call tries again.
 
     Records count as done when the next ones are asked for: auto-commit and `close` commit only what came before
     the batch or message in hand; `commit` commits all that was handed out. Heartbeats and fetching go on in a

@@ -111,7 +111,7 @@ class Reader:
         """Whether it has another batch, which is then counted as handed out."""
         if not cursor.advance():
             return False
-        assert cursor.batch is not None
+        assert cursor.batch is not None  # advance() found one
         self._observer.delivered(cursor.partition, cursor.batch.num_rows)
         return True
 

@@ -86,12 +86,12 @@ class Session(ProcessBound):
 
     @property
     def core(self) -> Core:
-        assert self._core is not None
+        assert self._core is not None  # as above
         return self._core
 
     @property
     def reader(self) -> Reader:
-        assert self._reader is not None
+        assert self._reader is not None  # as above
         return self._reader
 
     @property

@@ -330,7 +330,7 @@ class Placement:
 
     def _drain(self, slot: Slot, state: SlotState, deadline: float) -> None:
         slot.become(state)
-        assert slot.worker is not None
+        assert slot.worker is not None  # only what is granted is drained
         self._touch(slot.worker)
         slot.ordered_at = self._version(slot.worker)
         slot.deadline = min(slot.deadline, deadline)

@@ -191,7 +191,7 @@ class Consumer(ConsumerFace):
         session.subscription.unsubscribe()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hands out nothing of these partitions (default: all) until `resume`; the group keeps them."""
+        """Hands out nothing of these partitions (default: all) until `resume`; the consumer keeps them."""
         session = self._started()
         session.pause(session.some(partitions))
 
@@ -309,8 +309,8 @@ class Consumer(ConsumerFace):
     def close(self, timeout_ms: float = 30_000) -> None:
         """Commits what is done (unless `enable_auto_commit` is off), leaves the group, closes the connections.
 
-        A static member (`group_instance_id`) is not said to have left: what it has waits for it to come back until its
-        session is over.
+        A static member (`group_instance_id`) doesn't leave: its partitions wait for it to come back until its session
+        is over.
 
         Returns within about `timeout_ms`, whatever the brokers do. Closing again changes nothing.
         """

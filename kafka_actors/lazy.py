@@ -16,8 +16,8 @@ from typing import Any
 PATIENCE_S = 2.0
 
 _lock = threading.RLock()
-"""Of importing. Two threads that import what imports each other would wait for each other for ever; Python sees that, and
-gives one of them a module that isn't whole."""
+"""Held while importing. Two threads that import modules which import each other would deadlock; Python notices, and gives
+one of them a module that isn't complete."""
 
 
 def _renew() -> None:
@@ -37,7 +37,7 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        # While a module is being imported here, the lock's holder may wait for that: not for ever, then.
+        # This thread may be importing a module that the lock's holder waits for: then don't wait for ever.
         lock = _lock
         held = lock.acquire(timeout=PATIENCE_S if _importing(sys._getframe(1)) else -1)
         try:
@@ -45,7 +45,7 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         finally:
             if held:
                 lock.release()
-        setattr(sys.modules[package], name, found)  # nobody asks again
+        setattr(sys.modules[package], name, found)  # from now on the name is found without this function
         return found
 
     return find

@@ -40,10 +40,11 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     client_id: str = msgspec.field(default_factory=default_client_id)
     """Who asks, in the brokers' logs, metrics and quotas."""
     client_rack: str = ""
-    """Where this client is: brokers with a `replica.selector.class` name a replica there to read from (KIP-392). One that fails
-    is left for the leader, which is not asked again before `metadata_max_age_ms`; and assignors are told."""
+    """The rack or zone of this client. Brokers with a `replica.selector.class` name a replica there to read from
+    (KIP-392). If that replica fails, the leader is read from, and names none again before `metadata_max_age_ms` has
+    passed. Assignors are told the rack, too."""
     api_version: tuple[int, ...] | None = None
-    """The release whose API versions are the newest to be used; without it the newest that a broker speaks."""
+    """The newest release whose API versions are used; without it the newest that a broker speaks."""
     api_version_auto_timeout_ms: Positive | None = None
     """How long `KafkaClient.bootstrap` waits for a broker that says what it speaks; only without `api_version`."""
     request_timeout_ms: Positive = 30_000
@@ -57,13 +58,13 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reconnect_backoff_max_ms: NonNegative = 1_000
     """The longest such wait."""
     connections_max_idle_ms: Positive = 540_000
-    """A connection that nothing passed over for so long is closed, before a firewall forgets it silently."""
+    """A connection that is idle for this long is closed, before a firewall forgets it silently."""
     socket_connection_setup_timeout_ms: Positive = 10_000
     """How long connecting may take; it doubles with each failure (KIP-601)."""
     socket_connection_setup_timeout_max_ms: Positive = 30_000
     """The longest that connecting may take."""
     metadata_max_age_ms: Positive = 300_000
-    """How old what is known of topics and leaders may become before it is asked again."""
+    """How old the metadata of topics and leaders may become before it is asked for again."""
     max_in_flight_requests_per_connection: Positive = 5
     """Requests on their way over one connection; an idempotent producer has 5 at most."""
     receive_buffer_bytes: Positive | None = None
@@ -75,7 +76,7 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     metrics: Any = None
     """A `kafka_actors.metrics.Metrics` for what connections do; without it nothing is counted. Not for a job."""
     metric_group_prefix: str = ""
-    """What the names of the groups of these metrics begin with."""
+    """A prefix for the names of the groups of these metrics."""
 
     # TLS: files are PEM; `ssl_context` takes the place of all other ssl_ options
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -83,7 +84,7 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ssl_context: Any = None
     """An `ssl.SSLContext`, in place of all other `ssl_` options. Not for a job, whose options travel."""
     ssl_check_hostname: bool = True
-    """Whether a broker's certificate has to be for the name that it is reached by."""
+    """Whether a broker's certificate has to be for the host name under which it is reached."""
     ssl_cafile: str | None = None
     """A PEM file with the certificates of the CAs that are trusted; without it those of the system."""
     ssl_certfile: str | None = None
@@ -107,7 +108,7 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sasl_kerberos_service_name: str = "kafka"
     """The first part of the brokers' Kerberos principal."""
     sasl_kerberos_domain_name: str | None = None
-    """The host in that principal; without it the name that a broker is reached by."""
+    """The host in that principal; without it the host name under which a broker is reached."""
     sasl_oauth_token_provider: Any = None
     """An object with `token()`, and `extensions()` if there are any, in place of the four options below."""
     sasl_oauthbearer_token_endpoint_url: str | None = None
@@ -125,34 +126,35 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
 
     # fetching
     fetch_min_bytes: NonNegative = 1
-    """A broker answers a fetch when it has so much, or after `fetch_max_wait_ms`."""
+    """A broker answers a fetch when it has this much, or after `fetch_max_wait_ms`."""
     fetch_max_wait_ms: NonNegative = 500
     """The longest that a broker holds a fetch back."""
     fetch_max_bytes: Positive = 50 * MIB
     """The most that an answer holds; its first batch always comes whole (KIP-74)."""
     max_partition_fetch_bytes: Positive | None = None
-    """The most of one partition in an answer; its first batch always comes whole. None: 2 MiB, and where fewer than
-    eight partitions of a broker are read as much as makes 16 MiB together."""
+    """The most that an answer holds of one partition; its first batch always comes whole. None: 2 MiB, or, for a
+    broker with fewer than eight partitions to read, an equal share of 16 MiB."""
     check_crcs: bool = True
     """Whether the checksum of each batch is compared."""
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    """`read_committed`: only records of committed transactions, up to the first that is open."""
+    """`read_committed`: only records of committed transactions, up to the first open transaction."""
     max_decompressed_batch_bytes: Positive = 128 * MIB
-    """A batch that becomes larger is a bad one: `on_bad_batch` says what happens."""
+    """The most that a batch may decompress to. A larger one is a bad batch: see `on_bad_batch`."""
     worker_buffer_bytes: Positive = 64 * MIB
-    """What a consumer holds of records that were fetched and not yet handed out. Of a job what each worker holds: one half
-    as fetched, the other for what it decodes of that."""
+    """The most that a consumer holds of records that were fetched and not yet handed out. In a job this is for each
+    worker: one half for fetched bytes, the other for what is decoded from them."""
     batch_rows: Positive | None = None
-    """Records are regrouped into batches of so many; without it batches are as they come."""
+    """Regroups records into batches of this many; without it batches are as they were fetched."""
 
     # where to start, and what to do where data can't be read as asked
     auto_offset_reset: str = "latest"
     """Where to start without a committed offset: `earliest`, `latest`, `none` (an error) or
     `by_duration:PT1H` (KIP-1106). Partitions that appear later are read from their start."""
     on_data_loss: Literal["fail", "reset"] = "fail"
-    """An offset that is gone, a truncated log, a recreated topic: an error, or go on as `auto_offset_reset` says."""
+    """When an offset is gone, a log was truncated or a topic recreated: end with an error, or go on as
+    `auto_offset_reset` says; after a truncation, from where the logs part."""
     on_bad_batch: Literal["fail", "skip"] = "fail"
-    """A batch that can't be read: an error, or go on behind it with an event."""
+    """When a batch can't be read: end with an error, or go on after it, with an event."""
 
     # the group
     group_id: str | None = None
@@ -168,15 +170,15 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     session_timeout_ms: Positive = 45_000
     """How long the group waits for a heartbeat before it gives a member's partitions to others."""
     heartbeat_interval_ms: Positive = 3_000
-    """The time between heartbeats; a third of `session_timeout_ms` at most is well."""
+    """The time between heartbeats; best a third of `session_timeout_ms` at most."""
     max_poll_interval_ms: Positive = 300_000
-    """The time that a consumer may take between polls, or a worker of a job for one call of `process`."""
+    """How long a consumer may take between polls, or a worker of a job for one call of `process`."""
     enable_auto_commit: bool = True
-    """Whether offsets are committed by themselves; a job always does."""
+    """Whether offsets are committed automatically; a job always does."""
     auto_commit_interval_ms: Positive = 5_000
-    """How often."""
+    """How often offsets are committed automatically."""
     exclude_internal_topics: bool = True
-    """Whether a pattern passes over Kafka's own topics."""
+    """Whether a pattern leaves out Kafka's internal topics."""
 
 
 class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -186,29 +188,29 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     group_instance_id: str | None = "auto"
     auto_commit_interval_ms: Positive = 1_000
     rebalance_timeout_ms: Positive = 60_000
-    """How long the group waits for this member in a rebalance. Java has `max.poll.interval.ms` for it, which is
-    another thing here: a job rebalances while its workers work."""
+    """How long the group waits for this member in a rebalance. Java uses `max.poll.interval.ms` for this; here they
+    differ, because a job rebalances while its workers work."""
     drain_timeout_ms: NonNegative = 5_000
     """How long a worker may take to finish and commit what is in hand when a partition is taken from it, or the job
     is stopped."""
     worker_assignor: Any = "sticky"
     """The assignor that spreads the job's partitions over its workers."""
     worker_capacity: dict[int, Annotated[float, Meta(gt=0)]] = {}
-    """How much of the partitions each worker, by its number, takes against the others' 1."""
+    """For workers, by number, how many partitions they take compared with the others, which count as 1."""
     start_timeout_s: Annotated[float, Meta(gt=0)] = 60.0
     """How long, in seconds, the workers may take to be ready, and topics to be found."""
     ping_interval_ms: Positive = 1_000
-    """How often each actor is asked whether it is there."""
+    """How often each actor is pinged."""
     ping_timeout_ms: Positive = 3_000
-    """How long its answer may take before it is looked into."""
+    """How long the answer to a ping may take before the actor's process is checked."""
     batch_linger_ms: NonNegative = 0
-    """How long a batch waits to be filled up to `batch_rows`, which it needs."""
+    """How long a batch waits to be filled up to `batch_rows`, which has to be given."""
     on_error: Literal["fail", "skip", "dead_letter"] = "fail"
-    """When `process` has failed for good: end the job, go on behind the batch with an event, or send its records
+    """When `process` has failed for good: end the job, go on after the batch with an event, or send its records
     to the dead letter topic."""
     retries: NonNegative = 3
-    """How often `process` is tried again with a batch that it failed on. (A client's requests are tried again
-    whatever this says.)"""
+    """How often `process` is retried with a batch that it failed on. (Requests to brokers are retried independently
+    of this.)"""
 
 
 class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -217,19 +219,19 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     acks: Literal["all", "1"] = "all"
     """Who has a record before it counts as sent: all replicas in sync, or the leader."""
     enable_idempotence: bool = True
-    """Each record once and in order, whatever is sent again (KIP-98)."""
+    """Each record is written once and in order, whatever is retried (KIP-98)."""
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     """The codec of the batches."""
     linger_ms: NonNegative = 5
     """How long a batch waits to be filled up to `batch_size`."""
     batch_size: Positive = 262_144
-    """Bytes of a record batch, uncompressed. Kafka's default is for records that come one by one: Arrow
-    batches bring many at a time, and brokers and readers are faster with large ones."""
+    """Bytes of a record batch, uncompressed. Kafka's smaller default suits records that come one by one; Arrow
+    batches bring many at a time, and brokers and readers are faster with large record batches."""
     max_request_size: Positive = MIB
-    """Bytes of a request, and of a record with the batch around it."""
+    """The most bytes of a request, and of a record with the batch around it."""
     buffer_memory: Positive = 32 * MIB
-    """Bytes that may wait to be sent and acknowledged. It may be passed by one batch."""
+    """Bytes that may wait to be sent and acknowledged. One batch may exceed it."""
     max_block_ms: NonNegative = 60_000
     """How long sending may wait for `buffer_memory`, and for a topic's metadata."""
     delivery_timeout_ms: Positive = 120_000
-    """From a record's batch being begun to its acknowledgement, retries included."""
+    """The longest time from the beginning of a record's batch to its acknowledgement, retries included."""

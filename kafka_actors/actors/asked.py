@@ -24,8 +24,8 @@ RETRY_S = 2.0
 class Asked(Generic[T]):
     """`answer`: the last one; `nothing` before there is one, and once nobody wants it any more.
 
-    `what` is asked about, for the log. `ask()` may raise a `KafkaActorsError`: then the answer before stays. `told()` is called after
-    each answer.
+    `what` is asked about, for the log. `ask()` may raise a `KafkaActorsError`: then the answer before stays. `told()`
+    is called after each answer.
     """
 
     def __init__(

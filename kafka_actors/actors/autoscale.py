@@ -21,17 +21,18 @@ class Autoscale(msgspec.Struct, frozen=True, kw_only=True):
         workers=ka.Autoscale(min=1, max=16, target_lag_seconds=30)
 
     Arguments:
-        min: how few workers there may be.
-        max: how many there may be.
-        target_lag_seconds: how long the records that wait may take to be worked off. The backlog that is there now is
-            to be done within this time by the workers there are; rates are measured over this time too.
-        target_utilization: how much of their time workers are to be busy, so that they can catch up.
+        min: the smallest number of workers.
+        max: the largest number of workers.
+        target_lag_seconds: within how many seconds the backlog should be worked off. Rates are averaged over this time
+            too.
+        target_utilization: what part of their time workers should be busy with incoming records; the rest is for
+            catching up.
         initial: how many workers to start with; None is `min`.
         upscale_delay_seconds: how long to wait, once all workers are up, before more are asked for again.
-        downscale_delay_seconds: how long fewer workers have to have been enough before some are given up. It is also
-            the least time between more and fewer.
-        request_resources: asks Ray's autoscaler for the room that new workers need, until they are placed. Ray
-            keeps one such request in a cluster: False where your own program uses `request_resources`.
+        downscale_delay_seconds: for how long fewer workers must have been enough before some are given up. It is also
+            the shortest time between scaling up and down.
+        request_resources: asks Ray's autoscaler for the resources that new workers need, until they are placed. Ray
+            keeps one such request per cluster: say False if your own program uses Ray's `request_resources`.
 
     Raises `ConfigError`.
     """

@@ -1,4 +1,4 @@
-"""The policy's shell: what the coordinator says goes to `Scaling`, what it decides into events, and Ray is asked for room."""
+"""The policy's shell: feeds the coordinator's answers to `Scaling`, reports its decisions, and asks Ray for room."""
 
 from __future__ import annotations
 
@@ -67,9 +67,10 @@ class Autoscaling:
     def ends_every_s(self, *, looked_at: bool) -> float | None:
         """How often the ends of the logs have to be asked for. `looked_at`: there are metrics, or a status page.
 
-        What fetches say of the ends is oldest where the lag is largest: full buffers fetch nothing. Metrics want them as often as a
-        page does, however seldom they are collected: lag in time is reckoned from how the logs grew, so it is as exact as its points
-        are close. It is one small request to each leader, about as often as heartbeats; where nobody looks there is one now and then, for stalls.
+        What fetches say of the ends is oldest where the lag is largest: full buffers fetch nothing. Metrics want them
+        as often as a page does, however seldom they are collected: lag in time is reckoned from how the logs grew, so
+        it is as exact as its points are close. It is one small request to each leader, about as often as heartbeats;
+        where nobody looks there is one now and then, for stalls.
         """
         policy = self.autoscale
         if policy is not None:

@@ -40,7 +40,7 @@ class Beginnings:
             return config, plan.topics, plan.pattern, setup
         if key.kind == "coordinator":
             identity = pack(Identity(plan.group_instance_id, job.report.member_id))
-            assert job.job_start is not None
+            assert job.job_start is not None  # the metadata actor has said it before a coordinator begins
             return (
                 config,
                 incarnation,
@@ -55,7 +55,7 @@ class Beginnings:
         return actor_name(key, incarnation), plan.spec, config, setup
 
     def _config(self) -> JobConfig:
-        """The job's; to the addresses it was given come those where the brokers are now, as all of them may have moved since."""
+        """The job's. Adds the brokers' present addresses to those it was given: all of them may have moved since."""
         config, brokers = self._job.plan.config, self._job.roster.brokers
         known = {format_address(*at) for at in brokers.values()}.difference(config.bootstrap_servers)
         return msgspec.structs.replace(config, bootstrap_servers=[*config.bootstrap_servers, *sorted(known)])

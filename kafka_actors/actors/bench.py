@@ -1,8 +1,8 @@
 """The worker's bench: decodes fetched bytes and calls the user's function on them, one partition at a time.
 
 It runs in a thread of its own (async functions in an event loop on that thread), so heartbeats, fetching and
-orders never wait for the user's code. What is to be done next is one generator, `_passes`, that yields calls
-and waits; `work` and `work_async` carry them out, so a function and an async function are treated alike.
+orders never wait for the user's code. The generators `_in_turn` and `_steps` say what is to be done next, as calls
+and waits; `work` and `work_async` carry these out, so a function and an async function are treated alike.
 """
 
 from __future__ import annotations
@@ -138,8 +138,9 @@ class Bench:
         self._woken.set()
 
     def work(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None = None) -> None:
-        """Decodes (as far as that was not done ahead) and processes one partition's bytes (None: what a linger held back long enough), then whatever
-        else has come, until there is nothing more: to ask the loop for each would cost as much as to decode it.
+        """Decodes (as far as that was not done ahead) and processes one partition's bytes (None: what a linger held
+        back long enough), then whatever else has come, until there is nothing more: to ask the loop for each would
+        cost as much as to decode it.
 
         Raises `ProcessError`, or the named error of bytes that can't be read.
         """

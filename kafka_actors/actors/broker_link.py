@@ -1,4 +1,4 @@
-"""A worker's way to one broker: through the connection actor of its node, by its door; or, where there is none, by Ray."""
+"""A worker's way to one broker, by the connection actor of its node: through its door, or else through Ray."""
 
 from __future__ import annotations
 

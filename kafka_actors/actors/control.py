@@ -45,7 +45,7 @@ class LocalControl:
     def status(self) -> JobStatus:
         if not self._stopped:
             self._last = self._thread.run(self._supervisor.status())
-        assert self._last is not None
+        assert self._last is not None  # what stops the job asks for it last
         return self._last
 
     def scale(self, workers: int | Autoscale) -> None:

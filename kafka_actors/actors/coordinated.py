@@ -28,8 +28,9 @@ class Coordinated:
     """A job's part of its group. `failed` is told what ends a loop.
 
     `member` is the group's, `placement` spreads its partitions over the workers, `gate` has their commits. `plan` is the
-    supervisor's, `ends` bounds the run. `reports` has the last one of each worker, `held` each partition as its holder last told of it. `loops` is
-    what goes on, `timeline` what happened. `fatal`: why it can't go on, packed; `had`: what a stop has given up, for the last status.
+    supervisor's, `ends` bounds the run. `reports` has the last one of each worker, `held` each partition as its holder
+    last told of it. `loops` is what goes on, `timeline` what happened. `fatal`: why it can't go on, packed; `had`:
+    what a stop has given up, for the last status.
     """
 
     member: ConsumerCoordinator

@@ -4,7 +4,8 @@
 `CommitGate` decides whose commits count. Workers call `poll` and `commit`; the supervisor calls the rest.
 Nothing here waits for a worker: a drain ends when the worker reports, or at its deadline.
 
-This class has the group's side and the plan; `WorkerOrders` the workers' side, `Committing` their commits, `Overview` what is said of it all.
+This class has the group's side and the plan; `WorkerOrders` the workers' side, `Committing` their commits, `Overview`
+what is said of it all.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ COMMIT_GRACE_S = 1.0
 
 
 class JobCoordinator:
-    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `ask_for_ends` and
-    `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a partition is read. `wall`: seconds since 1970.
+    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `ask_for_ends`
+    and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a partition
+    is read. `wall`: seconds since 1970.
 
     A partition that was not there when the job started is read from its beginning whatever the reset policy.
     """
@@ -186,8 +188,8 @@ class JobCoordinator:
         await job.step()
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
-        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the entry
-        `known`."""
+        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the
+        entry `known`."""
         return self._overview.status(partitions, known)
 
     async def verdict(self, known: int, wait_s: float) -> CoordinatorStatus:

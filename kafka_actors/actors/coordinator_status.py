@@ -23,16 +23,16 @@ from .messages import (
 __all__ = ["Overview"]
 
 SLOWLY_S = 30.0
-"""How often brokers are asked for what changes seldom: where logs begin (a broker deletes every five minutes, by default), and how
-many members the group has, beside the question that each assignment brings."""
+"""How often brokers are asked for what changes seldom: where logs begin (a broker deletes every five minutes, by
+default), and how many members the group has, beside the question that each assignment brings."""
 
 
 ASKED_BEFORE_A_STALL = 4
 
 
 class Overview:
-    """`ask_for_ends` and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a
-    partition is read."""
+    """`ask_for_ends` and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which
+    broker a partition is read."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class Overview:
     # ------------------------------------------------------------ what it says
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
-        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the entry
-        `known`."""
+        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the
+        entry `known`."""
         job, reports = self._job, self._job.reports
         workers = {
             w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
@@ -170,8 +170,8 @@ class Overview:
         )
 
     def _reached(self, partition: TopicPartition) -> int | None:
-        """How far a log is known to reach: to the end that was asked for or fetched, and at least to where it was read and
-        committed since. None while nobody has said an end: there may be more."""
+        """How far a log is known to reach: to the end that was asked for or fetched, and at least to where it was read
+        and committed since. None while nobody has said an end: there may be more."""
         holding, committed = self._job.held.get(partition), self._job.gate.start_of(partition)
         fetched = holding.end if holding else None
         if fetched is None:  # who has just taken it over has fetched nothing yet: the one before had

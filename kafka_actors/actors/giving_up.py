@@ -1,4 +1,4 @@
-"""What becomes of records on which the user's function failed for good: the partition halts there, or goes on behind them."""
+"""What becomes of records on which the user's function failed for good: the partition halts or goes on after them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class GivingUp:
     def after(
         self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed, attempts: int
     ) -> Piece:
-        """After the last retry: what is left of the piece, to go on with; or halts the partition and raises `ProcessError`."""
+        """After the last retry: what is left of the piece, to go on with; or halts the partition and raises
+        `ProcessError`."""
         if self._on_error != "fail":
             return self._taken_out(partition, epoch, piece, failure)
         with self._lock:

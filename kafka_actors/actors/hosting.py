@@ -77,7 +77,7 @@ class StatusPage:
 
     async def _there(self, work: Coroutine[Any, Any, None]) -> None:
         """On the page's own thread."""
-        assert self._thread is not None
+        assert self._thread is not None  # open() has made it
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._thread.loop))
 
     async def _look(self) -> None:

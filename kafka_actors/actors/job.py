@@ -37,33 +37,35 @@ WORKER_RESOURCES = AMOUNTS | {"resources", "accelerator_type", "runtime_env"}
 
 
 class Job:
-    """A consumer group member that runs as worker actors on Ray. Checked when made; `start` runs it.
+    """A consumer group member that runs as worker actors on Ray. Options are checked here; `start` runs the job.
 
     Arguments:
         topics: names to consume (a str is one name), or `pattern`: a regular expression that whole topic names match.
         group_id: the Kafka consumer group.
         bootstrap_servers: `host:port`, several with commas, or a list.
-        process: a function or async function over a `pyarrow.RecordBatch` of one partition, or a class that is
-            made once per worker, called per batch, and whose `close()`, if any, is called at the end.
+        process: a function or async function over a `pyarrow.RecordBatch` of one partition, or a class. A class is
+            constructed once per worker and called per batch; its `close()`, if any, is called at the end.
         process_message: the same over one `Message` instead.
-        sink: where the RecordBatches go that `process` returns: `KafkaSink("scored")`, `ParquetSink(path)`, a function
-            over batches, or a class, made once per worker, with `write(batch)` and if wanted `flush()` and `close()`.
-            It is flushed before offsets are committed. A `process` class may have a `flush()` too, which is called
-            then, maybe while another call is under way.
-        workers: how many worker actors; or `Autoscale(min=1, max=16)`, by which the job has as many as its records need.
+        sink: takes the RecordBatches that `process` returns: `KafkaSink("scored")`, `ParquetSink(path)`, a function
+            over batches, or a class with `write(batch)` and optionally `flush()` and `close()`, constructed once per
+            worker. It is flushed before offsets are committed. A `process` class may have a `flush()` too, which is
+            called then, possibly while another call is under way.
+        workers: how many worker actors; or `Autoscale(min=1, max=16)` for as many as the records need.
         until: None runs until stopped; "latest" stops at the end offsets that the topics have at the start (the
             last stable offsets under `read_committed`).
         partition_assignment_strategy: assignors offered to the group, in order of preference.
         worker_assignor: the assignor that spreads the job's partitions over its workers.
         auto_offset_reset: "earliest", "latest", "none" or "by_duration:PT1H", where the group has no offset.
-        on_error: "fail" ends the job after `retries` retries; "skip" goes on behind the batch with an event;
+        on_error: what happens after `retries` retries. "fail" ends the job; "skip" goes on after the batch with an event;
             "dead_letter" sends its records to `dead_letter_topic`, acknowledged before their offsets are committed.
-            It may not be a topic that is read.
-        batch_rows: regroup records into batches of so many rows; `batch_linger_ms`: wait so long to fill them.
+        dead_letter_topic: must not be a topic that the job reads.
+        batch_rows: regroup records into batches of this many rows.
+        batch_linger_ms: how long to wait for a batch to fill; needs `batch_rows`.
         name: keeps the member's identity over restarts, and is what `attach` looks for.
-        detached: go on after the driver has ended.
-        status_address: serves a status page there, as `":8000"`, with JSON, metrics and health beside it: to this machine
-            alone unless a host is given (`"0.0.0.0:8000"` for all); port 0 is a free one, and `status().page` says which.
+        detached: go on after the driver has ended; needs a `name`.
+        status_address: where to serve a status page, such as `":8000"`, with JSON, metrics and health beside it: to this
+            machine only, unless a host is given (`"0.0.0.0:8000"` for all). With port 0 the system picks a free port,
+            and `status().page` says which.
         resources_per_worker: Ray's names: num_cpus, num_gpus, memory (bytes), resources, accelerator_type, runtime_env.
         config: any other option of `JobConfig`, with underscores or dots.
 
@@ -171,7 +173,8 @@ class Job:
         return job
 
     def start(self) -> RunningJob:
-        """Starts the job: on the Ray cluster there is, else on a local one. Returns when all workers are ready.
+        """Starts the job on the Ray cluster that is connected or found, else on a local one. Returns when all workers
+        are ready.
 
         Raises what keeps it from starting: `NoBrokersAvailable`, `UnknownTopicOrPartitionError`,
         `StartTimeoutError` (which names the missing resource), `JobNameInUseError`, `ConfigError`, `UsageError`
@@ -224,7 +227,7 @@ class Control(Protocol):
 
 
 class RunningJob:
-    """A job that runs. As a context manager it stops the job at the end of the block."""
+    """A running job. As a context manager it stops the job at the end of the block."""
 
     def __init__(self, control: Control, *, stop_at_exit: bool = True) -> None:
         self._control = control
@@ -237,11 +240,11 @@ class RunningJob:
         return self._control.status()
 
     def scale(self, workers: int | Autoscale) -> None:
-        """Sets the number of workers, or the policy that decides about it: what was said last counts. So after
-        `scale(8)` there are 8 until `scale(job.workers)` gives a job's own policy its say again.
+        """Sets the number of workers, or the policy that decides it. The last call counts: after `scale(8)` there are
+        8 workers until `scale(job.workers)` lets the job's own policy decide again.
 
-        Only the partitions that must move do, drained first; the group never notices. Returns at once; `status()`
-        shows the progress. Where a number finds no room in the Ray cluster within `start_timeout_s`, the log and
+        Only the partitions that must move do, drained first; the group doesn't notice. Returns at once; `status()`
+        shows the progress. If the Ray cluster has no room for that many within `start_timeout_s`, the log and
         `status().scaling` say what is missing, and the job goes on with the workers it has."""
         self._control.scale(checked_workers(workers))
 

@@ -116,7 +116,7 @@ def _let_go(name: str) -> bool:
 
 
 def find_job(name: str) -> tuple[ActorHandle, DriversPage | None]:
-    """The actor that holds the name, and, of a job that isn't detached, its page. Raises `UsageError` if there is none."""
+    """The actor that holds the name, and the page of a job that isn't detached. Raises `UsageError` if there is none."""
     try:
         holder = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
         return holder, ray.get(holder.drivers_page.remote(), timeout=ANSWER_S)

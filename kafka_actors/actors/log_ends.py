@@ -1,4 +1,4 @@
-"""Where the logs of a job's partitions begin and end now, asked of the brokers for as long as somebody wants to know it."""
+"""Where the logs of a job's partitions begin and end: the brokers are asked for as long as somebody wants to know."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class AskForEnds(Protocol):
 
 
 def asking(client: KafkaClient, config: JobConfig, which: int = LATEST) -> AskForEnds:
-    """Asks the leaders, one request each, for this end (`LATEST` or `EARLIEST`); under `read_committed` the latest is the last
-    stable offset."""
+    """Asks the leaders, one request each, for this end (`LATEST` or `EARLIEST`); under `read_committed` the latest is
+    the last stable offset."""
     lookups = OffsetLookups(client)
 
     async def ask(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -38,8 +38,8 @@ def asking(client: KafkaClient, config: JobConfig, which: int = LATEST) -> AskFo
 
 
 class LogEnds(Asked[Mapping[TopicPartition, int]]):
-    """The last answer for each partition. `partitions()`: those that are of interest at the moment; `told()` is called after
-    each answer."""
+    """The last answer for each partition. `partitions()`: those that are of interest at the moment; `told()` is called
+    after each answer."""
 
     def __init__(
         self,

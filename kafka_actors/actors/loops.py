@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class LoopThread:
-    """An event loop on a thread of its own: where the supervisor of a job in the driver runs, and a status page's server."""
+    """An event loop on a thread of its own, for the supervisor of a job in the driver, and for a status page."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()

@@ -188,8 +188,9 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     `complete`: all workers that the job starts with are ready. Until then nothing is granted, so that the first
     to come up isn't given what is taken from it again a moment later. `expected`: how many there are to be once all
     have come up. `ends_every_s`: how often to ask the brokers for the ends of the logs, because somebody decides by
-    the lag or looks at it: what a fetch says of them is as old as the fetch, and a worker with full buffers makes none. `measured`:
-    there are metrics of the job, which also tell where the logs begin and how many members the group has.
+    the lag or looks at it: what a fetch says of them is as old as the fetch, and a worker with full buffers makes
+    none. `measured`: there are metrics of the job, which also tell where the logs begin and how many members the group
+    has.
     """
 
     version: int
@@ -203,8 +204,8 @@ class WorkerPlan(Struct, frozen=True, tag=True):
 
 
 class GroupState(Struct, frozen=True, tag=True):
-    """The member as the coordinator actor sees it. `heartbeat_age_s`: since the last one was sent that was acknowledged. `members`: how
-    many the group has, of which the job is one; None unless the job is measured."""
+    """The member as the coordinator actor sees it. `heartbeat_age_s`: since the last one was sent that was
+    acknowledged. `members`: how many the group has, of which the job is one; None unless the job is measured."""
 
     state: str
     generation: int
@@ -218,8 +219,8 @@ class GroupState(Struct, frozen=True, tag=True):
 
 class PartitionStatus(Struct, frozen=True, tag=True):
     """One partition of the job: who has it, and how far it is. `lag_seconds`: how long ago its end was where the job
-    is now. `leader`: the broker that it is read from, None while nobody knows one. `start`: where its log begins, None unless the job
-    is measured."""
+    is now. `leader`: the broker that it is read from, None while nobody knows one. `start`: where its log begins, None
+    unless the job is measured."""
 
     topic: str
     partition: int
@@ -239,8 +240,8 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     """Everything that `RunningJob.status()` shows of the group and its partitions.
 
     `finished`: a bounded run has processed and committed all of its partitions to their ends. `records`,
-    `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry that was
-    asked for.
+    `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry
+    that was asked for.
     """
 
     group: GroupState

@@ -12,7 +12,7 @@ import msgspec
 from kafka_actors.cluster import Cluster, ClusterSnapshot
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, error_for_code
-from kafka_actors.net import KafkaClient, OffsetLookups
+from kafka_actors.net import LATEST, KafkaClient, OffsetLookups
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.types import TopicPartition
 
@@ -25,7 +25,6 @@ __all__ = ["MetadataActor"]
 
 WATCH_S = 2.0
 LOOK_AGAIN_S = 0.5
-LATEST = -1
 
 
 class Seat:
@@ -86,7 +85,7 @@ class MetadataActor(ActorShell):
         partitions = [TopicPartition(t, p) for t in names for p in snapshot.topics[t].partitions]
         ends: list[tuple[TopicPartition, int]] | None = None
         if bounded:
-            assert self._client is not None
+            assert self._client is not None  # begin() comes first
             lookups = OffsetLookups(self._client)
             listed = await lookups.list_offsets(
                 dict.fromkeys(partitions, LATEST), isolation_level=self._config.isolation_level
@@ -99,7 +98,7 @@ class MetadataActor(ActorShell):
         return pack(JobStart(partitions, ends))
 
     async def _topics_there(self, timeout_s: float) -> ClusterSnapshot:
-        assert self._client is not None
+        assert self._client is not None  # begin() comes first
         deadline = time.monotonic() + timeout_s
         snapshot = self._client.snapshot  # of the bootstrap, a moment ago
         while (problem := self._problem(snapshot)) is not None:

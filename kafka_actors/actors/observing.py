@@ -62,8 +62,8 @@ FROM_ZERO: tuple[tuple[Instrument, str, tuple[str, ...]], ...] = (
         ),
     ),
 )
-"""Counters whose series are all known, and the attribute that tells them apart. They begin with 0: of a series that comes into being
-with its first event Prometheus sees no increase. Those by partition can't."""
+"""Counters whose series are all known, and the attribute that tells them apart. They begin with 0: of a series that
+comes into being with its first event Prometheus sees no increase. Those by partition can't."""
 
 
 def measure(plan: JobPlan) -> None:
@@ -75,8 +75,8 @@ def measure(plan: JobPlan) -> None:
 
 
 class JobObserver:
-    """`on`: whether anybody measures, or traces; `measured`: whether metrics go anywhere. Everything but what the SDK calls runs in the
-    supervisor's loop."""
+    """`on`: whether anybody measures, or traces; `measured`: whether metrics go anywhere. Everything but what the SDK
+    calls runs in the supervisor's loop."""
 
     def __init__(self, group_id: str | None, on: bool, recorder: Recorder | None = None) -> None:
         self.on = on

@@ -61,7 +61,7 @@ class Outputs:
     def write(self, result: Any, batch: pa.RecordBatch) -> None:
         """What the user's function returned for a batch: all of it before a flush, and nothing where it can't be
         made whole. Raises `TypeError` for what can't be written, and what the sink raises."""
-        assert self._sink is not None
+        assert self._sink is not None  # who returns something without a sink is refused before
         parts = [part for part in batches_of(result, "process") if part.num_rows]
         with self._lock:
             for part in parts:
@@ -70,7 +70,7 @@ class Outputs:
 
     def dead_letter(self, records: pa.RecordBatch, error: BaseException) -> None:
         """Records that the user's function failed for."""
-        assert self._dead is not None
+        assert self._dead is not None  # on_error='dead_letter' wants a topic
         reason = f"{type(error).__name__}: {error}"
         with self._lock:
             self._unflushed = True

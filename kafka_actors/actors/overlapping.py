@@ -63,7 +63,7 @@ class Overlapping:
         self._calls.result().call_soon_threadsafe(self._stopped.set)
 
     def wait(self, work: Coroutine[Any, Any, None]) -> None:
-        """From any other thread: blocks until something of the user's, an async `flush`, is done in the loop of its calls."""
+        """From any other thread: blocks until a coroutine of the user's, such as `flush`, has run in the calls' loop."""
         asyncio.run_coroutine_threadsafe(work, self._calls.result()).result()
 
     async def work(self) -> None:

@@ -157,7 +157,7 @@ class Processor:
 
     def call(self, batch: pa.RecordBatch) -> None:
         """One synchronous pass over the batch, results to the sink. Raises `CallFailed`."""
-        assert self._made is not None
+        assert self._made is not None  # make() comes first
         if self.spec.unit == "batch":
             try:
                 if (result := self._made(batch)) is not None:
@@ -174,7 +174,7 @@ class Processor:
 
     async def call_async(self, batch: pa.RecordBatch) -> None:
         """The same for an async function."""
-        assert self._made is not None
+        assert self._made is not None  # make() comes first
         if self.spec.unit == "batch":
             try:
                 if (result := await self._made(batch)) is not None:

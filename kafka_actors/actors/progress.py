@@ -110,8 +110,8 @@ class Progress:
     # ------------------------------------------------------------ why nothing is done
 
     def blocked(self, partition: TopicPartition) -> str:
-        """Why nothing of it is processed; empty where that is not up to the bench. While no call is begun the last one's failure doesn't
-        count: it is not repeated either."""
+        """Why nothing of it is processed; empty where that is not up to the bench. While no call is begun the last
+        one's failure doesn't count: it is not repeated either."""
         return self._waits.get(partition) or self._fails.get(partition, "")
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:

@@ -24,8 +24,8 @@ _users: int | None = None
 
 
 def use_ray() -> Callable[[], None]:
-    """Connects, for a job. Returns what is to be called, once, when the job has ended: a Ray that was started for jobs of this
-    process ends with the last one of them."""
+    """Connects, for a job. Returns what is to be called, once, when the job has ended: a Ray that was started for jobs
+    of this process ends with the last one of them."""
     global _users
     with _lock:
         if connect_to_ray():

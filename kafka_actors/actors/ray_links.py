@@ -84,7 +84,7 @@ class MetadataActorLink:
         answer = await call(self.handle, "watch", version, told)
         self._seen_incarnation = incarnation
         if answer is None:
-            assert known is not None
+            assert known is not None  # no news only answers a version that was sent
             return known
         return msgspec.msgpack.decode(answer, type=ClusterSnapshot)
 

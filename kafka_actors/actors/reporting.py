@@ -24,10 +24,12 @@ __all__ = ["Reporting"]
 
 
 class Reporting:
-    """`restarts` and `scaling` are looked at whenever something is told. `clock` gives steady seconds, `wall` those since 1970.
+    """`restarts` and `scaling` are looked at whenever something is told. `clock` gives steady seconds, `wall` those
+    since 1970.
 
-    `paused`: a user wants no new calls. `member_id`: what the group calls the job, kept over coordinators. `page`: where the status
-    page is, if there is one, and `page_node` its machine. `final`: the status at the end, which stays.
+    `paused`: a user wants no new calls. `member_id`: what the group calls the job, kept over coordinators. `page`:
+    where the status page is, if there is one, and `page_node` its machine. `final`: the status at the end, which
+    stays.
     """
 
     def __init__(

@@ -34,8 +34,8 @@ def actor_name(key: ActorKey, incarnation: int) -> str:
 
 
 class Roster(dict[ActorKey, Running]):
-    """Role → the actor that fills it now. `brokers`: where each connection actor is to connect to; `retiring`: the numbers of
-    workers that give up what they have, because there are to be fewer."""
+    """Role → the actor that fills it now. `brokers`: where each connection actor is to connect to; `retiring`: the
+    numbers of workers that give up what they have, because there are to be fewer."""
 
     def __init__(self, plan: JobPlan) -> None:
         super().__init__()

@@ -104,8 +104,8 @@ class SharedMemory:
 
 
 def _forget(number: int, pieces: dict[int, _Piece], untold: dict[int, int], gone: deque[int]) -> None:
-    """In the thread that dropped the last view of a piece. It knows no `SharedMemory`: what that has lent keeps pieces, which
-    keep this, so none of them would ever go."""
+    """In the thread that dropped the last view of a piece. It knows no `SharedMemory`: what that has lent keeps
+    pieces, which keep this, so none of them would ever go."""
     del pieces[number]
     if (descriptor := untold.pop(number, None)) is None:
         gone.append(number)
@@ -114,7 +114,7 @@ def _forget(number: int, pieces: dict[int, _Piece], untold: dict[int, int], gone
 
 
 class MappedMemory:
-    """The side that reads. Used by one thread, but for `given_back`."""
+    """The side that reads. Used by one thread, but for `released`."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, Bytes] = {}

@@ -95,8 +95,9 @@ def attach_job(name: str) -> RunningJob:
 
 
 def job_to_watch(name: str | None) -> RunningJob | str:
-    """The job of this name in the Ray cluster there is, or the only one that has any: a detached one itself, of one that runs
-    in its driver the URL of its status page. Raises `UsageError` where that isn't one, or can't be seen from here."""
+    """The job of this name in the Ray cluster there is, or the only one that has any: a detached one itself, of one
+    that runs in its driver the URL of its status page. Raises `UsageError` where that isn't one, or can't be seen from
+    here."""
     connect_to_ray(only_existing=True)
     found = name_among(name, names_of_jobs())
     holder, page = find_job(found)

@@ -13,8 +13,8 @@ __all__ = ["ActorStatus", "JobStatus", "ScalingStatus", "WorkerStatus", "Workers
 
 
 class WorkerStatus(Struct, frozen=True):
-    """One worker. `records` and `value_bytes` count what this incarnation has processed. `work_s`: for how many seconds it
-    was at work; `retiring`: it gives up what it has, because there are to be fewer."""
+    """One worker. `records` and `value_bytes` count what this incarnation has processed. `work_s`: for how many
+    seconds it was at work; `retiring`: it gives up what it has, because there are to be fewer."""
 
     name: str
     pid: int | None
@@ -29,8 +29,8 @@ class WorkerStatus(Struct, frozen=True):
 
 
 class ActorStatus(Struct, frozen=True):
-    """An actor of the job that is no worker. `role`: metadata, coordinator, connection or spare. A connection actor has the
-    `broker` that it is connected to, with host and port; it shares its name with those of other nodes."""
+    """An actor of the job that is no worker. `role`: metadata, coordinator, connection or spare. A connection actor
+    has the `broker` that it is connected to, with host and port; it shares its name with those of other nodes."""
 
     name: str
     role: str
@@ -56,10 +56,10 @@ class WorkersChange(Struct, frozen=True):
 class ScalingStatus(Struct, frozen=True, kw_only=True):
     """How many workers there should be, and why.
 
-    `autoscale`: the policy that decides; None where a number was said, and then there are no measures. `holding`: why
-    the policy has not changed the number though it might seem that it should. `backlog_seconds`: how long so many
-    workers take for what waits, at the pace seen lately. Rates are records a second; `pace_per_s`: of one worker
-    that has no time left; `busy`: the share of its time that the busiest was at work. `changes`: the last twenty.
+    `autoscale`: the policy that decides; None where the number is fixed, and then nothing is measured. `holding`: why
+    the policy has not changed the number though it might seem that it should. `backlog_seconds`: how long this many
+    workers take for the backlog, at their recent pace. Rates are records a second; `pace_per_s`: of one worker that is
+    always busy; `busy`: the share of its time that the busiest worker was at work. `changes`: the last twenty.
     """
 
     workers: int
@@ -76,13 +76,14 @@ class ScalingStatus(Struct, frozen=True, kw_only=True):
 class JobStatus(Struct, frozen=True):
     """A job at one moment. `state`: starting, running, paused, stopping, stopped or failed.
 
-    `records` and `value_bytes`: processed by all workers, those included that are gone by now.
+    `records` and `value_bytes`: processed by all workers, including those that are gone.
     `connections`: node of the Ray cluster → brokers that a connection actor on it is connected to. `actors`: name
     with incarnation → pid. `restarts`: role → how often it was replaced. `scaling`: how many workers there should be.
-    `others`: the actors that are no workers. `latency`: records by the bucket of their latency, from timestamp to processed, since
-    the start (`kafka_actors.telemetry.machines.latency`). `timeline`: what happened, the last two hundred things. `started_s`,
-    `state_since_s`: when the job began, and got into its state, in seconds since 1970. `page`: the URL of its status
-    page, empty where it has none; `page_node`: the IP address of the machine that serves it.
+    `others`: the actors that are no workers. `latency`: records by the bucket of their latency, from timestamp to
+    processed, since the start (`kafka_actors.telemetry.machines.latency`). `timeline`: the last two hundred things
+    that happened. `started_s`, `state_since_s`: when the job started, and entered its state, in seconds since 1970.
+    `page`: the URL of its status page, empty where it has none; `page_node`: the IP address of the machine that serves
+    it.
     """
 
     state: str

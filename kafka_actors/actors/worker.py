@@ -102,7 +102,7 @@ class Worker:
     # ------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Makes the user's class on the bench's thread, then begins to work. What its constructor raises comes through."""
+        """Makes the user's class on the bench's thread, then begins to work. Raises what its constructor raises."""
         self._loop = asyncio.get_running_loop()
         # Orders are asked for at once: the coordinator learns of the worker while the class is being made.
         self._loops.go(self._orders_loop())
@@ -319,7 +319,7 @@ class Worker:
 
     async def _work_in_turn(self) -> None:
         """One partition at a time: the bench's thread takes what comes by itself."""
-        assert self._loop is not None
+        assert self._loop is not None  # start() has set it
         await self._loop.run_in_executor(self._thread, self._bench.run)
 
     # ------------------------------------------------------------ events

@@ -114,7 +114,7 @@ class WorkerOrders:
         )
 
     def _grant(self, slot: Slot) -> Grant:
-        assert slot.epoch is not None
+        assert slot.epoch is not None  # a worker holds it, so it has one
         committed = self._job.gate.start_of(slot.partition)
         ends = self._job.ends
         return Grant(
@@ -128,7 +128,7 @@ class WorkerOrders:
         )
 
     def _drain_order(self, slot: Slot) -> Drain:
-        assert slot.epoch is not None
+        assert slot.epoch is not None  # as above
         return Drain(slot.partition, slot.epoch, slot.continues)
 
     def _lease_s(self) -> float:

@@ -35,7 +35,7 @@ Offset = OffsetAndMetadata | int
 
 
 class AsyncAdmin:
-    """Groups, topics and offsets of a cluster, under the names that Java's `Admin` made known.
+    """Groups, topics and offsets of a cluster, with the method names of Java's `Admin`.
 
         async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
             for group in await admin.list_groups(states=["Stable"]): ...
@@ -43,7 +43,7 @@ class AsyncAdmin:
     Options are those of any connection (`ClientConfig`), as keyword arguments with underscores or in `config={...}`
     with dots or underscores. For one event loop.
 
-    Every call tries again what may pass, for `timeout_ms` (default `request_timeout_ms`) at most, and raises the
+    Every call retries temporary errors for at most `timeout_ms` (default `request_timeout_ms`), and raises the
     `KafkaError` that a broker answered, `KafkaTimeoutError`, or `NoBrokersAvailable`. A call for many groups or
     topics deals with all of them, then raises the first error with the others as its notes.
     """
@@ -86,9 +86,9 @@ class AsyncAdmin:
         types: Collection[str] = (),
         timeout_ms: float | None = None,
     ) -> list[GroupListing]:
-        """All groups, by id; of some states or types only where these are given, in any case of letters.
+        """All groups, by id, or only those of the given states or types, whose case doesn't matter.
 
-        Raises `UnsupportedVersionError` for `states` where brokers don't tell them (before Kafka 2.6), and
+        Raises `UnsupportedVersionError` for `states` where brokers don't report them (before Kafka 2.6), and
         whatever kept any broker from answering: its groups would be missing.
         """
         wanted = _texts(states, "states"), _texts(types, "types")
@@ -144,7 +144,7 @@ class AsyncAdmin:
         execute: bool = False,
         timeout_ms: float | None = None,
     ) -> list[OffsetReset]:
-        """Where a group without members goes on from, by topic and partition: only planned, unless `execute`.
+        """Resets where a group without members goes on from, by topic and partition; only plans it without `execute`.
 
             await admin.reset_offsets("g", OffsetTarget.earliest(), {"orders": None, "clicks": [0, 1]}, execute=True)
 
@@ -201,10 +201,10 @@ class AsyncAdmin:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> None:
-        """Creates topics, or with `validate_only` asks whether they could be. Raises `TopicAlreadyExistsError`,
-        `InvalidReplicationFactorError` and whatever else the controller refuses them with.
+        """Creates topics, or with `validate_only` only asks whether they could be created. Raises
+        `TopicAlreadyExistsError`, `InvalidReplicationFactorError` and whatever else the controller refuses them with.
 
-        A broker may hear of a new topic a moment later.
+        It may take a moment until all brokers know a new topic.
         """
         made = list(topics)
         for topic in made:
@@ -219,7 +219,7 @@ class AsyncAdmin:
         isolation_level: IsolationLevel = "read_uncommitted",
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, ListedOffset]:
-        """The first offset at or after a time (milliseconds since 1970), by partition; -1 where no record is as young.
+        """The first offset at or after a time (milliseconds since 1970), by partition; -1 if all records are older.
 
         `kafka_actors.admin` has special times: `EARLIEST` and `LATEST`, the ends of the log, and `MAX_TIMESTAMP`,
         the youngest record (from Kafka 3.0 on). Raises `UnknownTopicOrPartitionError`.

@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class Backfill:
-    """History ends, and live begins, at the offsets that the logs ended at when it was first started.
+    """History ends, and live begins, at the offsets where the logs ended when the backfill was first started.
 
         live = orders.backfill(spark, checkpoint="/data/orders").then_live(workers=8)
         live.wait()
@@ -59,18 +59,19 @@ class Backfill:
     1. The plan: topics with their ids, and where each partition ends (its last stable offset under read_committed), to
        `handover.json` in the checkpoint, once.
     2. The history: a streaming query up to exactly there, with this checkpoint.
-    3. The hand-over: one commit of these offsets for the pipeline's group, whose note names the plan. A partition for
-       which the group is there or further is left alone. Partitions that are not in the plan begin at 0.
+    3. The hand-over: one commit of these offsets for the pipeline's group, with a note that names the plan. A partition
+       for which the group is already at the plan's offset, or further, is left alone. Partitions that are not in the
+       plan begin at 0.
     4. Live: the pipeline as a job on Ray, in that group, with auto_offset_reset="none".
 
-    Whoever is killed starts the same program again: it goes on with the step that isn't done. A history that is read
+    If it is killed, start the same program again: it goes on with the step that isn't done. History that was read
     isn't read again, and live goes on from the group's offsets.
 
     Arguments:
         checkpoint: a directory for the plan and for Spark's own checkpoint, on any file system of Spark's.
         start: where the history starts, as for `on_spark`: by default at the earliest offsets.
-        overwrite_offsets: go on where the group has committed lower offsets than the plan's: they are lost.
-        options: further ones of `Pipeline.on_spark`.
+        overwrite_offsets: go on even if the group has committed offsets lower than the plan's, which are overwritten.
+        options: other options of `Pipeline.on_spark`.
 
     Raises `ConfigError`, as `Pipeline.check` for both engines, before anything connects.
     """

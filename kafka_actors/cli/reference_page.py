@@ -14,15 +14,14 @@ __all__ = ["markdown"]
 _HEAD = """\
 # Options
 
-Made from the declarations by `make docs-options`: don't edit. Names are Kafka's with underscores; dotted ones
-(`session.timeout.ms`) are the same options in `config={…}`, in files and in `-X`.
+Generated from the declarations by `make docs-options`: don't edit. Names are Kafka's with underscores. In `config={…}`, in files
+and in `-X` the dotted names (`session.timeout.ms`) work too.
 
 ## Where they come from
 
-A value on the command line wins over `KAFKA_ACTORS_<OPTION>` in the environment, that over the file given with `-c`, that
-over the definition of the job, that over the default. `kafka-actors config show`, with the arguments of `run`, shows every
-value with its source, secrets masked. An unknown name is an error that names the nearest, wherever it stands; an empty variable
-counts for none.
+A value on the command line wins over `KAFKA_ACTORS_<OPTION>` in the environment, then comes the file given with `-c`, then the
+job's definition, then the default. `kafka-actors config show`, with the arguments of `run`, shows every value with its source;
+secrets are masked. An unknown name is an error that suggests the nearest known one. An empty variable counts as unset.
 
 ```toml
 # kafka-actors run -c job.toml
@@ -39,15 +38,15 @@ plain_password = "${env:KAFKA_PASSWORD}"
 ```
 
 - A file whose name doesn't end in `.toml` is read as Kafka's `.properties`.
-- **Java's names** in files: stores in PEM (`ssl.truststore.location`), `sasl.jaas.config` of the Plain, Scram and OAuthBearer
-  modules, its classes of assignors. What has no meaning here, such as `max.poll.records`, is passed over with a warning.
-- **Secrets**: `${env:NAME}`, `${file:path}`, `${file:path:key}` (of a .properties file) and `${directory:path:name}` stand for a
-  value anywhere on the command line, in the environment and in files. They are looked up by the command, but for a password:
-  that is looked up in each process of the job that connects, so the variable or file has to be on every node, and the
-  password itself travels nowhere. (One in a `sasl.jaas.config` is looked up by the command.)
-- The commands that ask a cluster (`groups`, `topics`, `offsets`, `lag`) have `--command-config` for the file, and pass over
+- **Java's names** work in files: stores in PEM (`ssl.truststore.location`), `sasl.jaas.config` of the Plain, Scram and OAuthBearer
+  modules, Java's classes of assignors. Options without a meaning here, such as `max.poll.records`, are ignored with a warning.
+- **Secrets**: `${env:NAME}`, `${file:path}`, `${file:path:key}` (of a .properties file) and `${directory:path:name}` may stand for a
+  value anywhere on the command line, in the environment and in files. The command looks them up, except for passwords: each
+  process of the job that connects looks these up itself, so the variable or file has to exist on every node, and the
+  password itself is never sent. (A reference within a `sasl.jaas.config` is looked up by the command.)
+- The commands that ask a cluster (`groups`, `topics`, `offsets`, `lag`) take the file as `--command-config`, and ignore
   what isn't an option of a connection.
-- Spark has Java's names after `kafka.`; its own options are in [The Spark data source](spark.md).
+- On Spark, Java's names follow `kafka.`; Spark's own options are in [The Spark data source](spark.md).
 """
 
 

@@ -36,12 +36,12 @@ class Consumer(ConsumerFace):
 
         with Consumer(topics=["orders"], group_id="g", bootstrap_servers="localhost:9092") as consumer:
             batch = consumer.poll_batch(timeout_ms=1000)   # pyarrow.RecordBatch of one partition, or None
-            for message in consumer: ...                   # message at a time, a view on the same batches
+            for message in consumer: ...                   # one message at a time, a view on the same batches
 
     Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores;
     see `ConsumerConfig`. A wrong one is a `ConfigError` before anything connects. `events` is called, in another
-    thread, with what a user should learn of (`kafka_actors.events`); by default it is logged. The first call that needs
-    a broker connects; where none answers it raises `NoBrokersAvailable`, and the next one tries again.
+    thread, with each event (`kafka_actors.events`); by default events are logged. The first call that needs a broker
+    connects; if none answers it raises `NoBrokersAvailable`, and the next call tries again.
 
     Records count as done when the next ones are asked for: auto-commit and `close` commit only what came before
     the batch or message in hand; `commit` commits all that was handed out. Heartbeats and fetching go on in a
@@ -151,8 +151,8 @@ class Consumer(ConsumerFace):
     ) -> None:
         """Reads whole topics, by name or by a pattern for whole names, as a member of the group.
 
-        Replaces what was subscribed to before; no topics at all is `unsubscribe`. Raises `ConfigError` for a bad name or pattern or a missing
-        `group_id`, `UsageError` if partitions are assigned by hand.
+        Replaces what was subscribed to before; no topics at all is `unsubscribe`. Raises `ConfigError` for a bad name
+        or pattern or a missing `group_id`, `UsageError` if partitions are assigned by hand.
         """
         session = self._open()
         session.check_group()
@@ -191,7 +191,7 @@ class Consumer(ConsumerFace):
         session.subscription.unsubscribe()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hands out nothing of these partitions (default: all) until `resume`; the group keeps them."""
+        """Hands out nothing of these partitions (default: all) until `resume`; the consumer keeps them."""
         session = self._started()
         session.pause(session.some(partitions))
 
@@ -309,8 +309,8 @@ class Consumer(ConsumerFace):
     def close(self, timeout_ms: float = 30_000) -> None:
         """Commits what is done (unless `enable_auto_commit` is off), leaves the group, closes the connections.
 
-        A static member (`group_instance_id`) is not said to have left: what it has waits for it to come back until its
-        session is over.
+        A static member (`group_instance_id`) doesn't leave: its partitions wait for it to come back until its session
+        is over.
 
         Returns within about `timeout_ms`, whatever the brokers do. Closing again changes nothing.
         """

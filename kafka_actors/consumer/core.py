@@ -89,7 +89,7 @@ class Core:
     # ------------------------------------------------------------ life
 
     async def begin(self) -> None:
-        """Connects, and begins to read what is wanted already. Raises `NoBrokersAvailable`, which says of each server why it failed."""
+        """Connects, and begins to read what is wanted already. Raises `NoBrokersAvailable`, with a reason for each server."""
         self.client.set_topics(self.subscription.metadata_topics())
         await self.client.bootstrap()
         self.client.cluster.add_listener(lambda _: self._on_metadata())
@@ -141,8 +141,8 @@ class Core:
         await self._begin(partitions - held)
 
     async def unsubscribed(self, offsets: Offsets) -> None:
-        """Nothing is wanted any more: commits `offsets` and leaves the group, as `close` does. What ended the work that was
-        wanted before is past, too."""
+        """Nothing is wanted any more: commits `offsets` and leaves the group, as `close` does. What ended the work
+        that was wanted before is past, too."""
         self.rebalances.unattended = True  # the user's thread waits here
         try:
             await self._leave(offsets, self.config.request_timeout_ms / 1000)

@@ -50,13 +50,13 @@ class Cursor:
 
     def take_rows(self) -> pa.RecordBatch:
         """Hands out all that is left of the present chunk."""
-        assert self.batch is not None
+        assert self.batch is not None  # after has_rows
         self.begun, self.row = self.row, self.batch.num_rows
         return self.batch.slice(self.begun) if self.begun else self.batch
 
     def at(self, row: int) -> OffsetAndMetadata:
         """The position in front of a row of the present chunk, with the leader epoch of what comes before it."""
-        assert self.batch is not None
+        assert self.batch is not None  # a row is one of a chunk
         offset: int = self.batch.column("offset")[row].as_py()
         return OffsetAndMetadata(offset, "", self._epoch if row else self._before)
 

@@ -76,8 +76,8 @@ class Reader:
         self._in_hand = None
 
     def _next_cursor(self) -> Cursor | None:
-        """The cursor with the next records. What an interrupt (or a lack of memory) kept from the user is fetched again: nobody
-        has it, though it was taken."""
+        """The cursor with the next records. What an interrupt (or a lack of memory) kept from the user is fetched
+        again: nobody has it, though it was taken."""
         try:
             return self._found()
         except KafkaActorsError:
@@ -87,7 +87,7 @@ class Reader:
             raise
 
     def _found(self) -> Cursor | None:
-        """The cursor begun, one that was parked, or a new one. Whatever happens, `_cursor` has what is counted as consumed."""
+        """The current cursor, one that was parked, or a new one. `_cursor` always has what counts as consumed."""
         while True:
             cursor = self._cursor or self._unpark()
             if cursor is None:
@@ -111,7 +111,7 @@ class Reader:
         """Whether it has another batch, which is then counted as handed out."""
         if not cursor.advance():
             return False
-        assert cursor.batch is not None
+        assert cursor.batch is not None  # advance() found one
         self._observer.delivered(cursor.partition, cursor.batch.num_rows)
         return True
 

@@ -86,12 +86,12 @@ class Session(ProcessBound):
 
     @property
     def core(self) -> Core:
-        assert self._core is not None
+        assert self._core is not None  # as above
         return self._core
 
     @property
     def reader(self) -> Reader:
-        assert self._reader is not None
+        assert self._reader is not None  # as above
         return self._reader
 
     @property
@@ -153,7 +153,7 @@ class Session(ProcessBound):
             self._check_process()
 
     def check_open(self) -> None:
-        """Raises `UsageError` for a closed consumer, in a forked child, or where the call comes from the IO thread itself."""
+        """Raises `UsageError` for a closed consumer, in a forked child, or for a call from the IO thread itself."""
         self.check_process()
         if self.closed:
             raise UsageError("this consumer is closed")
@@ -265,7 +265,7 @@ class Session(ProcessBound):
         return self.reader.safe_positions(partitions) if self.core.auto_commits else {}
 
     def farewell(self) -> Iterator[Callback]:
-        """Before leaving: the listener learns what it has not heard yet, and that everything is given up that it knows of."""
+        """Before leaving: tells the listener what it has not heard yet, and that it gives up everything it knows of."""
         untold = Partitions()
         while (notice := self.core.rebalances.next()) is not None:
             if notice.what is What.ASSIGNED:
@@ -312,8 +312,8 @@ class Session(ProcessBound):
         return offsets_of(offsets)
 
     def _check_lost(self) -> None:
-        """Raises `IllegalGenerationError` where something was handed out that nothing can be committed of any more, and the
-        user hasn't heard of it yet: a commit that covers the rest only would look like one of all."""
+        """Raises `IllegalGenerationError` where something was handed out that nothing can be committed of any more,
+        and the user hasn't heard of it yet: a commit that covers the rest only would look like one of all."""
         lost = self.core.rebalances.lost & self.reader.handed
         if lost:
             tp = min(lost)

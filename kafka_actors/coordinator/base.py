@@ -43,11 +43,11 @@ class BaseCoordinator(MemberDriver):
     `Policy` (`_make_policy`) and acts on single events (`_on_event`).
 
     client: metadata, and connections to the coordinator. metrics: where what is measured is registered (default: a
-    registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`, with the tag client-id. config, or single options:
-    those of `DEFAULT_CONFIG`, in milliseconds. group_instance_id: "auto" makes one up. member_id: of a dynamic
-    member that goes on with a membership of an earlier process. rebalance_timeout_ms: how long the group waits for
-    its members to rejoin (default `max_poll_interval_ms`, as in Java). revoke_timeout_ms: how long a drain may take
-    (default half of that). max_poll_interval_ms: None where nobody calls `user_progress`. on_fatal: learns what
+    registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`, with the tag client-id. config, or
+    single options: those of `DEFAULT_CONFIG`, in milliseconds. group_instance_id: "auto" makes one up. member_id: of a
+    dynamic member that goes on with a membership of an earlier process. rebalance_timeout_ms: how long the group waits
+    for its members to rejoin (default `max_poll_interval_ms`, as in Java). revoke_timeout_ms: how long a drain may
+    take (default half of that). max_poll_interval_ms: None where nobody calls `user_progress`. on_fatal: learns what
     ended the membership. clock: seconds, monotonic. rand: 0..1. Bound to the event loop in which `start` or any
     `ensure_…` is called.
 
@@ -134,8 +134,8 @@ class BaseCoordinator(MemberDriver):
     async def count_members(self) -> int:
         """How many members the group has now, this one among them, as its coordinator says.
 
-        Raises the coordinator's error, and `NodeNotReadyError` while it is not known; needs the right to describe the group, which
-        who may read it has.
+        Raises the coordinator's error, and `NodeNotReadyError` while it is not known; needs the right to describe the
+        group, which who may read it has.
         """
         request = DescribeGroupsRequest(groups=[self.group_id])
         response = await self._channels.ask(request, self._group_config.request_timeout * 1000)

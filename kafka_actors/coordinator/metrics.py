@@ -222,8 +222,8 @@ class ConsumerCoordinatorMetrics(_Group):
         self._commit = of_operation("commit", group_id)
 
     def answered(self, seconds: float, outcome: object, server: Attributes = ()) -> None:
-        """An OffsetCommit to this broker came to its end: an `OffsetCommitResponse`, or the exception that there was instead. Only
-        answers are in the statistics, as in Java's; the instrument has failures too, by their error."""
+        """An OffsetCommit to this broker came to its end: an `OffsetCommitResponse`, or the exception that there was
+        instead. Only answers are in the statistics, as in Java's; the instrument has failures too, by their error."""
         if isinstance(outcome, Exception):
             error: BaseException | None = outcome
         else:

@@ -102,7 +102,7 @@ class Ahead:
         self._pool = ThreadPoolExecutor(ITEMS, "decode")  # its threads begin with the first task
 
     def take(self) -> tuple[FetchedBytes, Iterator[Chunk]] | None:
-        """The next records and their chunks, for `Fetcher.decode`; None while there are none. Raises as `Fetcher.take`."""
+        """The next records and their chunks, for `Fetcher.decode`; None while there are none. Raises as `take`."""
         if not self._following:
             item = self._fetched.take()
             if item is None:
@@ -118,7 +118,7 @@ class Ahead:
         self._following = deque(taken for taken in self._following if taken[0].partition not in partitions)
 
     def close(self) -> None:
-        """What was decoded ahead is dropped. What is being decoded goes on: somebody in another thread may wait for it."""
+        """Drops what was decoded ahead. Decoding that is under way goes on: another thread may be waiting for it."""
         self._following.clear()
         self._pool.shutdown(wait=False)
 

@@ -181,7 +181,7 @@ class Fetcher:
 
     @property
     def buffered(self) -> int:
-        """Bytes of responses that are in memory: at most `budget` and a response; one by one, as much again that is in hand."""
+        """Bytes of responses in memory: at most `budget` and one response; under `one_by_one` as much again in hand."""
         with self._lock:
             return self._machine.buffer.total
 
@@ -241,8 +241,8 @@ class Fetcher:
         return self._take(self._machine.take)
 
     def take_more(self) -> FetchedBytes | None:
-        """The same ahead of its time, while the user is busy with what was taken before: None where a partition failed, or
-        has its first records, which then go first."""
+        """The same ahead of its time, while the user is busy with what was taken before: None where a partition
+        failed, or has its first records, which then go first."""
         return self._take(self._machine.take_more)
 
     def _take(self, take: Callable[[], FetchedBytes | None]) -> FetchedBytes | None:
@@ -303,8 +303,8 @@ class Fetcher:
         other.
 
         Stops early where the position was moved meanwhile, or in front of a batch that can't be read: then
-        `on_bad_batch` decides. Under "fail" the error comes out of `take` and `next`; under "skip" a chunk without records
-        comes last, whose `next_offset` is behind that batch.
+        `on_bad_batch` decides. Under "fail" the error comes out of `take` and `next`; under "skip" a chunk without
+        records comes last, whose `next_offset` is behind that batch.
         """
         topic, number = item.partition
         end = self._end_offset(item.partition)

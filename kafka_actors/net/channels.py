@@ -88,7 +88,7 @@ class Channel:
         """The connection, opened if there never was one. One that was lost is not replaced."""
         if self.connection is None:
             await self.connect()
-        assert self.connection is not None
+        assert self.connection is not None  # connect() sets it, or raises
         return self.connection
 
     def close(self) -> None:

@@ -129,7 +129,7 @@ class Building:
         return df, plan.name
 
     def _to_sink(self, frame: Frame, sink: Step) -> str:
-        assert self._pipeline.source is not None
+        assert self._pipeline.source is not None  # the pipeline's check asks for one
         # What the tasks need of the other stages is only which columns they left.
         behind = Step(sink.stage, None, frame.user_schema, sink.on_error)
         plan = SinkPlan(
@@ -221,7 +221,7 @@ class Building:
         assert isinstance(stage, DataFrames)
         if stage.sql is not None:
             return self._spark.sql(template(stage.sql), this=df)
-        assert stage.transform is not None
+        assert stage.transform is not None  # it has one of the two
         made = stage.transform(df)
         if not hasattr(made, "mapInArrow"):
             raise ConfigError(stage.name, f"returned {made!r}: it must return a DataFrame")

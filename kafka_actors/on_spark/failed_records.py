@@ -39,8 +39,8 @@ def goes_past(groups: list[Group]) -> bool:
 
 
 def check_repeatable(checked: Checked) -> None:
-    """Of a stream, where records are worked on twice: once for the rows and once for the dead letters. Those that fail have to
-    be the same both times, or some would be neither.
+    """Of a stream, where records are worked on twice: once for the rows and once for the dead letters. Those that fail
+    have to be the same both times, or some would be neither.
 
     Raises `ConfigError` for dead letters of, or behind, a function of the user's: nobody knows what that depends on.
     """

@@ -98,5 +98,5 @@ def sink_needs(sink: Step | None, key: Step | None) -> tuple[Needs, bool]:
     asked = any(names_kafka(stage) for stage in stages)
     if isinstance(sink.stage, WriteParquet):
         return Needs(asked, False), asked
-    assert isinstance(sink.stage, (WriteKafka, WriteFunction))
+    assert isinstance(sink.stage, (WriteKafka, WriteFunction))  # the other sinks
     return Needs(True, sink.on_error == "dead_letter"), asked

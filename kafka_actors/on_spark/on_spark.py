@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from html import escape
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from kafka_actors.errors import ConfigError, UsageError, kind_of
+from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.live import Live, display_for
-from kafka_actors.pipeline.progress import Meter, Reading, html
+from kafka_actors.pipeline.bound import Bound
+from kafka_actors.pipeline.progress import Reading
+from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.spark.machines.stream import StreamOffsets
 from kafka_actors.spark.options import parse_batch, parse_stream
@@ -33,7 +33,7 @@ from .progress import Reckoning
 from .running import BatchRun, Run, SparkStatus, StreamRun, context_of, enter
 
 
-class OnSpark:
+class OnSpark(Bound[Run]):
     """Runs a pipeline in a Spark session: the stages before the first DataFrame stage in the data source's own Python
     worker, before rows enter the JVM; the sink in Spark's tasks.
 
@@ -44,10 +44,10 @@ class OnSpark:
     "availableNow" (what is there now, then it ends), "once", or the time between micro-batches, such as
     "10 seconds"; None: as soon as there is something. Without a checkpoint it is one batch.
 
-    `start` (by default what the pipeline's `auto_offset_reset` says, "earliest") and, of a batch, `end` (by default
-    "latest"): a word, offsets `{topic: {partition: offset}}`, or a datetime. A stream also starts from "latest", or from "committed": the
-    offsets of the pipeline's group. `options` are those of the data source `kafka_actors`, by their names there:
-    `maxOffsetsPerTrigger=100_000`, `commitOffsets=True`.
+    `start` (by default what the pipeline's `auto_offset_reset` says, or "earliest") and, for a batch, `end` (by default
+    "latest") are such a word, offsets `{topic: {partition: offset}}`, or a datetime. A stream may also start from
+    "latest", or from "committed": the offsets of the pipeline's group. `options` are those of the data source
+    `kafka_actors`, under their names there: `maxOffsetsPerTrigger=100_000`, `commitOffsets=True`.
 
     Kafka sinks get records at least once, each partition in order; `ordered=False` allows options that split
     partitions over tasks. Parquet files of a stream have each record once. `output_mode` is Spark's: "complete" for
@@ -58,6 +58,8 @@ class OnSpark:
     As a context manager it stops at the end of the block. `progress`: a live line on stderr, or in a notebook's cell;
     None shows it where there is a terminal or a notebook.
     """
+
+    _engine = "spark"
 
     def __init__(
         self,
@@ -75,8 +77,7 @@ class OnSpark:
         **options: Any,
     ) -> None:
         checked = pipeline.check("spark")
-        source = pipeline.source
-        assert source is not None
+        assert pipeline.source is not None  # the check asks for one
         if checkpoint is None and trigger is not None:
             raise ConfigError("trigger", "is a stream's, which needs checkpoint=, a directory to go on from")
         if checkpoint is not None and end is not None:
@@ -92,7 +93,8 @@ class OnSpark:
             )
         if checked.sink is not None:
             check_ordered(checked.sink.stage, options, ordered)
-        self.pipeline = pipeline
+        super().__init__(pipeline, progress)
+        self._source: ReadKafka = pipeline.source
         self._spark = spark
         self._checkpoint = checkpoint
         self._trigger = trigger_of(trigger)
@@ -100,17 +102,12 @@ class OnSpark:
         self._positions = position_options(start, end)
         self._ends = ends
         self._more = options
-        self._running: Run | None = None
-        self._meter = Meter()
-        self._live = Live(self._read, display_for(progress))
 
     def _options(self, streaming: bool) -> dict[str, str]:
         """Those of the data source."""
-        source = self.pipeline.source
-        assert source is not None
         given = all_given(self._positions, self._more)
-        given = {**start_options(source, given, streaming=streaming), **given}
-        return {**source_options(source), **more_options(source, given)}
+        given = {**start_options(self._source, given, streaming=streaming), **given}
+        return {**source_options(self._source), **more_options(self._source, given)}
 
     def _building(self, streaming: bool, names: Names) -> Building:
         if not hasattr(self._spark, "createDataFrame"):
@@ -143,8 +140,7 @@ class OnSpark:
 
     def start(self) -> Self:
         """Starts and returns. Raises `ConfigError`, and what Spark finds wrong with the query."""
-        if self._running is not None:
-            raise UsageError("it was started already: make another one with on_spark(…)")
+        self._check_new()
         streaming = self._checkpoint is not None
         names = Names()
         building = self._building(streaming, names)
@@ -172,8 +168,7 @@ class OnSpark:
         return any(isinstance(stage, WriteParquet) for stage in self.pipeline.stages)
 
     def _selects(self, topic: str) -> bool:
-        source = self.pipeline.source
-        assert source is not None
+        source = self._source
         return topic in source.topics if source.topics else bool(re.fullmatch(source.pattern or "", topic))
 
     def _commit(self, end: dict[str, Any]) -> None:
@@ -186,18 +181,6 @@ class OnSpark:
             finally:
                 driver.close()
 
-    def run(self) -> None:
-        """Starts, waits for the end, and leaves nothing behind. Raises as `start` and `wait`."""
-        with self.start():
-            self.wait()
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Until it has ended: a stream with "availableNow" or "once" and a batch do by themselves. Raises `JobFailed`,
-        whose cause is a `StageError` or a `SinkError` where the pipeline failed, and `KafkaTimeoutError` after
-        `timeout` seconds."""
-        with self._live.until_over():
-            self._run.wait(timeout)
-
     def stop(self) -> None:
         """Ends it. A micro-batch in hand is given up, and done again at the next start. Safe to call twice."""
         if self._running is not None:
@@ -208,19 +191,6 @@ class OnSpark:
     def status(self) -> SparkStatus:
         """State, records, lag, batch."""
         return self._run.status()
-
-    def explain(self) -> str:
-        """What runs where."""
-        return self.pipeline.explain("spark")
-
-    @property
-    def _run(self) -> Run:
-        if self._running is None:
-            raise UsageError("it is not started: call start() or run()")
-        return self._running
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -240,10 +210,6 @@ class OnSpark:
             batch=status.batch,
             tasks=status.tasks,
         )
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        return html(self._read()) if self._running is not None else f"<pre>{escape(self.explain())}</pre>"
 
     def __repr__(self) -> str:
         state = "not started" if self._running is None else self._running.status().state

@@ -128,7 +128,7 @@ class ParquetStreamWriter(DataSourceStreamArrowWriter):
         """Raises `SinkError`."""
         context = _context()
         query, batch_id = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
-        assert query is not None
+        assert query is not None  # Spark sets both for a stream's tasks
         assert batch_id is not None
         return _write(self._plan, batch_unit(query, int(batch_id)), iterator)
 

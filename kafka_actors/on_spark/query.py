@@ -9,7 +9,8 @@ _THIS = re.compile(r"(\{this(?:\[[^\]{}]*\])?\})")
 
 
 def template(query: str) -> str:
-    """The query as `spark.sql(query, this=df)` wants it, where every brace is doubled but those of {this}, or {this[column]}.
+    """The query as `spark.sql(query, this=df)` wants it, where every brace is doubled but those of {this}, or
+    {this[column]}.
 
     Here braces stand for themselves, as in `rlike '[0-9]{3}'`. A query in which they are doubled already stays as it is.
     """

@@ -112,7 +112,7 @@ _kept: Kept[Writer] = Kept(_close)
 def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
     leave_imports_out()
     sink_step = plan.checked.sink
-    assert sink_step is not None
+    assert sink_step is not None  # a plan is made for one
     with traced_task(), ExitStack() as stack:
         dead = None if plan.dead_letters is None else stack.enter_context(plan.dead_letters.task())
         try:
@@ -131,7 +131,7 @@ class SinkTask:
     """Rows go to the sink, failed records to the dead letters: those that came failed, and those the sink refuses."""
 
     def __init__(self, plan: SinkPlan, sink: Writer, dead: Dead | None) -> None:
-        assert plan.checked.sink is not None
+        assert plan.checked.sink is not None  # as above
         self._before = plan.before
         self._sink = sink
         self._dead = dead

@@ -29,7 +29,7 @@ OnError = s.OnError
 
 
 class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
-    """A definition, and nothing that runs: every method returns a new pipeline.
+    """A definition; it runs nothing itself. Every method returns a new pipeline.
 
         orders = (ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
                     .decode_json("id BIGINT, country STRING, amount DOUBLE")
@@ -39,12 +39,12 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
                     .write_kafka("scored"))
         orders.on_ray(workers=8).run()
 
-    A pipeline without a source is a fragment, to be put behind others: `orders = read | clean | write`.
+    A pipeline without a source is a fragment, to be joined to others: `orders = read | clean | write`.
 
     Schemas are pyarrow Schemas, DDL strings or msgspec Structs. Every stage takes `name=` (what errors call it) and
     `on_error=`: "fail" ends the run; "skip" goes on without the records that failed, with a warning; "dead_letter"
-    sends them to the topic of `.dead_letters(…)` before their offsets are committed. Where a user's function fails on
-    a batch, it is tried again (`retries`), and then on its halves, so that only the records at fault are taken out.
+    sends them to the topic of `.dead_letters(…)` before their offsets are committed. If a user's function fails on a
+    batch, it is retried (`retries`), and then called with halves of it, so that only the records at fault are taken out.
 
     Wrong arguments are `ConfigError`s at once; what depends on the columns is checked by `check()`, which every engine
     calls before anything starts.
@@ -63,8 +63,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         config: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Pipeline:
-        """Begins with topics, or with all whose whole names match `pattern`. The columns are those of the records: key, value, topic,
-        partition, offset, timestamp, timestampType, headers.
+        """Begins with topics, by name or by a `pattern` that whole names match. The columns are those of the records:
+        key, value, topic, partition, offset, timestamp, timestampType, headers.
 
         Options are Kafka's, with underscores, or in `config={…}` with dots or underscores: see `JobConfig`.
         """
@@ -79,7 +79,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         """Each value is one JSON object, whose fields become the columns. A nullable one may be missing; fields that
         the schema lacks are ignored. BINARY is base64, timestamps are ISO 8601.
 
-        A null value is an error of its record; to drop tombstones filter them before.
+        A null value counts as a failed record; to drop tombstones, filter them out before this stage.
         """
         stage = named(name, "decode_json")
         row = schema if is_struct(schema) else None
@@ -93,8 +93,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Pipeline:
-        """Each value is one Avro record of this schema (a dict, or JSON text), with nothing around it; with
-        `schema_id`, behind the five bytes of Confluent's registry, and of that id."""
+        """Each value is one Avro record of this schema (a dict, or JSON text) and nothing else. With `schema_id`, each
+        value begins with the five bytes of Confluent's serializer, which have to name that id."""
         stage = named(name, "decode_avro")
         avro, _ = parse_avro(stage, schema)
         return self._with(s.DecodeAvro, stage, on_error, avro=avro, schema_id=schema_id)
@@ -154,15 +154,15 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Pipeline:
-        """Calls a function, or the object of a class that is made once per worker process, with a RecordBatch of one
-        partition's rows. It returns a RecordBatch or Table, several of them (a generator will do), or None.
+        """Calls a function with a RecordBatch of one partition's rows; or an object of a class, which is made once per
+        worker process. It returns a RecordBatch or Table, several of them (a generator will do), or None.
 
-        `schema` is what it gives; without it the function has an attribute `output_schema`: a schema, or a function
-        from the schema that comes in. Every batch is cast to it, and no cast changes a value. A class's `close()` is
-        called at the end, on Spark if there is time.
+        `schema` is that of what it returns. Without it the function needs an attribute `output_schema`: a schema, or a
+        function that makes one from the input's schema. Every batch is cast to it; a cast that would change a value
+        is an error. A class's `close()` is called at the end, on Spark if there is time.
 
-        Rows that come back as many as went in belong to the same records; else pass `kafka=True`: the batch then has
-        the column `_kafka`, and what comes back keeps it.
+        If it returns as many rows as it got, each belongs to the same record as before. Otherwise pass `kafka=True`:
+        the batch then has the column `_kafka`, which the result has to keep.
         """
         return self._function(
             s.MapBatches,
@@ -185,7 +185,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Pipeline:
-        """Calls a function, or an object as in `map_batches`, with each row as a dict; it returns rows as dicts, any number."""
+        """Calls a function, or an object as in `map_batches`, with each row as a dict. It returns any number of rows,
+        as dicts."""
         return self._function(
             s.FlatMap, "flat_map", function, schema, fn_constructor_kwargs, 0, False, name, on_error
         )
@@ -219,7 +220,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     def spark(
         self, transform: Callable[[Any], Any], *, kafka: bool = False, name: str | None = None
     ) -> Pipeline:
-        """A DataFrame stage: a function from a Spark DataFrame to one, for what shuffles or has state. Spark only.
+        """A DataFrame stage: a function from a Spark DataFrame to another, to shuffle or to keep state. Spark only.
 
         With `kafka=True` the DataFrame has the column `_kafka`: a watermark needs its timestamp,
         `df.withColumn("at", df["_kafka.timestamp"]).withWatermark("at", "10 minutes")`.
@@ -234,7 +235,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     def sql(self, query: str, *, name: str | None = None) -> Pipeline:
         """A DataFrame stage: `.sql("select country, sum(amount) from {this} group by country")`. Spark only.
 
-        A query that names `_kafka` (`window(_kafka.timestamp, '1 hour')`) gets that column. Other braces stand for themselves.
+        A query that names `_kafka` (`window(_kafka.timestamp, '1 hour')`) gets that column. Braces other than {this}
+        stand for themselves.
         """
         stage = named(name, "sql")
         if not isinstance(query, str):
@@ -244,7 +246,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     # ------------------------------------------------------------ where it ends
 
     def with_key(self, key: Any, *, name: str | None = None) -> Pipeline:
-        """The key of what `write_kafka` sends: a column's name, or an expression. Without it rows keep their record's key."""
+        """The key of what `write_kafka` sends: a column's name, or an expression. Without it rows keep the key of
+        their record."""
         stage = named(name, f"with_key({key})")
         if not isinstance(key, str):
             checked_expression(stage, key)
@@ -264,7 +267,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         headers, partition, timestamp and topic as they are.
 
         Options are a producer's (`compression_type`, `linger_ms` …); the cluster is the source's unless
-        `bootstrap_servers` says otherwise. All is acknowledged before the records' offsets are committed.
+        `bootstrap_servers` says otherwise. Rows are acknowledged before their records' offsets are committed.
         """
         stage = named(name, f"write_kafka({topic})" if topic else "write_kafka")
         if format not in ("json", "columns"):
@@ -283,12 +286,11 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Pipeline:
-        """Writes files under a directory or a URI that pyarrow knows (`s3://…`). A file is there whole or not at all,
-        before the offsets are committed. On Ray they are called
-        `{topic}-{partition}-{first offset}-{last offset}.parquet`; those of a stream on Spark after its micro-batches,
-        each of which is there once.
+        """Writes files under a directory or a URI that pyarrow knows (`s3://…`). A file appears whole or not at all,
+        before the offsets are committed. On Ray its name is `{topic}-{partition}-{first offset}-{last offset}.parquet`.
+        Files of a stream on Spark are named after its micro-batches, each of which is there once.
 
-        `kafka=True` puts the column `_kafka` into them, by which rows written twice after a crash can be told.
+        `kafka=True` adds the column `_kafka`, by which rows that were written twice after a crash can be recognised.
         """
         stage = named(name, "write_parquet")
         if wrong := wrong_path(path):
@@ -308,8 +310,9 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Pipeline:
-        """Calls a function with each RecordBatch: what it has returned for is written. Or a class, made once per
-        worker process, with `write(batch)`, and if wanted `flush()`, called before offsets are committed, and `close()`.
+        """Calls a function with each RecordBatch, which counts as written when the function returns. Or takes a class
+        with `write(batch)` and optionally `flush()` and `close()`, which is made once per worker process; `flush` is
+        called before offsets are committed.
 
         With `kafka=True` the batch has the column `_kafka`.
         """

@@ -155,8 +155,8 @@ class SendFuture(ABC, Generic[T]):
         """Call `callback()` when it is done; at once if it is."""
 
     def result(self, timeout_ms: float | None = None) -> T:
-        """Waits for the outcome and returns it, or raises its error. `KafkaTimeoutError` if none came in time, `UsageError`
-        where it never would, because this call holds up the event loop that it comes through."""
+        """Waits for the outcome and returns it, or raises its error. `KafkaTimeoutError` if none came in time,
+        `UsageError` where it never would, because this call holds up the event loop that it comes through."""
         if not self.done():
             if in_loop(self._loop):
                 raise UsageError(
@@ -180,8 +180,8 @@ class SendFuture(ABC, Generic[T]):
         return None
 
     def add_done_callback(self, callback: Callable[[SendFuture[T]], object]) -> None:
-        """Call `callback(self)` when the outcome is known, in the producer's thread; at once if it is. It may send more, but
-        wait for nothing: what it waits for comes through that thread. What it raises is logged.
+        """Call `callback(self)` when the outcome is known, in the producer's thread; at once if it is. It may send
+        more, but wait for nothing: what it waits for comes through that thread. What it raises is logged.
         """
 
         def call() -> None:

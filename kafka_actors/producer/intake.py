@@ -146,8 +146,8 @@ class Intake:
         self._pack(closed)
 
     def shut(self, reason: str) -> None:
-        """The same, and nothing is taken any more: nobody would tell what became of it. Whoever sends gets `UsageError` with
-        the reason."""
+        """The same, and nothing is taken any more: nobody would tell what became of it. Whoever sends gets
+        `UsageError` with the reason."""
         with self._lock:
             self.refusal = reason
         self.close_all()

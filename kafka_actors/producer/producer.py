@@ -42,10 +42,10 @@ class Producer(ProcessBound):
     `ProducerConfig`. A wrong one is a `ConfigError` before anything connects. The first record connects; where no broker
     answers it raises `NoBrokersAvailable`, and the next one tries again.
 
-    Sending returns when the records are in memory, as futures; it waits for room (`buffer_memory`) and for metadata
-    up to `max_block_ms`. Each future gets the place in the log or the error. Errors of futures that nobody asked are
-    raised by the next `flush`, and by `close`. By default each record is written exactly once and in order within
-    its partition, whatever is sent again (`enable_idempotence`, KIP-98, KIP-360).
+    Sending returns a future as soon as the records are in memory; it waits for room (`buffer_memory`) and for metadata
+    up to `max_block_ms`. Each future gets the place in the log or the error. Errors of futures that nobody asked for a
+    result are raised by the next `flush`, and by `close`. By default each record is written exactly once and in order
+    within its partition, whatever is retried (`enable_idempotence`, KIP-98, KIP-360).
     """
 
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
@@ -89,13 +89,13 @@ class Producer(ProcessBound):
         """Sends each row as a record: columns `key` and `value` (binary or text; a null value is a tombstone), and
         if wanted `topic`, `partition`, `headers` (list of key and value) and `timestamp`, as in Spark's Kafka sink.
 
-        `topic` is for all rows and goes before the column. Where no partition is given the key decides, as in Java;
-        rows without a key fill one partition's batch after another. `offset` and `timestampType` are ignored, so
-        that a batch that was read can be sent.
+        `topic` is for all rows and takes precedence over the column. Where no partition is given the key decides, as
+        in Java; rows without a key fill one partition's batch after another. `offset` and `timestampType` are ignored,
+        so that a batch that was read can be sent.
 
-        The future is that of all rows. Raises, with no row of that Arrow batch taken, `UsageError` for columns that
-        can't be sent and `MessageTooLargeError`; `KafkaTimeoutError` where `max_block_ms` passed, with rows before
-        it taken.
+        The future is that of all rows. Raises `UsageError` for columns that can't be sent, and
+        `MessageTooLargeError`: then no row of that Arrow batch is sent. Raises `KafkaTimeoutError` after
+        `max_block_ms`: then the rows before that are being sent.
         """
         self._started()
         return self._walk(self._sending.batch(batch, topic))
@@ -239,7 +239,7 @@ class Producer(ProcessBound):
                 self._io = io
 
     def _call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        assert self._io is not None
+        assert self._io is not None  # after _started()
         try:
             return self._io.submit(work).result(timeout_s)
         except CancelledError:

@@ -126,7 +126,7 @@ def place(
 
 
 def highest_partition(part: Part) -> int:
-    """The highest partition that the column `partition` names; -1 for none. Raises `UsageError` for a column of another type."""
+    """The highest partition in the column `partition`; -1 for none. Raises `UsageError` for a column of another type."""
     column = _column(part)
     highest = None if column is None else pc.max(column).as_py()
     return -1 if highest is None else int(highest)

@@ -30,7 +30,7 @@ MOST = 2**63
 
 
 class Unknown(NamedTuple):
-    """Wait until the topic's partitions are known; where this one isn't among them, until they were asked for once more."""
+    """Wait until the topic's partitions are known; if this one isn't among them, until they were asked for again."""
 
     topic: str
     partition: int = 0
@@ -211,7 +211,7 @@ class Sending:
 
 
 def _whole(value: object, name: str) -> int:
-    """An int, whatever class it comes in, such as numpy's. Nothing else gets into a batch, where it would fail with others' records."""
+    """An int, of any class (numpy's, for one). Anything else would fail later, with others' records in its batch."""
     if type(value) is int:
         number = value
     elif isinstance(value, bool) or not isinstance(value, SupportsIndex):

@@ -27,8 +27,8 @@ TRACEPARENT_BYTES = len(TRACEPARENT) + 55
 class SendSpans:
     """For one producer. A record that brings a context of its own keeps it, and the span links to that.
 
-    snapshot: the cluster as it is known. on: whether spans are recorded where the producer is made; single records aren't asked for it
-    each time.
+    snapshot: the cluster as it is known. on: whether spans are recorded where the producer is made; single records
+    aren't asked for it each time.
     """
 
     def __init__(self, client_id: str, snapshot: Callable[[], ClusterSnapshot] = ClusterSnapshot) -> None:

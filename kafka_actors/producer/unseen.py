@@ -12,8 +12,8 @@ from .futures import BatchResult
 __all__ = ["RECENT", "Unseen"]
 
 RECENT = 1_000
-"""Of so many failed batches it is looked at the end whether somebody has asked; of older ones when they become too many, so that
-a producer that is never flushed doesn't keep them all."""
+"""Of so many failed batches it is looked at the end whether somebody has asked; of older ones when they become too
+many, so that a producer that is never flushed doesn't keep them all."""
 
 
 class Unseen:

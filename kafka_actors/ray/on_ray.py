@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from html import escape
 from types import TracebackType
 from typing import Any, Self
 
 from kafka_actors.actors import Autoscale, Job, JobStatus, RunningJob
-from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.live import Live, display_for
-from kafka_actors.pipeline.progress import Meter, Reading, html
+from kafka_actors.pipeline.bound import Bound
+from kafka_actors.pipeline.progress import Reading
 from kafka_actors.pipeline.stages import WriteParquet
 
 from .process import Plan, process_of
@@ -30,12 +29,13 @@ _PIPELINES = (
     "topics",
     "pattern",
 )
-
+"""Arguments of a job that the stages say."""
 
 _SOURCES = ("bootstrap_servers", "group_id")
+"""Those that `read_kafka` says; a `config` may say otherwise."""
 
 
-class OnRay:
+class OnRay(Bound[RunningJob]):
     """A job whose workers run all stages of a pipeline on each batch, and its sink.
 
         run = orders.on_ray(workers=8).start()
@@ -44,6 +44,8 @@ class OnRay:
     As a context manager it stops at the end of the block. `job` is the `Job` behind it. `progress`: a live line on
     stderr, or in a notebook's cell; None shows it where there is a terminal or a notebook.
     """
+
+    _engine = "ray"
 
     def __init__(
         self,
@@ -57,11 +59,9 @@ class OnRay:
     ) -> None:
         checked = pipeline.check("ray")
         source = pipeline.source
-        assert source is not None
+        assert source is not None  # the check asks for one, and for a sink
         more = {str(name).replace(".", "_"): value for name, value in (config or {}).items()}
-        wrong = [name for name in options if name in (*_PIPELINES, *_SOURCES)] + [
-            n for n in more if n in _PIPELINES
-        ]
+        wrong = [n for n in options if n in (*_PIPELINES, *_SOURCES)] + [n for n in more if n in _PIPELINES]
         if wrong:
             raise ConfigError(wrong[0], "is the pipeline's: say it there")
         # What is said here goes before what the source has.
@@ -73,7 +73,7 @@ class OnRay:
         if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
             resources = {"num_gpus": checked.num_gpus, **(resources or {})}
         group_id = given.pop("group_id")
-        self.pipeline = pipeline
+        super().__init__(pipeline, progress)
         self.job = Job(
             topics=source.topics,
             pattern=source.pattern,
@@ -86,28 +86,13 @@ class OnRay:
             config=given,
             **options,
         )
-        self._running: RunningJob | None = None
-        self._meter = Meter()
-        self._live = Live(self._read, display_for(progress))
 
     def start(self) -> Self:
         """Starts and returns when all workers are ready. Raises as `Job.start`."""
-        if self._running is not None:
-            raise UsageError("it was started already: make another one with on_ray(…)")
+        self._check_new()
         self._running = self.job.start()
         self._live.start()
         return self
-
-    def run(self) -> None:
-        """Starts, waits for the end, and leaves nothing behind. Raises as `start` and `wait`."""
-        with self.start():
-            self.wait()
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Until it has ended: with `until="latest"` by itself. Raises `JobFailed`, whose cause is a `StageError`
-        or a `SinkError` where the pipeline failed, and `KafkaTimeoutError` after `timeout` seconds."""
-        with self._live.until_over():
-            self._run.wait(timeout)
 
     def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
         """Finishes what is in hand, flushes the sink, commits, leaves the group. Safe to call twice."""
@@ -123,19 +108,6 @@ class OnRay:
     def scale(self, workers: int | Autoscale) -> None:
         """Sets the number of workers, or the policy that decides about it; see `RunningJob.scale`."""
         self._run.scale(workers)
-
-    def explain(self) -> str:
-        """What runs where."""
-        return self.pipeline.explain("ray")
-
-    @property
-    def _run(self) -> RunningJob:
-        if self._running is None:
-            raise UsageError("it is not started: call start() or run()")
-        return self._running
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,10 +132,6 @@ class OnRay:
             lag=sum(ends) if ends else None,
             workers=len(status.workers),
         )
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        return html(self._read()) if self._running is not None else f"<pre>{escape(self.explain())}</pre>"
 
     def __repr__(self) -> str:
         state = "not started" if self._running is None else "started"

@@ -46,7 +46,7 @@ class PipelineProcess:
     def __init__(self, events: EventSink = log_event) -> None:
         pipeline = self.bound.pipeline
         checked = pipeline.check("ray")
-        assert checked.sink is not None
+        assert checked.sink is not None  # the check on Ray asks for it, and for a source
         assert pipeline.source is not None
         self._events = events
         self._lock = threading.Lock()

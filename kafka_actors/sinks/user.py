@@ -46,7 +46,7 @@ def as_sink(given: Any) -> Sink:
 
 class UserSink:
     """A function over batches, whose rows are safe when it returns; or a class, made once per worker, with
-    `write(batch)`, and if wanted `flush()` and `close()`."""
+    `write(batch)` and optionally `flush()` and `close()`."""
 
     def __init__(self, target: Any, arguments: dict[str, Any]) -> None:
         self.target = target

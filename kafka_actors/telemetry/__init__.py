@@ -1,7 +1,7 @@
 """What a client or a job tells of itself: metrics, traces and logs, in the terms of OpenTelemetry.
 
-The library uses OpenTelemetry's API alone: without an SDK in the process all of this does nothing. `configure` sets
-one up from the `OTEL_*` variables; whoever has an SDK already needs it not.
+The library uses only OpenTelemetry's API: without an SDK in the process all of this does nothing. `configure` sets
+one up from the `OTEL_*` variables; a program that has an SDK already doesn't need it.
 """
 
 from .sdk import configure, flush

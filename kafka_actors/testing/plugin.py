@@ -49,7 +49,7 @@ def _three_brokers() -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def kafka_cluster_3(_three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
-    """Three real brokers and a controller, shared by the session; what a test killed or paused is back afterwards."""
+    """Three real brokers and a controller, shared by the session. What a test killed or paused is restored after it."""
     yield _three_brokers
     _three_brokers.heal()
 

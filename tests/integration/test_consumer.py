@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from fakes.reading import consumers
+from fakes.reading import consumers, values
 
 import kafka_actors as ka
 from kafka_actors.errors import (
@@ -36,10 +36,6 @@ def read(consumer, count, timeout=30.0):
 def consumer_of(kafka_cluster):
     """Makes consumers on the shared broker and closes them."""
     yield from consumers(kafka_cluster.bootstrap_servers)
-
-
-def values(n, start=0):
-    return [b"%06d" % i for i in range(start, start + n)]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

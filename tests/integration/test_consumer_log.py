@@ -4,17 +4,13 @@ import time
 
 import confluent_kafka
 import pytest
+from fakes.reading import consumers, values
 
-import kafka_actors as ka
 from kafka_actors.errors import FetchOffsetOutOfRangeError, NoOffsetForPartitionError, TopicRecreatedError
 from kafka_actors.events import NoCommittedOffset, OffsetReset
 from kafka_actors.protocol.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
-
-
-def values(n, start=0):
-    return [b"%06d" % i for i in range(start, start + n)]
 
 
 def until(holds, timeout=30.0):
@@ -34,21 +30,21 @@ def read(consumer, count, timeout=30.0):
 
 
 @pytest.fixture
-def consumer_of(kafka_cluster):
-    made = []
+def any_consumer(kafka_cluster):
+    yield from consumers(kafka_cluster.bootstrap_servers)
+
+
+@pytest.fixture
+def consumer_of(any_consumer):
+    """Makes consumers on the shared broker; where a topic is given, of that partition alone."""
 
     def make(topic=None, partition=0, **options):
-        options.setdefault("bootstrap_servers", kafka_cluster.bootstrap_servers)
-        options.setdefault("auto_offset_reset", "earliest")
-        consumer = ka.Consumer(**options)
-        made.append(consumer)
+        consumer = any_consumer(**options)
         if topic is not None:
             consumer.assign([TopicPartition(topic, partition)])
         return consumer
 
-    yield make
-    for consumer in made:
-        consumer.close()
+    return make
 
 
 def test_theme_29_a_compacted_log_is_read_to_its_end(consumer_of, kafka_cluster, kafka_topic, produce):

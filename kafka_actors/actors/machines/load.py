@@ -63,8 +63,9 @@ class Load(msgspec.Struct, frozen=True):
     """What the job has to do. Rates are offsets a second.
 
     `pace`: what one worker does in a second of work; None while no work was seen. `busy`: the share of its time that the
-    busiest worker was at work lately. `blocked`: partitions of which nothing can be read. `for_rate` and `for_lag`: how many workers keep up with what comes in, and
-    how many do what waits in time; `workers` covers both. `alone`: partitions that one worker can't do alone.
+    busiest worker was at work lately. `blocked`: partitions of which nothing can be read. `for_rate` and `for_lag`:
+    how many workers keep up with what comes in, and how many do what waits in time; `workers` covers both. `alone`:
+    partitions that one worker can't do alone.
     """
 
     partitions: int

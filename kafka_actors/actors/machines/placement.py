@@ -134,7 +134,8 @@ class Placement:
         """What a worker held under the old incarnation stays with it, under a new epoch, if the group gives it.
 
         Only a report that has `seen` this incarnation counts: until then, late orders of the old one may still
-        change what the worker holds. Where two claim a partition, the one with the later grant has it: the other had not let go in time.
+        change what the worker holds. Where two claim a partition, the one with the later grant has it: the other had
+        not let go in time.
         """
         if seen[0] != self.incarnation:
             return
@@ -329,7 +330,7 @@ class Placement:
 
     def _drain(self, slot: Slot, state: SlotState, deadline: float) -> None:
         slot.become(state)
-        assert slot.worker is not None
+        assert slot.worker is not None  # only what is granted is drained
         self._touch(slot.worker)
         slot.ordered_at = self._version(slot.worker)
         slot.deadline = min(slot.deadline, deadline)

@@ -10,7 +10,7 @@ An actor goes through
 and is forgotten when it is dead; its replacement gets the next incarnation. Who misses a ping is dead if its
 process is gone or stopped, as a probe on its node says. Else a library actor has a little longer, because a busy
 machine makes it late, and replacing it would make the machine busier. A worker may be in native code that
-holds the GIL: it is ended only when one call of the user's function lasted for `max_poll_interval_s`.
+holds the GIL: it is ended only when one call of the user's function lasted for `max_poll_interval_ms`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ NAMED = 3
 
 
 def told_of(event: Event) -> Told | None:
-    """What an event is in the timeline; None of one that isn't told there: what a partition is about is told of many at once."""
+    """What an event is in the timeline, or None where it has no entry: events of single partitions are told together."""
     match event:
         case Rejoining(reason=reason):
             return "rebalance", f"joins the group: {reason}"

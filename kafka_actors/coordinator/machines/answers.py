@@ -150,7 +150,7 @@ class Answers(MemberCore):
     def _on_join_error(self, error: Exception, outcome: object, now: float) -> None:
         verdict = judge(Api.JOIN, error)
         if verdict is Verdict.TAKE_MEMBER_ID:
-            assert isinstance(outcome, JoinGroupResponse)
+            assert isinstance(outcome, JoinGroupResponse)  # only an answer has an id
             self.generation = Generation(member_id=outcome.member_id)
             self.request_rejoin("need to re-join with the given member id")
         elif verdict is Verdict.EXPLAIN:

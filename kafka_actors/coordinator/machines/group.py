@@ -141,7 +141,7 @@ class GroupMember(Answers):
         self._reset("max_poll_interval_ms has passed without progress", keep_member_id=False)
 
     def _end_release(self) -> None:
-        assert self._release is not None
+        assert self._release is not None  # called while there is one
         self.policy.released(self._release.partitions)
         self._release = None
 
@@ -199,7 +199,7 @@ class GroupMember(Answers):
         return self._leaving is not None and self._give_up_and_leave(now)
 
     def _step_leaving(self, now: float) -> bool:
-        assert self._leaving is not None
+        assert self._leaving is not None  # that is what leaving is
         if not (self._leaving.ask and self._join_sent):
             self._end_left()
         elif self.coordinator is not None and Api.LEAVE not in self._inflight and now >= self._not_before:

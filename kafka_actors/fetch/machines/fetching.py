@@ -229,8 +229,8 @@ class FetchMachine:
         return min(self._pull_size(), max(1, stream.partitions) * self._partition_bytes(stream))
 
     def _wait(self, stream: Stream) -> int:
-        """While a partition is left out because of its backlog, a long poll would keep it waiting; unless it waits for what
-        is in hand, which may take much longer."""
+        """While a partition is left out because of its backlog, a long poll would keep it waiting; unless it waits for
+        what is in hand, which may take much longer."""
         usual = self._config.fetch_max_wait_ms
         crowded = any(
             self.positions.require(tp).source == stream.broker
@@ -414,8 +414,8 @@ class FetchMachine:
         return self.buffer.ready or bool(self._to_raise or self.positions.failed)
 
     def consumed(self, item: FetchedBytes, next_offset: int | None = None) -> bool:
-        """The user has all records of `item` below `next_offset`, by default all. False if the position was moved meanwhile:
-        then nothing is to be made of these records any more, and least of all a commit."""
+        """The user has all records of `item` below `next_offset`, by default all. False if the position was moved
+        meanwhile: then nothing is to be made of these records any more, and least of all a commit."""
         partition = self.positions.get(item.partition)
         if not item.valid or partition is None:
             return False

@@ -75,7 +75,7 @@ class Positions(PartitionTable):
                 partition=partition.tp.partition,
                 broker=broker,
             )
-            assert error is not None
+            assert error is not None  # the action is that of a code other than 0
             self.fail(partition, error)
         elif action is Action.OUT_OF_RANGE:
             self._out_of_range(partition, broker, now)

@@ -55,8 +55,9 @@ class _Wanted:
 class FetchSession:
     """Builds the Fetch requests of one connection and digests its responses.
 
-    `isolation_level` is 0 (read_uncommitted) or 1; `rack` is the client's (KIP-392). Where partitions take turns, `at_a_time`
-    of them at least are asked at once. All methods are pure bookkeeping: `apply` a pull, send what `request` returns, `digest` the response; then the next.
+    `isolation_level` is 0 (read_uncommitted) or 1; `rack` is the client's (KIP-392). Where partitions take turns,
+    `at_a_time` of them at least are asked at once. All methods are pure bookkeeping: `apply` a pull, send what
+    `request` returns, `digest` the response; then the next.
     """
 
     def __init__(
@@ -235,8 +236,9 @@ class FetchSession:
     def _next_turn(self) -> list[Key] | None:
         """Those that are asked now, where partitions take turns; None for all.
 
-        A broker looks at each partition of a session for each request (some 5 µs), and fills the response from the first few.
-        Where those are many and all have a backlog, that is much of its work, and of the time until it answers.
+        A broker looks at each partition of a session for each request (some 5 µs), and fills the response from the
+        first few. Where those are many and all have a backlog, that is much of its work, and of the time until it
+        answers.
         """
         if self._full_in_a_row < FULL_IN_A_ROW or not self._wanted:
             return None

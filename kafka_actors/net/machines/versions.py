@@ -73,7 +73,7 @@ class ApiVersionTable:
             high = min(high, request.flexible_from - 1)
         name = request.__name__.removesuffix("Request")
         if self._highest is not None:
-            assert self._limit is not None
+            assert self._limit is not None  # both come from api_version
             high = min(high, self._highest.get(request.api_key, -1))
             if high < low:
                 release = ".".join(map(str, self._limit))

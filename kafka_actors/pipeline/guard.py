@@ -20,10 +20,22 @@ FAILURES = (Exception, SystemExit)
 """What the user's code may raise and is the user's."""
 
 MAX_FAILED_CALLS = 64
-"""So often a batch is taken apart: where a service is down, every half fails, and what is left goes as a whole."""
+"""So many calls on parts of a batch may fail while none succeeds: a service is down then, and the parts that are left
+are tried once, and go as a whole. Where some do succeed, only the rows at fault go, however many they are."""
 
 BACKOFF_S = 0.1
 BACKOFF_MAX_S = 2.0
+
+
+class _Tries:
+    """The calls on parts of one batch, so far."""
+
+    failed = 0
+    succeeded = False
+
+    @property
+    def hopeless(self) -> bool:
+        return self.failed >= MAX_FAILED_CALLS and not self.succeeded
 
 
 class Guard:
@@ -76,7 +88,7 @@ class Guard:
                     raise self._error(
                         source, int(records[0]), int(records[-1]), attempt, _said(error)
                     ) from error
-                return self._apart(made, rows, source, failures, error, [MAX_FAILED_CALLS])
+                return self._apart(made, rows, source, failures, error, _Tries())
 
     def _apart(
         self,
@@ -85,20 +97,21 @@ class Guard:
         source: pa.RecordBatch,
         failures: list[Failed],
         error: BaseException,
-        left: list[int],
+        tries: _Tries,
     ) -> list[Rows]:
         """Each half by itself, until single rows fail. In order, so that what comes out is."""
         count = rows.batch.num_rows
-        left[0] -= 1
-        if count <= 1 or left[0] <= 0:
+        tries.failed += 1
+        if count <= 1 or tries.hopeless:
             failures += (Failed(int(r), self.name, _said(error)) for r in rows.records(source.num_rows))
             return []
         found: list[Rows] = []
         for half in (rows.slice(0, count // 2), rows.slice(count // 2, count - count // 2)):
             try:
                 found += made.run(half, source)
+                tries.succeeded = True
             except FAILURES as again:
-                found += self._apart(made, half, source, failures, again, left)
+                found += self._apart(made, half, source, failures, again, tries)
         return found
 
     def _error(self, source: pa.RecordBatch, first: int, last: int, attempts: int, reason: str) -> StageError:

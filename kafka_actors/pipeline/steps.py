@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from .columns import KAFKA, NO_RECORD, Numbers, with_kafka
 from .decode import Decode, each_decoder, json_decoder
 from .expressions import evaluate, uses_kafka
 from .json_types import row_type
+from .objects import getters_of
 from .rows import Rows
 from .schemas import plain_values
 from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
@@ -205,8 +207,9 @@ def make(step: Step) -> Made | Decoding | RawText:
     assert behind is not None
     if isinstance(stage, DecodeJson):
         row = stage.row or row_type(stage.name, behind)
-        attributes = list(row.__struct_fields__)
-        return Decoding(json_decoder(behind, row, attributes, stage.row is None or plain_values(stage.row)))
+        plain = stage.row is None or plain_values(stage.row)
+        getters = list(map(attrgetter, row.__struct_fields__)) if plain else getters_of(row)
+        return Decoding(json_decoder(behind, row, getters))
     if isinstance(stage, DecodeAvro):
         avro, schema = parse_avro(stage.name, stage.avro)
         return Decoding(each_decoder(schema, *avro_reader(stage.name, avro, schema.names, stage.schema_id)))

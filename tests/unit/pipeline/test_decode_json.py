@@ -4,6 +4,7 @@ import datetime
 import decimal
 import enum
 import uuid
+from typing import NamedTuple, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -204,3 +205,75 @@ def test_a_struct_of_the_users_decodes_and_validates():
         }
     ]
     assert outcome.failures[0].reason == "Invalid enum value 'odd' - at `$.kind`"
+
+
+class Item(msgspec.Struct, rename="camel", omit_defaults=True):
+    unit_price: decimal.Decimal
+    item_count: int = 1
+    when: datetime.datetime | None = None
+    of_kind: Kind | msgspec.UnsetType = msgspec.UNSET
+
+
+class Place(msgspec.Struct, array_like=True):
+    lat: float
+    lon: float
+    name: str
+
+
+class Box(NamedTuple):
+    item: Item
+    weight: int
+    place: Place | None = None
+
+
+class Extra(TypedDict, total=False):
+    note: str
+    more: dict[str, Item]
+
+
+class Parcel(msgspec.Struct):
+    first: Item
+    place: Place
+    items: list[Item | None]
+    boxes: list[Box]
+    extra: Extra
+    ref: uuid.UUID | msgspec.UnsetType = msgspec.UNSET
+    count: int | msgspec.UnsetType = msgspec.UNSET
+
+
+def test_a_struct_within_a_struct_has_its_attributes_however_it_stands_in_json():
+    value = (
+        b'{"first": {"unitPrice": 2.5, "itemCount": 1}, "place": [1.5, 2.5, "home"], "items": [{"unitPrice": 1}, null], '
+        b'"boxes": [[{"unitPrice": 3, "ofKind": "big"}, 4]], "extra": {"more": {"a": {"unitPrice": 7}}}}'
+    )
+    item = {"item_count": 1, "when": None, "of_kind": None}
+    (row,) = rows_of(run(READ.decode_json(Parcel), records([value])))
+    assert row == {
+        "first": {**item, "unit_price": decimal.Decimal("2.5")},
+        "place": {"lat": 1.5, "lon": 2.5, "name": "home"},
+        "items": [{**item, "unit_price": decimal.Decimal(1)}, None],
+        "boxes": [
+            {"item": {**item, "unit_price": decimal.Decimal(3), "of_kind": "big"}, "weight": 4, "place": None}
+        ],
+        "extra": {"note": None, "more": [("a", {**item, "unit_price": decimal.Decimal(7)})]},
+        "ref": None,
+        "count": None,
+    }
+    columns = READ.decode_json(Parcel).check().columns
+    assert columns.field("count").nullable
+    assert columns.field("ref").nullable
+    assert columns.field("first").type.field("of_kind").nullable
+    assert columns.field("extra").type.field("note").nullable
+    assert not columns.field("first").type.field("unit_price").nullable
+
+
+class Measured(msgspec.Struct):
+    value: float
+    error: float | msgspec.UnsetType = msgspec.UNSET
+
+
+def test_what_is_unset_is_null():
+    found = rows_of(
+        run(READ.decode_json(Measured), records([b'{"value": 1}', b'{"value": 2, "error": 0.5}']))
+    )
+    assert found == [{"value": 1.0, "error": None}, {"value": 2.0, "error": 0.5}]

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from kafka_actors.errors import ConfigError
 
-_FLOAT32_MAX = 3.4028234663852886e38
+FLOAT32_MAX = 3.4028234663852886e38
 
 
 def row_type(stage: str, schema: pa.Schema) -> type[msgspec.Struct]:
@@ -80,7 +80,7 @@ def _number(arrow: Any) -> Any:
     if pa.types.is_float64(arrow):
         return float
     if pa.types.is_float32(arrow):
-        return Annotated[float, Meta(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
+        return Annotated[float, Meta(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
     if pa.types.is_decimal(arrow):
         return decimal.Decimal
     return None

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as mi
 
-from .schemas import LISTS, RECORDS, may_lack, optional
+from .schemas import LISTS, RECORDS, optional
 
 _AS_THEY_ARE = (bytes, bytearray, datetime.datetime, datetime.date, datetime.time, decimal.Decimal)
 

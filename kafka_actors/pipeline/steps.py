@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_actors.batches import batches_of
+from kafka_actors.errors import kind_of
 
 from .arrays import CastError, Failure, batch_of, cast_to
 from .avro import avro_reader, parse_avro
@@ -165,18 +166,29 @@ class CallingRows(Calling):
         counts = []
         for row in rows.batch.to_pylist(maps_as_pydicts="strict"):
             before = len(found)
-            found += self._made(row) or ()
+            found += _rows_in(self._made(row))
             counts.append(len(found) - before)
         if not found:
             return []
         known = self._schema.names
         for row in found:
+            if not isinstance(row, Mapping):
+                raise TypeError(f"it gave {kind_of(row)} as a row: give a dict")
             for name in row:
                 if name not in known:
                     raise CastError(
                         f"it gave a column {name!r} that its schema lacks; there are {', '.join(known)}"
                     )
         return [Rows(batch_of(found, self._schema), np.repeat(rows.origin, counts))]
+
+
+def _rows_in(given: Any) -> Iterable[Any]:
+    """What a function returned for a row. A dict alone would be taken for the names in it."""
+    if given is None:
+        return ()
+    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)):
+        return given
+    raise TypeError(f"it returned {kind_of(given)}: give several rows, [row], or None")
 
 
 def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[Rows]:

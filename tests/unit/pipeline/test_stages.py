@@ -193,6 +193,20 @@ def test_flat_map_makes_any_number_of_rows_of_a_row():
 
 
 @pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ({"id": 1}, "it returned a dict: give several rows"),
+        ("id", "it returned a str: give several rows"),
+        (7, "it returned an int: give several rows"),
+        (["id"], "it gave a str as a row: give a dict"),
+    ],
+)
+def test_what_flat_map_can_not_take_for_rows_is_named(returned, said):
+    with pytest.raises(StageError, match=said):
+        run(JSON.flat_map(lambda row: returned, schema="id BIGINT"))
+
+
+@pytest.mark.parametrize(
     ("schema", "value", "said"),
     [
         ("x BIGINT", 5.5, "5.5 is no whole number"),

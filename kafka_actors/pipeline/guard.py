@@ -67,7 +67,7 @@ class Guard:
         decoded, failed = made.run(rows)
         if failed and self._policy == "fail":
             record, reason = failed[0]
-            raise self._error(source, record, record, 1, reason)
+            raise stage_error(self.name, source, record, record, 1, reason)
         failures += (Failed(record, self.name, reason) for record, reason in failed)
         return decoded
 
@@ -85,8 +85,8 @@ class Guard:
                     continue
                 if self._policy == "fail":
                     records = rows.records(source.num_rows)
-                    raise self._error(
-                        source, int(records[0]), int(records[-1]), attempt, _said(error)
+                    raise stage_error(
+                        self.name, source, int(records[0]), int(records[-1]), attempt, _said(error)
                     ) from error
                 return self._apart(made, rows, source, failures, error, _Tries())
 
@@ -114,14 +114,6 @@ class Guard:
                 found += self._apart(made, half, source, failures, again, tries)
         return found
 
-    def _error(self, source: pa.RecordBatch, first: int, last: int, attempts: int, reason: str) -> StageError:
-        topic = source.column("topic")[first].as_py()
-        if topic is None:
-            return StageError(self.name, "", -1, -1, -1, attempts, reason)
-        partition = source.column("partition")[first].as_py()
-        begin, end = (source.column("offset")[record].as_py() for record in (first, last))
-        return StageError(self.name, topic, partition, begin, end, attempts, reason)
-
     def _log_retry(self, error: BaseException, attempt: int) -> None:
         logger.warning(
             "stage %s failed (%s); retry %d of %d", self.name, _said(error), attempt, self._retries
@@ -130,3 +122,15 @@ class Guard:
 
 def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
+
+
+def stage_error(
+    stage: str, source: pa.RecordBatch, first: int, last: int, attempts: int, reason: str
+) -> StageError:
+    """Of the records with these numbers in the batch that was read."""
+    topic = source.column("topic")[first].as_py()
+    if topic is None:
+        return StageError(stage, "", -1, -1, -1, attempts, reason)
+    partition = source.column("partition")[first].as_py()
+    begin, end = (source.column("offset")[record].as_py() for record in (first, last))
+    return StageError(stage, topic, partition, begin, end, attempts, reason)

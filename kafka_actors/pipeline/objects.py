@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as mi
 
-from .schemas import LISTS, RECORDS, optional
+from .schemas import LISTS, RECORDS, optional, plain_values
 
 _AS_THEY_ARE = (bytes, bytearray, datetime.datetime, datetime.date, datetime.time, decimal.Decimal)
 
@@ -20,9 +20,17 @@ Make = Callable[[Any], Any]
 
 def getters_of(struct: type[msgspec.Struct]) -> list[Make]:
     """For each attribute what gets its value out of an object, without objects, enums or ids in it."""
+    if plain_values(struct):
+        return [attrgetter(name) for name in struct.__struct_fields__]
     info = mi.type_info(struct)
     assert isinstance(info, mi.StructType)
     return [_getter(field) for field in info.fields]
+
+
+def builtin_getter(attribute: str) -> Make:
+    """Gets an attribute as what it is in JSON."""
+    get = attrgetter(attribute)
+    return lambda row: _builtin(get(row))
 
 
 def _getter(field: mi.Field) -> Make:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,10 +18,9 @@ from .checking import Step
 from .columns import KAFKA, NO_RECORD, Numbers, with_kafka
 from .decode import Decode, each_decoder, json_decoder
 from .expressions import evaluate, uses_kafka
-from .json_types import row_type
+from .json_types import row_getters, row_type
 from .objects import getters_of
 from .rows import Rows
-from .schemas import plain_values
 from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
 
 
@@ -218,10 +216,9 @@ def make(step: Step) -> Made | Decoding | RawText:
     assert before is not None
     assert behind is not None
     if isinstance(stage, DecodeJson):
-        row = stage.row or row_type(stage.name, behind)
-        plain = stage.row is None or plain_values(stage.row)
-        getters = list(map(attrgetter, row.__struct_fields__)) if plain else getters_of(row)
-        return Decoding(json_decoder(behind, row, getters))
+        if stage.row is None:
+            return Decoding(json_decoder(behind, row_type(stage.name, behind), row_getters(behind)))
+        return Decoding(json_decoder(behind, stage.row, getters_of(stage.row)))
     if isinstance(stage, DecodeAvro):
         avro, schema = parse_avro(stage.name, stage.avro)
         return Decoding(each_decoder(schema, *avro_reader(stage.name, avro, schema.names, stage.schema_id)))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from fakes.records import records
 
-from kafka_actors.errors import StageError
+from kafka_actors.errors import ConfigError, StageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import Fused
 
@@ -134,6 +134,32 @@ def test_every_type_of_a_schema():
         "st": {"x": 1, "odd name": "y"},
     }
     assert set(empty.values()) == {None}
+
+
+def test_names_within_a_struct_may_be_of_any_language():
+    schema = "größe STRUCT<größe: INT, `Ā`: ARRAY<STRUCT<`名`: STRING NOT NULL>>, at: TIMESTAMP>, l ARRAY<STRUCT<é: BINARY>>"
+    schema = schema.replace("größe", "`größe`").replace("é", "`é`")
+    value = '{"größe": {"größe": 7, "Ā": [{"名": "x"}], "at": "2026-01-02T00:00:00Z"}, "l": [{"é": "YQ=="}, null, {}]}'
+    outcome = run(
+        READ.decode_json(schema, on_error="skip"),
+        records([value.encode(), '{"größe": {"Ā": [{}]}}'.encode(), b"{}"]),
+    )
+    at = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    assert rows_of(outcome) == [
+        {"größe": {"größe": 7, "Ā": [{"名": "x"}], "at": at}, "l": [{"é": b"a"}, None, {"é": None}]},
+        {"größe": None, "l": None},
+    ]
+    assert [f.reason for f in outcome.failures] == ["Object missing required field `名` - at `$.größe.Ā[0]`"]
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
+def test_a_name_that_is_none_in_json_without_escapes_is_refused(name):
+    pipeline = READ.decode_json(pa.schema([(name, pa.int32())]))
+    with pytest.raises(ConfigError, match=r"^decode_json: schema: .*must not contain"):
+        pipeline.check()
+    schema = pa.schema([("s", pa.struct([(name, pa.int32())]))])
+    (row,) = rows_of(run(READ.decode_json(schema), records([msgspec.json.encode({"s": {name: 5}})])))
+    assert row == {"s": {name: 5}}
 
 
 @pytest.mark.parametrize(

@@ -59,3 +59,9 @@ def test_nanoseconds_are_written_wherever_they_are_as_microseconds():
 def test_what_is_written_is_json_whatever_the_type(kind, value, written):
     (made,) = json_values(pa.record_batch({"x": pa.array([value], kind)})).to_pylist()
     assert msgspec.json.decode(made) == {"x": written}
+
+
+@pytest.mark.parametrize("name", ["größe", 'a"b', "a\\b", "\n"])
+def test_a_column_may_have_any_name(name):
+    (made,) = json_values(pa.record_batch({name: [1], "b": [{name: 2}]})).to_pylist()
+    assert msgspec.json.decode(made) == {name: 1, "b": {name: 2}}

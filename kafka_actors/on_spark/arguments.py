@@ -142,7 +142,7 @@ def position_options(start: Any, end: Any) -> dict[str, str]:
         if isinstance(given, datetime):
             if given.tzinfo is None:
                 raise ConfigError(name, f"is {given!r}: it needs a time zone")
-            found[f"{word}Timestamp"] = str(int(given.timestamp() * 1000))
+            found[f"{word}Timestamp"] = str(max(0, int(given.timestamp() * 1000)))  # no record is older
         elif isinstance(given, str) and (given.lower() in _WORDS[name] or given.startswith("{")):
             found[f"{word}Offsets"] = given
         elif isinstance(given, Mapping):

@@ -8,9 +8,11 @@ import msgspec
 import pyarrow as pa
 
 from kafka_actors.events import log_event
+from kafka_actors.pipeline.arrays import CastError
 from kafka_actors.pipeline.checking import Step
 from kafka_actors.pipeline.failures import events_of, of_policy
 from kafka_actors.pipeline.fused import Fused, Outcome
+from kafka_actors.pipeline.guard import stage_error
 from kafka_actors.pipeline.rows import Rows
 from kafka_actors.telemetry.spans import ProcessSpans, failed, tracing
 
@@ -37,13 +39,22 @@ class Fusion(msgspec.Struct, frozen=True, eq=False):
         `StageError`."""
         outcome = self._outcome(source, begun)
         for rows in () if self.failed_only else outcome.rows:
-            yield self.behind.pack(rows, source)
+            yield self._packed(rows, source)
         policies = {step.stage.name: step.on_error for step in self.steps}
         if not self.failed_only:
             for event in events_of(of_policy(outcome.failures, policies, "skip"), source):
                 log_event(event)
         if self.behind.errors and (dead := of_policy(outcome.failures, policies, "dead_letter")):
             yield self.behind.pack_failed(dead, source)
+
+    def _packed(self, rows: Rows, source: pa.RecordBatch) -> pa.RecordBatch:
+        """For the JVM, whose types are fewer: a value that none of them holds is an error of the stage that made it."""
+        try:
+            return self.behind.pack(rows, source)
+        except CastError as error:
+            records = rows.records(source.num_rows)
+            reason = f"on Spark, {error}"
+            raise stage_error(self.behind.stage, source, records[0], records[-1], 1, reason) from error
 
     def _outcome(self, source: pa.RecordBatch, begun: Rows | None) -> Outcome:
         """In a span, where anybody traces and the rows still know their records."""

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from .columns import Array
+from .losses import check_cast
 from .nested import with_children
+from .required import null_in
 from .whole import check_whole
 
 CONVERSION: TypeAlias = tuple[type[Exception], ...]
@@ -119,7 +121,9 @@ def _cast(column: Array, field: Any) -> Array:
     if column.type == field.type:
         return column
     try:
-        return column.cast(field.type)
+        made = column.cast(field.type)
+        check_cast(column, made)
+        return made
     except CONVERSION_ERRORS as error:
         raise CastError(
             f"column {field.name!r} is {column.type} and its schema says {field.type}: {one_line(error)}"
@@ -128,8 +132,8 @@ def _cast(column: Array, field: Any) -> Array:
 
 def _check_nulls(schema: pa.Schema, batch: pa.RecordBatch) -> None:
     for at, field in enumerate(schema):
-        if not field.nullable and batch.column(at).null_count:
-            raise CastError(f"column {field.name!r} has nulls, and its schema says NOT NULL")
+        if (path := null_in(batch.column(at), field)) is not None:
+            raise CastError(f"column {path!r} has nulls, and its schema says NOT NULL")
 
 
 def _names(schema: pa.Schema) -> str:

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from kafka_actors.errors import ConfigError, kind_of
 
+from .columns import check_names
+
 _PRIMITIVE: dict[str, Any] = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -50,7 +52,15 @@ def parse_avro(stage: str, given: Any) -> tuple[dict[str, Any], pa.Schema]:
         raise ConfigError(stage, f"schema: {refused}") from None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ConfigError(stage, f"schema: is no valid Avro schema: {error!r}") from None
+    check_names(stage, schema)
     return avro, schema
+
+
+def checked_id(stage: str, given: Any) -> int | None:
+    """The id of a schema in a registry. Raises `ConfigError` for what can be none: no value would have it."""
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**32):
+        return given
+    raise ConfigError(stage, f"schema_id is {given!r}, {kind_of(given)}: accepts a number from 0 to 2^32 - 1")
 
 
 class _Refused(Exception):
@@ -75,13 +85,14 @@ class _Named:
     def _field(self, name: str, avro: Any, namespace: str) -> Any:
         nullable = False
         if isinstance(avro, list):
-            others = [kind for kind in avro if kind != "null"]
+            others = [kind for kind in avro if kind != "null"] or ["null"]
             if len(others) != 1:
                 raise _Refused(
                     f"field {name!r} is a union of {len(others)} types: no one Arrow column holds it"
                 )
             nullable, avro = len(others) < len(avro), others[0]
-        return pa.field(name, self._type(name, avro, namespace), nullable)
+        made = self._type(name, avro, namespace)
+        return pa.field(name, made, nullable or pa.types.is_null(made))
 
     def _type(self, name: str, avro: Any, namespace: str) -> Any:
         if isinstance(avro, str):

@@ -20,10 +20,22 @@ FAILURES = (Exception, SystemExit)
 """What the user's code may raise and is the user's."""
 
 MAX_FAILED_CALLS = 64
-"""So often a batch is taken apart: where a service is down, every half fails, and what is left goes as a whole."""
+"""So many calls on parts of a batch may fail while none succeeds: a service is down then, and the parts that are left
+are tried once, and go as a whole. Where some do succeed, only the rows at fault go, however many they are."""
 
 BACKOFF_S = 0.1
 BACKOFF_MAX_S = 2.0
+
+
+class _Tries:
+    """The calls on parts of one batch, so far."""
+
+    failed = 0
+    succeeded = False
+
+    @property
+    def hopeless(self) -> bool:
+        return self.failed >= MAX_FAILED_CALLS and not self.succeeded
 
 
 class Guard:
@@ -55,7 +67,7 @@ class Guard:
         decoded, failed = made.run(rows)
         if failed and self._policy == "fail":
             record, reason = failed[0]
-            raise self._error(source, record, record, 1, reason)
+            raise stage_error(self.name, source, record, record, 1, reason)
         failures += (Failed(record, self.name, reason) for record, reason in failed)
         return decoded
 
@@ -73,10 +85,10 @@ class Guard:
                     continue
                 if self._policy == "fail":
                     records = rows.records(source.num_rows)
-                    raise self._error(
-                        source, int(records[0]), int(records[-1]), attempt, _said(error)
+                    raise stage_error(
+                        self.name, source, int(records[0]), int(records[-1]), attempt, _said(error)
                     ) from error
-                return self._apart(made, rows, source, failures, error, [MAX_FAILED_CALLS])
+                return self._apart(made, rows, source, failures, error, _Tries())
 
     def _apart(
         self,
@@ -85,29 +97,22 @@ class Guard:
         source: pa.RecordBatch,
         failures: list[Failed],
         error: BaseException,
-        left: list[int],
+        tries: _Tries,
     ) -> list[Rows]:
         """Each half by itself, until single rows fail. In order, so that what comes out is."""
         count = rows.batch.num_rows
-        left[0] -= 1
-        if count <= 1 or left[0] <= 0:
+        tries.failed += 1
+        if count <= 1 or tries.hopeless:
             failures += (Failed(int(r), self.name, _said(error)) for r in rows.records(source.num_rows))
             return []
         found: list[Rows] = []
         for half in (rows.slice(0, count // 2), rows.slice(count // 2, count - count // 2)):
             try:
                 found += made.run(half, source)
+                tries.succeeded = True
             except FAILURES as again:
-                found += self._apart(made, half, source, failures, again, left)
+                found += self._apart(made, half, source, failures, again, tries)
         return found
-
-    def _error(self, source: pa.RecordBatch, first: int, last: int, attempts: int, reason: str) -> StageError:
-        topic = source.column("topic")[first].as_py()
-        if topic is None:
-            return StageError(self.name, "", -1, -1, -1, attempts, reason)
-        partition = source.column("partition")[first].as_py()
-        begin, end = (source.column("offset")[record].as_py() for record in (first, last))
-        return StageError(self.name, topic, partition, begin, end, attempts, reason)
 
     def _log_retry(self, error: BaseException, attempt: int) -> None:
         logger.warning(
@@ -117,3 +122,15 @@ class Guard:
 
 def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
+
+
+def stage_error(
+    stage: str, source: pa.RecordBatch, first: int, last: int, attempts: int, reason: str
+) -> StageError:
+    """Of the records with these numbers in the batch that was read."""
+    topic = source.column("topic")[first].as_py()
+    if topic is None:
+        return StageError(stage, "", -1, -1, -1, attempts, reason)
+    partition = source.column("partition")[first].as_py()
+    begin, end = (source.column("offset")[record].as_py() for record in (first, last))
+    return StageError(stage, topic, partition, begin, end, attempts, reason)

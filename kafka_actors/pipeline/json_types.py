@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
@@ -12,7 +14,9 @@ from msgspec import Meta
 
 from kafka_actors.errors import ConfigError
 
-_FLOAT32_MAX = 3.4028234663852886e38
+from .objects import builtin_getter
+
+FLOAT32_MAX = 3.4028234663852886e38
 
 
 def row_type(stage: str, schema: pa.Schema) -> type[msgspec.Struct]:
@@ -21,17 +25,28 @@ def row_type(stage: str, schema: pa.Schema) -> type[msgspec.Struct]:
     A nullable column may be missing or null; others are errors of the record. Raises `ConfigError`, naming the
     stage, for a type that JSON can't give.
     """
-    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-    for number, field in enumerate(schema):
-        kind = _kind(stage, field.name, field.type)
-        fields.append((f"f{number}", kind | None, None) if field.nullable else (f"f{number}", kind))
-    return msgspec.defstruct(
-        "Row",
-        fields,
-        rename={f"f{number}": name for number, name in enumerate(schema.names)},
-        kw_only=True,
-        gc=False,
-    )
+    return _struct(stage, "Row", [(f.name, _kind(stage, f.name, f.type), f.nullable) for f in schema])
+
+
+def row_getters(schema: pa.Schema) -> list[Callable[[Any], Any]]:
+    """What gets the columns out of a row of `row_type`, with dicts for structs."""
+    return [
+        builtin_getter(f"f{number}") if _holds_struct(field.type) else attrgetter(f"f{number}")
+        for number, field in enumerate(schema)
+    ]
+
+
+def _struct(stage: str, called: str, fields: list[tuple[str, Any, bool]]) -> type[msgspec.Struct]:
+    """Of names in JSON, with types, and whether they may be missing or null."""
+    given: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+        (f"f{number}", kind | None, None) if nullable else (f"f{number}", kind)
+        for number, (_, kind, nullable) in enumerate(fields)
+    ]
+    names = {f"f{number}": name for number, (name, _, _) in enumerate(fields)}
+    try:
+        return msgspec.defstruct(called, given, rename=names, kw_only=True, gc=False)
+    except ValueError as error:
+        raise ConfigError(stage, f"schema: {error}") from None
 
 
 def _kind(stage: str, name: str, arrow: Any) -> Any:
@@ -61,13 +76,28 @@ def _item(stage: str, name: str, field: Any) -> Any:
 
 
 def _nested(stage: str, name: str, arrow: Any) -> Any:
-    """A TypedDict: Arrow makes structs of dicts."""
-    keys = {}
-    for at in range(arrow.num_fields):
-        field = arrow.field(at)
-        kind = _kind(stage, f"{name}.{field.name}", field.type)
-        keys[field.name] = NotRequired[kind | None] if field.nullable else kind
+    """A TypedDict: Arrow makes structs of dicts. But msgspec finds no key of one that isn't ASCII."""
+    inner = [arrow.field(at) for at in range(arrow.num_fields)]
+    fields = [(f.name, _kind(stage, f"{name}.{f.name}", f.type), f.nullable) for f in inner]
+    if not _is_ascii(arrow):
+        return _struct(stage, "Inner", fields)
+    keys = {field: NotRequired[kind | None] if nullable else kind for field, kind, nullable in fields}
     return TypedDict(name, keys)  # type: ignore[operator]
+
+
+def _is_ascii(struct: Any) -> bool:
+    return all(struct.field(at).name.isascii() for at in range(struct.num_fields))
+
+
+def _holds_struct(arrow: Any) -> bool:
+    """Whether what is decoded for a type holds objects, which have to become dicts."""
+    types = pa.types
+    if types.is_struct(arrow):
+        inner = [arrow.field(at).type for at in range(arrow.num_fields)]
+        return not _is_ascii(arrow) or any(map(_holds_struct, inner))
+    if types.is_map(arrow):
+        return _holds_struct(arrow.item_type)
+    return _is_list(arrow) and _holds_struct(arrow.value_type)
 
 
 def _number(arrow: Any) -> Any:
@@ -80,7 +110,7 @@ def _number(arrow: Any) -> Any:
     if pa.types.is_float64(arrow):
         return float
     if pa.types.is_float32(arrow):
-        return Annotated[float, Meta(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
+        return Annotated[float, Meta(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
     if pa.types.is_decimal(arrow):
         return decimal.Decimal
     return None

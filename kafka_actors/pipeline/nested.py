@@ -1,4 +1,4 @@
-"""Types within types: a list's, a map's, a struct's."""
+"""Types within types, and values within values: a list's, a map's, a struct's."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def with_children(kind: Any, of: Callable[[Any], Any]) -> Any:
     if types.is_list(kind):
         return pa.list_(made(kind.value_field))
     return kind
+
+
+def entries(column: Any) -> tuple[Any, Any]:
+    """The keys and the values of all maps in a column of them."""
+    column = column.drop_null() if column.null_count else column
+    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    return column.keys.slice(first, last - first), column.items.slice(first, last - first)

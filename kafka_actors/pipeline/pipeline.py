@@ -12,7 +12,7 @@ from kafka_actors.topics import check_topic
 
 from . import stages as s
 from .arguments import checked_function, checked_items
-from .avro import parse_avro
+from .avro import checked_id, parse_avro
 from .checking import Checked, check
 from .definition import Definition
 from .engines import engine
@@ -97,7 +97,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         value begins with the five bytes of Confluent's serializer, which have to name that id."""
         stage = named(name, "decode_avro")
         avro, _ = parse_avro(stage, schema)
-        return self._with(s.DecodeAvro, stage, on_error, avro=avro, schema_id=schema_id)
+        return self._with(s.DecodeAvro, stage, on_error, avro=avro, schema_id=checked_id(stage, schema_id))
 
     def raw(
         self, *, text: bool = False, name: str | None = None, on_error: OnError | None = None

@@ -27,8 +27,8 @@ _PLAIN: dict[type[mi.Type], Any] = {
     mi.UUIDType: pa.string(),
     mi.NoneType: pa.null(),
 }
-_LISTS = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType, mi.CollectionType)
-_RECORDS = (mi.StructType, mi.TypedDictType, mi.DataclassType, mi.NamedTupleType)
+LISTS = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType, mi.CollectionType)
+RECORDS = (mi.StructType, mi.TypedDictType, mi.DataclassType, mi.NamedTupleType)
 
 
 def as_schema(stage: str, given: Any) -> pa.Schema:
@@ -66,24 +66,36 @@ def struct_schema(struct: type[msgspec.Struct]) -> pa.Schema:
     Arrow column can hold."""
     info = mi.type_info(struct)
     assert isinstance(info, mi.StructType)
-    return pa.schema([_field(f.name, f.type, (struct,)) for f in info.fields])
+    return pa.schema([_attribute(f, (struct,)) for f in info.fields])
 
 
 def plain_values(struct: type[msgspec.Struct]) -> bool:
     """Whether Arrow takes the values of the attributes as they are: no objects, enums or ids among them."""
     info = mi.type_info(struct)
     assert isinstance(info, mi.StructType)
-    return all(type(_optional(f.type)[0]) in _PLAIN.keys() - {mi.UUIDType} for f in info.fields)
+    plain = _PLAIN.keys() - {mi.UUIDType}
+    return all(type(optional(f.type)[0]) in plain and not may_lack(f) for f in info.fields)
+
+
+def may_lack(field: mi.Field) -> bool:
+    """Whether there may be no value at all: UNSET in a Struct, no such key in a TypedDict."""
+    return not field.required and field.default is field.default_factory is mi.NODEFAULT
+
+
+def _attribute(field: mi.Field, inside: tuple[Any, ...]) -> Any:
+    made = _field(field.name, field.type, inside)
+    return made.with_nullable(True) if may_lack(field) else made
 
 
 def _field(name: str, kind: mi.Type, inside: tuple[Any, ...]) -> Any:
-    kind, nullable = _optional(kind)
+    kind, nullable = optional(kind)
     return pa.field(name, _arrow(name, kind, inside), nullable)
 
 
-def _optional(kind: mi.Type) -> tuple[mi.Type, bool]:
+def optional(kind: mi.Type) -> tuple[mi.Type, bool]:
+    """The type without None, and whether that was there."""
     if isinstance(kind, mi.Metadata):
-        return _optional(kind.type)
+        return optional(kind.type)
     if not isinstance(kind, mi.UnionType):
         return kind, isinstance(kind, mi.NoneType)
     others = [t for t in kind.types if not isinstance(t, mi.NoneType)]
@@ -97,18 +109,18 @@ def _arrow(name: str, kind: mi.Type, inside: tuple[Any, ...]) -> Any:
         return _of_values(name, [member.value for member in kind.cls])
     if isinstance(kind, mi.LiteralType):
         return _of_values(name, list(kind.values))
-    if isinstance(kind, _LISTS):
+    if isinstance(kind, LISTS):
         item = kind.item_type
         return pa.list_(_field("element", item, inside))
     if isinstance(kind, mi.DictType):
-        key, _ = _optional(kind.key_type)
+        key, _ = optional(kind.key_type)
         value = _field("value", kind.value_type, inside)
         return pa.map_(_arrow(f"{name} (key)", key, inside), value)
-    if isinstance(kind, _RECORDS):
+    if isinstance(kind, RECORDS):
         if kind.cls in inside:
             raise ConfigError("schema", f"field {name!r} holds itself: no Arrow column can")
         inner = (*inside, kind.cls)
-        return pa.struct([_field(f.name, f.type, inner) for f in kind.fields])
+        return pa.struct([_attribute(f, inner) for f in kind.fields])
     raise ConfigError(
         "schema", f"field {name!r} is {_called(kind)}: no one Arrow column holds it; give a pyarrow Schema"
     )

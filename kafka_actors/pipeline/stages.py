@@ -272,9 +272,22 @@ class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):
                 )
         if columns is not None and "value" not in columns.names:
             raise ConfigError(self.name, "has format='columns', and there is no column 'value'")
+        for name in ("key", "value"):
+            if columns is not None and name in columns.names and _no_bytes(columns.field(name).type):
+                raise ConfigError(
+                    self.name,
+                    f"has format='columns', and column {name!r} is {columns.field(name).type}: it must be binary or string; "
+                    "cast it, or use format='json'",
+                )
         if columns is not None and self.topic is None and "topic" not in columns.names:
             raise ConfigError(self.name, "topic: is missing, and there is no column 'topic'")
         return columns
+
+
+def _no_bytes(kind: Any) -> bool:
+    """Of types that can never be sent as they are."""
+    types = pa.types
+    return bool(types.is_primitive(kind) or types.is_nested(kind) or types.is_decimal(kind))
 
 
 class WriteParquet(Stage, frozen=True, kw_only=True, eq=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_actors.batches import batches_of
+from kafka_actors.errors import kind_of
 
 from .arrays import CastError, Failure, batch_of, cast_to
 from .avro import avro_reader, parse_avro
@@ -17,9 +18,9 @@ from .checking import Step
 from .columns import KAFKA, NO_RECORD, Numbers, with_kafka
 from .decode import Decode, each_decoder, json_decoder
 from .expressions import evaluate, uses_kafka
-from .json_types import row_type
+from .json_types import row_getters, row_type
+from .objects import getters_of
 from .rows import Rows
-from .schemas import plain_values
 from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
 
 
@@ -163,18 +164,29 @@ class CallingRows(Calling):
         counts = []
         for row in rows.batch.to_pylist(maps_as_pydicts="strict"):
             before = len(found)
-            found += self._made(row) or ()
+            found += _rows_in(self._made(row))
             counts.append(len(found) - before)
         if not found:
             return []
         known = self._schema.names
         for row in found:
+            if not isinstance(row, Mapping):
+                raise TypeError(f"it gave {kind_of(row)} as a row: give a dict")
             for name in row:
                 if name not in known:
                     raise CastError(
                         f"it gave a column {name!r} that its schema lacks; there are {', '.join(known)}"
                     )
         return [Rows(batch_of(found, self._schema), np.repeat(rows.origin, counts))]
+
+
+def _rows_in(given: Any) -> Iterable[Any]:
+    """What a function returned for a row. A dict alone would be taken for the names in it."""
+    if given is None:
+        return ()
+    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)):
+        return given
+    raise TypeError(f"it returned {kind_of(given)}: give several rows, [row], or None")
 
 
 def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[Rows]:
@@ -204,9 +216,9 @@ def make(step: Step) -> Made | Decoding | RawText:
     assert before is not None
     assert behind is not None
     if isinstance(stage, DecodeJson):
-        row = stage.row or row_type(stage.name, behind)
-        attributes = list(row.__struct_fields__)
-        return Decoding(json_decoder(behind, row, attributes, stage.row is None or plain_values(stage.row)))
+        if stage.row is None:
+            return Decoding(json_decoder(behind, row_type(stage.name, behind), row_getters(behind)))
+        return Decoding(json_decoder(behind, stage.row, getters_of(stage.row)))
     if isinstance(stage, DecodeAvro):
         avro, schema = parse_avro(stage.name, stage.avro)
         return Decoding(each_decoder(schema, *avro_reader(stage.name, avro, schema.names, stage.schema_id)))

@@ -4,13 +4,14 @@ import datetime
 import decimal
 import enum
 import uuid
+from typing import NamedTuple, TypedDict
 
 import msgspec
 import pyarrow as pa
 import pytest
 from fakes.records import records
 
-from kafka_actors.errors import StageError
+from kafka_actors.errors import ConfigError, StageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import Fused
 
@@ -135,6 +136,32 @@ def test_every_type_of_a_schema():
     assert set(empty.values()) == {None}
 
 
+def test_names_within_a_struct_may_be_of_any_language():
+    schema = "größe STRUCT<größe: INT, `Ā`: ARRAY<STRUCT<`名`: STRING NOT NULL>>, at: TIMESTAMP>, l ARRAY<STRUCT<é: BINARY>>"
+    schema = schema.replace("größe", "`größe`").replace("é", "`é`")
+    value = '{"größe": {"größe": 7, "Ā": [{"名": "x"}], "at": "2026-01-02T00:00:00Z"}, "l": [{"é": "YQ=="}, null, {}]}'
+    outcome = run(
+        READ.decode_json(schema, on_error="skip"),
+        records([value.encode(), '{"größe": {"Ā": [{}]}}'.encode(), b"{}"]),
+    )
+    at = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    assert rows_of(outcome) == [
+        {"größe": {"größe": 7, "Ā": [{"名": "x"}], "at": at}, "l": [{"é": b"a"}, None, {"é": None}]},
+        {"größe": None, "l": None},
+    ]
+    assert [f.reason for f in outcome.failures] == ["Object missing required field `名` - at `$.größe.Ā[0]`"]
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
+def test_a_name_that_is_none_in_json_without_escapes_is_refused(name):
+    pipeline = READ.decode_json(pa.schema([(name, pa.int32())]))
+    with pytest.raises(ConfigError, match=r"^decode_json: schema: .*must not contain"):
+        pipeline.check()
+    schema = pa.schema([("s", pa.struct([(name, pa.int32())]))])
+    (row,) = rows_of(run(READ.decode_json(schema), records([msgspec.json.encode({"s": {name: 5}})])))
+    assert row == {"s": {name: 5}}
+
+
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
@@ -204,3 +231,75 @@ def test_a_struct_of_the_users_decodes_and_validates():
         }
     ]
     assert outcome.failures[0].reason == "Invalid enum value 'odd' - at `$.kind`"
+
+
+class Item(msgspec.Struct, rename="camel", omit_defaults=True):
+    unit_price: decimal.Decimal
+    item_count: int = 1
+    when: datetime.datetime | None = None
+    of_kind: Kind | msgspec.UnsetType = msgspec.UNSET
+
+
+class Place(msgspec.Struct, array_like=True):
+    lat: float
+    lon: float
+    name: str
+
+
+class Box(NamedTuple):
+    item: Item
+    weight: int
+    place: Place | None = None
+
+
+class Extra(TypedDict, total=False):
+    note: str
+    more: dict[str, Item]
+
+
+class Parcel(msgspec.Struct):
+    first: Item
+    place: Place
+    items: list[Item | None]
+    boxes: list[Box]
+    extra: Extra
+    ref: uuid.UUID | msgspec.UnsetType = msgspec.UNSET
+    count: int | msgspec.UnsetType = msgspec.UNSET
+
+
+def test_a_struct_within_a_struct_has_its_attributes_however_it_stands_in_json():
+    value = (
+        b'{"first": {"unitPrice": 2.5, "itemCount": 1}, "place": [1.5, 2.5, "home"], "items": [{"unitPrice": 1}, null], '
+        b'"boxes": [[{"unitPrice": 3, "ofKind": "big"}, 4]], "extra": {"more": {"a": {"unitPrice": 7}}}}'
+    )
+    item = {"item_count": 1, "when": None, "of_kind": None}
+    (row,) = rows_of(run(READ.decode_json(Parcel), records([value])))
+    assert row == {
+        "first": {**item, "unit_price": decimal.Decimal("2.5")},
+        "place": {"lat": 1.5, "lon": 2.5, "name": "home"},
+        "items": [{**item, "unit_price": decimal.Decimal(1)}, None],
+        "boxes": [
+            {"item": {**item, "unit_price": decimal.Decimal(3), "of_kind": "big"}, "weight": 4, "place": None}
+        ],
+        "extra": {"note": None, "more": [("a", {**item, "unit_price": decimal.Decimal(7)})]},
+        "ref": None,
+        "count": None,
+    }
+    columns = READ.decode_json(Parcel).check().columns
+    assert columns.field("count").nullable
+    assert columns.field("ref").nullable
+    assert columns.field("first").type.field("of_kind").nullable
+    assert columns.field("extra").type.field("note").nullable
+    assert not columns.field("first").type.field("unit_price").nullable
+
+
+class Measured(msgspec.Struct):
+    value: float
+    error: float | msgspec.UnsetType = msgspec.UNSET
+
+
+def test_what_is_unset_is_null():
+    found = rows_of(
+        run(READ.decode_json(Measured), records([b'{"value": 1}', b'{"value": 2, "error": 0.5}']))
+    )
+    assert found == [{"value": 1.0, "error": None}, {"value": 2.0, "error": 0.5}]

@@ -170,6 +170,29 @@ def test_avro_schemas_that_no_columns_can_hold_are_refused(avro, said):
         READ.decode_avro(avro)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(["x", "x"], "has more than one column 'x'"), (["_kafka"], "the hidden column's")],
+)
+def test_avro_fields_that_are_no_columns_are_refused(names, said):
+    with pytest.raises(ConfigError, match=f"^decode_avro: .*{said}"):
+        READ.decode_avro(record("R", *((name, "int") for name in names)))
+
+
+@pytest.mark.parametrize("given", ["7", -1, True, 2**32, 7.0])
+def test_a_schema_id_that_no_value_can_have_is_refused(given):
+    with pytest.raises(ConfigError, match=r"^decode_avro: schema_id is .*accepts a number"):
+        READ.decode_avro(AVRO, schema_id=given)
+
+
+def test_an_avro_field_may_always_be_null():
+    avro = record(
+        "R", ("n", "null"), ("u", ["null"]), ("l", {"type": "array", "items": "null"}), ("x", "int")
+    )
+    (found,) = run(READ.decode_avro(avro), [b"\0\4\0\2"]).rows
+    assert found.batch.to_pylist() == [{"n": None, "u": None, "l": [None, None], "x": 1}]
+
+
 def test_raw_keeps_keys_and_values_and_as_text_finds_what_is_none():
     source = records([b"a", b"\xff", None], keys=[b"k", None, b"\xfe"])
     (found,) = Fused(READ.raw().check().steps).run(source).rows

@@ -363,3 +363,23 @@ def test_files_have_one_name_on_every_engine(path, said):
         ka.ParquetSink(path)
     for fine in ("s3://bucket/x", "hdfs://name/x", "gs://b/x", "file:///x", "/x", "out/of:here", "C:/x"):
         ka.Pipeline().write_parquet(fine)
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "TIMESTAMP", "ARRAY<STRING>", "DECIMAL(5,2)", "BOOLEAN"])
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_columns_that_can_not_be_sent_as_they_are_are_refused_before_the_start(name, kind):
+    columns = {"key": "STRING", "value": "BINARY"} | {name: kind}
+    schema = ", ".join(f"{column} {of}" for column, of in columns.items())
+    pipeline = READ.decode_json(schema).write_kafka("b", format="columns")
+    with pytest.raises(
+        ConfigError, match=rf"^write_kafka\(b\): .*column '{name}' is .*must be binary or string"
+    ):
+        pipeline.check()
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.binary(3), pa.large_string(), pa.null(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_columns_that_can_be_sent_are_taken(kind):
+    schema = pa.schema({"value": kind})
+    READ.map_batches(lambda batch: batch, schema=schema).write_kafka("b", format="columns").check()

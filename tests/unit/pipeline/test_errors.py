@@ -88,6 +88,14 @@ def test_only_the_records_at_fault_are_taken_out_and_the_order_holds(policy, bad
     assert [o for rows in outcome.rows for o in rows.origin.tolist()] == ids(outcome)
 
 
+def test_many_records_at_fault_cost_no_others():
+    scattered, together = range(7, 2000, 150), range(1000, 1300)
+    for bad in (scattered, together):
+        outcome = run(Failing(*bad), batch=source(2000))
+        assert ids(outcome) == [n for n in range(2000) if n not in bad]
+        assert [f.record for f in outcome.failures] == list(bad)
+
+
 def test_where_everything_fails_it_is_not_taken_apart_for_ever():
     function = Failing(*range(1000))
     outcome = run(function, batch=source(1000))

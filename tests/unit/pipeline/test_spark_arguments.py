@@ -55,6 +55,7 @@ DECODED = READ.decode_json("id BIGINT, country STRING")
             {"startingOffsets": '{"orders": {"0": 5}}', "endingOffsets": '{"orders": {"0": 9}}'},
         ),
         (datetime(2026, 1, 1, tzinfo=UTC), None, {"startingTimestamp": "1767225600000"}),
+        (datetime(1960, 1, 1, tzinfo=UTC), None, {"startingTimestamp": "0"}),
     ],
 )
 def test_a_range_is_said_in_words_offsets_or_times(start, end, options):

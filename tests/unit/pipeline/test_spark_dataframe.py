@@ -53,6 +53,21 @@ def test_failed_records_are_rows_with_nothing_but_what_is_hidden():
     }
 
 
+def test_a_value_that_spark_has_no_type_for_is_an_error_of_its_stage():
+    nanos = pa.schema({"at": pa.timestamp("ns")})
+
+    def later(batch):
+        return pa.record_batch({"at": pa.array([1000, 1], pa.timestamp("ns"))})
+
+    pipeline = READ.map_batches(later, schema=nanos, name="later")
+    steps = pipeline.check("spark").steps
+    made = Fusion("nanos", steps, 0, Frame(nanos, stage="later"))
+    with pytest.raises(
+        StageError, match=r"^stage later failed on orders-3 offsets 100-101 .*on Spark, column 'at' is"
+    ):
+        list(made.run(records([b"1", b"2"])))
+
+
 def test_failed_records_can_be_had_alone_and_left_out():
     pipeline = READ.decode_json("id BIGINT NOT NULL", on_error="dead_letter")
     source = records([b'{"id": 1}', b"x"])

@@ -6,6 +6,7 @@ import gc
 import weakref
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -192,6 +193,20 @@ def test_flat_map_makes_any_number_of_rows_of_a_row():
 
 
 @pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ({"id": 1}, "it returned a dict: give several rows"),
+        ("id", "it returned a str: give several rows"),
+        (7, "it returned an int: give several rows"),
+        (["id"], "it gave a str as a row: give a dict"),
+    ],
+)
+def test_what_flat_map_can_not_take_for_rows_is_named(returned, said):
+    with pytest.raises(StageError, match=said):
+        run(JSON.flat_map(lambda row: returned, schema="id BIGINT"))
+
+
+@pytest.mark.parametrize(
     ("schema", "value", "said"),
     [
         ("x BIGINT", 5.5, "5.5 is no whole number"),
@@ -203,6 +218,10 @@ def test_flat_map_makes_any_number_of_rows_of_a_row():
         (pa.schema({"x": pa.timestamp("ms")}), datetime.datetime(2026, 1, 2, microsecond=5), "lose data"),  # noqa: DTZ001
         (pa.schema({"x": pa.duration("s")}), datetime.timedelta(milliseconds=5), "lose data"),
         ("x STRING", 5, "got a 'int'"),
+        ("x DATE", datetime.datetime(2026, 1, 2, 12), "2026-01-02 12:00:00 has a time of day"),  # noqa: DTZ001
+        ("x FLOAT", 1e300, r"1e\+300 is too large"),
+        ("x TIMESTAMP", pd.Timestamp("2026-01-02T03:04:05.000000006Z"), "has nanoseconds"),
+        ("x ARRAY<TIMESTAMP>", [np.datetime64("2026-01-02T03:04:05.000000006")], ""),
     ],
 )
 def test_a_value_of_a_row_that_its_column_would_change_is_refused_and_the_column_named(schema, value, said):
@@ -221,6 +240,8 @@ def test_a_value_of_a_row_that_its_column_would_change_is_refused_and_the_column
         ("x STRUCT<n: INT, s: STRING>", {"n": 5.0, "more": 1}, {"n": 5, "s": None}),
         ("x MAP<STRING, INT>", {"a": 1, "b": None}, [("a", 1), ("b", None)]),
         ("x DOUBLE", 5, 5.0),
+        ("x DATE", datetime.datetime(2026, 1, 2), datetime.date(2026, 1, 2)),  # noqa: DTZ001
+        ("x FLOAT", float("-inf"), float("-inf")),
     ],
 )
 def test_a_value_of_a_row_that_its_column_can_hold_is_taken(schema, given, made):

@@ -1,0 +1,96 @@
+"""What a function gives is what its schema says, or it is refused: no cast changes a value, no null is where none may be."""
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fakes.records import records
+
+from kafka_actors.errors import StageError
+from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.fused import Fused
+
+RAW = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092").raw()
+SOURCE = records([b"%d" % n for n in range(8)])
+
+
+def run(pipeline):
+    return Fused(pipeline.check().steps).run(SOURCE)
+
+
+NOON = pa.array([datetime.datetime(2026, 1, 2, 12)], pa.timestamp("us", tz="UTC"))  # noqa: DTZ001
+AT_MIDNIGHT = pa.array([datetime.datetime(2026, 1, 2), None], pa.timestamp("us"))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
+        (NOON, pa.date32(), "2026-01-02 12:00:00.* has a time of day"),
+        (NOON, pa.date64(), "has a time of day"),
+        (NOON, pa.time64("us"), "has a date, too"),
+        (pa.array([[None], [NOON[0].as_py()]]), pa.list_(pa.date32()), "has a time of day"),
+        (pa.array([None, {"a": NOON[0].as_py()}]), pa.struct([("a", pa.date32())]), "has a time of day"),
+        (
+            pa.array([[("a", 2)]], pa.map_(pa.string(), pa.int8())),
+            pa.map_(pa.string(), pa.bool_()),
+            "2 is neither 0 nor 1",
+        ),
+        (pa.array([0.5]), pa.bool_(), "0.5 is neither 0 nor 1"),
+        (pa.array([1.0, None, 1e300]), pa.float32(), r"1e\+300 is too large"),
+    ],
+)
+def test_what_arrow_would_cut_off_without_a_word_is_refused(given, kind, said):
+    def other(batch):
+        return pa.record_batch({"x": given})
+
+    with pytest.raises(StageError, match=f"column 'x' is .* and its schema says .*: .*{said}"):
+        run(RAW.map_batches(other, schema=pa.schema({"x": kind})))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "made"),
+    [
+        (AT_MIDNIGHT, pa.date32(), [datetime.date(2026, 1, 2), None]),
+        (pa.array([1, 0, None]), pa.bool_(), [True, False, None]),
+        (pa.array([0.1, float("inf"), None]), pa.float32(), [np.float32(0.1), float("inf"), None]),
+        (pa.array([0.5]), pa.float16(), [0.5]),
+        (
+            pa.array([{"a": 1, "more": 2}, None]),
+            pa.struct([("b", pa.int8()), ("a", pa.int8())]),
+            [{"a": 1, "b": None}, None],
+        ),
+    ],
+)
+def test_what_a_cast_keeps_is_taken(given, kind, made):
+    (rows,) = run(
+        RAW.map_batches(lambda batch: pa.record_batch({"x": given}), schema=pa.schema({"x": kind}))
+    ).rows
+    assert rows.batch["x"].to_pylist() == made
+
+
+INNER = pa.struct([pa.field("a", pa.int32(), False)])
+LIST = pa.list_(pa.field("element", pa.int32(), False))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path"),
+    [
+        (INNER, {"a": None}, "x.a"),
+        (pa.struct([pa.field("s", INNER)]), {"s": {"a": None}}, "x.s.a"),
+        (LIST, [1, None], "x.element"),
+        (pa.list_(INNER, 1), [{"a": None}], "x.item.a"),
+        (pa.map_(pa.string(), pa.field("value", pa.int32(), False)), [("a", None)], "x.value"),
+    ],
+)
+def test_a_null_within_a_column_is_refused_where_the_schema_says_not_null(kind, value, path):
+    schema = pa.schema({"x": kind})
+    said = f"column '{path}' has nulls, and its schema says NOT NULL"
+    given = pa.RecordBatch.from_arrays([pa.array([None, value], kind)], schema=schema)
+    with pytest.raises(StageError, match=said):
+        run(RAW.map_batches(lambda batch: given, schema=schema))
+    with pytest.raises(StageError, match=said):
+        run(RAW.flat_map(lambda row: [{"x": None}, {"x": value}], schema=schema))
+    nothing = given.slice(0, 1)
+    (rows,) = run(RAW.map_batches(lambda batch: nothing, schema=schema)).rows
+    assert rows.batch["x"].to_pylist() == [None]

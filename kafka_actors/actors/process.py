@@ -88,16 +88,15 @@ def _check_arity(option: str, target: Any) -> None:
         raise ConfigError(option, f"must take {wanted}; it takes {wrong.signature}")
 
 
-# What the user's code may raise and is the user's: `sys.exit` in a worker, and a cancelled await, are errors of
-# the call like any other; raised on, they would end the loop of the actor that it runs in.
-FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+# Whatever the user's code raises is the user's, also what is no `Exception`: `sys.exit`, the panic of a library in Rust,
+# a cancelled await. Raised on, it would end a loop of the actor in place of the call.
 
 
 class CallFailed(Exception):
     """One call of the user's code failed, for the offsets `first` to `last`. `final`: no retry can mend it."""
 
     def __init__(self, cause: BaseException, first: int, last: int, *, final: bool = False) -> None:
-        super().__init__(str(cause))
+        super().__init__(cause)
         self.cause = cause
         self.first = first
         self.last = last
@@ -114,7 +113,10 @@ class Processor:
         self._unsafe: Exception | None = None
 
     def make(self) -> None:
-        """Makes the class, where it is one, and opens the sink. What the constructor raises comes through."""
+        """Makes the class, where it is one, and opens the sink. What the constructor raises comes through (`_passing`)."""
+        _passing(self._make)
+
+    def _make(self) -> None:
         self._made = self.spec.target() if self.spec.is_class else self.spec.target
         self.outputs.open()
 
@@ -132,11 +134,14 @@ class Processor:
         if self._unsafe is not None:
             raise self._unsafe
         try:
-            self._finish("flush", wait)
-            self.outputs.flush()
+            _passing(lambda: self._flush(wait))
         except Exception as error:
             self._unsafe = error
             raise
+
+    def _flush(self, wait: Wait) -> None:
+        self._finish("flush", wait)
+        self.outputs.flush()
 
     def _own(self, method: str) -> Callable[[], Any] | None:
         found = getattr(self._made, method, None) if self.spec.is_class else None
@@ -144,6 +149,9 @@ class Processor:
 
     def close(self, wait: Wait = asyncio.run) -> None:
         """`wait` is for what an async `close` returns."""
+        _passing(lambda: self._close(wait))
+
+    def _close(self, wait: Wait) -> None:
         try:
             self._finish("close", wait)
         finally:
@@ -162,14 +170,14 @@ class Processor:
             try:
                 if (result := self._made(batch)) is not None:
                     self._give(result, batch)
-            except FAILURES as error:
+            except BaseException as error:
                 raise _failed(error, *_span(batch)) from error
             return
         for row, message in enumerate(messages_of(batch)):
             try:
                 if (result := self._made(message)) is not None:
                     self._give(result, batch.slice(row, 1))
-            except FAILURES as error:
+            except BaseException as error:
                 raise _failed(error, message.offset, message.offset) from error
 
     async def call_async(self, batch: pa.RecordBatch) -> None:
@@ -179,14 +187,18 @@ class Processor:
             try:
                 if (result := await self._made(batch)) is not None:
                     self._give(result, batch)
-            except FAILURES as error:
+            except GeneratorExit:  # not the user's: the coroutine is being thrown away
+                raise
+            except BaseException as error:
                 raise _failed(error, *_span(batch)) from error
             return
         for row, message in enumerate(messages_of(batch)):
             try:
                 if (result := await self._made(message)) is not None:
                     self._give(result, batch.slice(row, 1))
-            except FAILURES as error:
+            except GeneratorExit:  # not the user's: the coroutine is being thrown away
+                raise
+            except BaseException as error:
                 raise _failed(error, message.offset, message.offset) from error
 
     def _give(self, result: Any, batch: pa.RecordBatch) -> None:
@@ -206,7 +218,26 @@ def _failed(error: BaseException, first: int, last: int) -> CallFailed:
 
 
 async def _done(result: Awaitable[Any]) -> None:
-    await result
+    try:
+        await result
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(_said(error)) from error
+
+
+def _passing(work: Callable[[], None]) -> None:
+    """Does something with the user's code. What that raises comes through, as an error that may pass an event loop: a
+    StopIteration never gets out of one, and `sys.exit` would end the loop of the actor in place of the job."""
+    try:
+        work()
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise
+        raise RuntimeError(_said(error)) from error
+
+
+def _said(error: BaseException) -> str:
+    said = str(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _span(batch: pa.RecordBatch) -> tuple[int, int]:

@@ -208,7 +208,7 @@ class Core:
         if coordinator is None:
             return
         try:
-            if offsets:
+            if offsets := self.topics.left(offsets):
                 default_offset_commit_callback(
                     offsets, await coordinator.commit_offsets_sync(offsets, timeout_s * 1000 / 2)
                 )
@@ -226,7 +226,7 @@ class Core:
     async def give_up(self, partitions: Partitions, offsets: Offsets) -> None:
         """Commits what was done on them and forgets them."""
         try:
-            if offsets and self._coordinator is not None:
+            if self._coordinator is not None and (offsets := self.topics.left(offsets)):
                 default_offset_commit_callback(offsets, await self._coordinator.commit_offsets_sync(offsets))
         except KafkaActorsError as error:
             logger.warning("offsets of revoked partitions could not be committed: %s", error)
@@ -260,7 +260,8 @@ class Core:
     async def commit_quietly(self, offsets: Offsets) -> bool:
         """Auto-commit: what fails now is made good by the next one. Returns whether it was taken."""
         try:
-            await self.commit(offsets, API_TIMEOUT_S)
+            if offsets := self.topics.left(offsets):
+                await self.commit(offsets, API_TIMEOUT_S)
         except KafkaActorsError as error:
             logger.warning("auto-commit failed, the next one will cover it: %s", error)
             return False

@@ -103,6 +103,17 @@ class ConsumerTopics:
                     partition=tp.partition,
                 )
 
+    def left(self, offsets: Offsets) -> Offsets:
+        """Those of partitions that there still are. A commit of others would be tried again until its time is over, and with it
+        whatever waits for it: giving partitions up, leaving the group."""
+        return {tp: offset for tp, offset in offsets.items() if not self._is_gone(tp)}
+
+    def _is_gone(self, tp: TopicPartition) -> bool:
+        topic = self._client.snapshot.topics.get(tp.topic)
+        if topic is None:  # deleted, where it would be among all topics
+            return self._client.tracks(tp.topic)
+        return topic.error_code == UNKNOWN_TOPIC or bool(topic.partitions and tp.partition not in topic.partitions)
+
     def _exists(self, tp: TopicPartition) -> bool:
         known = self._client.snapshot.partitions_for_topic(tp.topic)
         return known is None or tp.partition in known

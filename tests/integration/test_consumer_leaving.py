@@ -198,3 +198,27 @@ def test_an_events_function_that_raises_ends_nothing(consumer_of, kafka_topic, p
     consumer = consumer_of([topic], events=raising)
     poll_until([consumer], lambda: len(seen) == 10, seen=seen)
     assert "events raised for PartitionsAssigned" in caplog.text
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_theme_17_a_deleted_topic_is_given_up_although_it_can_be_committed_no_more(
+    consumer_of, kafka_cluster, kafka_topic, produce, strategy
+):
+    """A commit of its offsets would be tried again and again, and the group, or the consumer's end, would wait for it."""
+    topics = [kafka_topic(prefix=f"gone-{strategy}") for _ in range(2)]
+    for topic in topics:
+        produce(topic, values(5))
+    consumer = consumer_of(
+        pattern=f"gone-{strategy}.*",
+        partition_assignment_strategy=strategy,
+        metadata_max_age_ms=500,
+        auto_commit_interval_ms=600_000,
+    )
+    seen = set()
+    while len(seen) < 2:
+        batch = consumer.poll_batch(timeout_ms=10_000)
+        seen.add(batch["topic"][0].as_py())
+    kafka_cluster.delete_topic(topics[0])
+    poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(topics[1], 0)})
+    kafka_cluster.delete_topic(topics[1])
+    poll_until([consumer], lambda: not consumer.assignment())

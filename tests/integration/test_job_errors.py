@@ -181,6 +181,31 @@ def test_what_the_constructor_raises_is_raised_by_start(scene):
     assert scene.cluster.describe_group(scene.group).members == []
 
 
+@pytest.mark.parametrize("odd", [SystemExit(3), StopIteration()], ids=repr)
+def test_a_constructor_that_exits_or_stops_an_iteration_is_heard_of_at_once(scene, odd):
+    class Odd:
+        def __init__(self):
+            raise odd
+
+        def __call__(self, batch):
+            pass
+
+    with pytest.raises(RuntimeError, match=type(odd).__name__):
+        scene.start(workers=1, process=Odd)
+
+
+def test_a_flush_that_exits_ends_the_job(filled):
+    class Leaving:
+        def __call__(self, batch):
+            pass
+
+        def flush(self):
+            raise SystemExit(3)
+
+    with pytest.raises(ka.JobFailed, match="SystemExit: 3"):
+        filled.start(workers=1, process=Leaving).wait(60)
+
+
 def test_a_constructor_that_ends_its_process_ends_the_start(scene):
     class Deadly:
         def __init__(self):

@@ -212,3 +212,54 @@ def test_sinks_check_their_options_when_they_are_made():
         ka.ParquetSink("/tmp/x", compression="zip")
     with pytest.raises(ConfigError, match="topic: has 'large orders': a topic's name"):
         ka.KafkaSink("large orders")
+
+
+class Panic(BaseException):
+    """What libraries in Rust raise."""
+
+
+ODD = (SystemExit(3), StopIteration(), Panic("out of bounds"))
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("method", ["__init__", "flush", "close"])
+def test_what_no_event_loop_would_pass_on_comes_as_an_error(method, odd):
+    def fails(self):
+        raise odd
+
+    made = type("Made", (), {"__call__": lambda self, batch: None, method: fails})
+    unmade = Processor(ProcessSpec(made, "batch", 0, "fail", OutputsSpec()))
+    with pytest.raises(RuntimeError, match=type(odd).__name__) as raised:
+        unmade.make()
+        unmade.flush()
+        unmade.close()
+    assert raised.value.__cause__ is odd
+
+
+def test_an_async_flush_that_exits_does_not_end_the_loop_of_the_calls():
+    class Leaving:
+        def __call__(self, batch):
+            pass
+
+        async def flush(self):
+            raise SystemExit(3)
+
+    with asyncio.Runner() as runner:
+        with pytest.raises(RuntimeError, match="SystemExit: 3"):
+            processor(Leaving).flush(runner.run)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_whatever_a_call_raises_is_a_failure_of_the_call(odd):
+    def call(batch):
+        raise odd
+
+    async def later(batch):
+        raise odd
+
+    with pytest.raises(CallFailed) as raised:
+        processor(call).call(BATCH)
+    assert raised.value.cause is odd
+    with pytest.raises(CallFailed) as raised:
+        asyncio.run(processor(later).call_async(BATCH))
+    assert type(raised.value.cause) in (type(odd), RuntimeError), "a coroutine makes that of a StopIteration"

@@ -47,13 +47,16 @@ def times(draw):
     )
 
 
+EXACT = decimal.Context(prec=decimal.MAX_PREC)  # the usual one rounds to 28 digits
+
+
 @st.composite
 def decimals(draw):
     precision = draw(st.integers(1, 38))
     scale = draw(st.integers(0, precision))
     most = 10**precision - 1
     return pa.decimal128(precision, scale), st.integers(-most, most).map(
-        lambda n: decimal.Decimal(n).scaleb(-scale)
+        lambda n: decimal.Decimal(n).scaleb(-scale, EXACT)
     )
 
 

@@ -71,6 +71,7 @@ def consumer():
         commit_due=False,
         progress=None,
         assigned=nothing,
+        auto_commits=False,
         rebalances=SimpleNamespace(next=lambda: None),
     )
     yield made

@@ -79,7 +79,7 @@ def _restore(cls: type[KafkaActorsError], state: tuple[Any, ...]) -> KafkaActors
 
 
 class ConfigError(KafkaActorsError, ValueError):
-    """An option that can't be: found before anything connects. ``option`` is its name."""
+    """A wrong option, found before anything connects. ``option`` is its name."""
 
     def __init__(self, option: str, message: str) -> None:
         super().__init__(f"{option}: {message}")
@@ -243,7 +243,7 @@ class AuthorizationError(KafkaError):
 
 
 class AuthenticationError(KafkaActorsError):
-    """One side did not accept who the other is. Nothing that a retry changes."""
+    """One side did not accept the other's identity. A retry would not help."""
 
 
 class SslAuthenticationError(AuthenticationError):
@@ -397,7 +397,7 @@ class ShareSessionLimitReachedError(KafkaError, code=133, retriable=True): ...
 
 
 class ClientError(KafkaActorsError):
-    """Something between us and the brokers that no broker answered."""
+    """A failure on the way to the brokers, not an answer of one."""
 
 
 class ConnectionFailedError(ClientError):
@@ -625,7 +625,7 @@ class LogTruncationError(DataLossError):
 
 
 class TopicRecreatedError(DataLossError):
-    """The topic was deleted and made anew: its id changed (KIP-516)."""
+    """The topic was deleted and recreated: its id changed (KIP-516)."""
 
     def __init__(
         self, topic: str, partition: int, offset: int | None, old_topic_id: object, new_topic_id: object
@@ -736,7 +736,7 @@ class SinkError(JobError):
 
 
 class StartTimeoutError(JobError):
-    """Something that the start needs was not there in time; ``missing`` names it."""
+    """Something that a job needs to start was not there in time; ``missing`` names it."""
 
     def __init__(self, missing: str, timeout_s: float) -> None:
         super().__init__(f"not started within {timeout_s:g} s: missing {missing}")

@@ -1,4 +1,4 @@
-"""What a user should learn of while a consumer or job runs: each event is a frozen, tagged Struct and one log line."""
+"""What a user should know while a consumer or job runs: each event is a frozen, tagged Struct and one log line."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Rejoining(Event, frozen=True):
 
 
 class Rebalanced(Event, frozen=True):
-    """The member has its assignment, `seconds` after it wanted to join; who leads has assigned for all."""
+    """The member got its assignment from the group's leader, `seconds` after it wanted to join."""
 
     group: str
     generation: int
@@ -199,7 +199,7 @@ class PartitionStalled(Event, frozen=True):
 
 
 class WorkersChanged(Event, frozen=True):
-    """A job has another number of workers from now on, by a policy or because somebody said so."""
+    """The number of a job's workers changes, by a policy or because a user said so."""
 
     before: int
     after: int

@@ -16,8 +16,8 @@ from typing import Any
 PATIENCE_S = 2.0
 
 _lock = threading.RLock()
-"""Held while importing. Two threads that import modules which import each other would deadlock; Python notices, and gives
-one of them a module that isn't complete."""
+"""Held while importing. Two threads that import modules which import each other would deadlock; Python notices, and
+gives one of them a module that isn't complete."""
 
 
 def _renew() -> None:
@@ -30,8 +30,8 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: `homes` has the module, relative to the package, of each name that it offers. Threads
-    may use several such names for the first time at once."""
+    """The `__getattr__` of a package: `homes` has the module, relative to the package, of each name that it offers.
+    Several threads may use such names for the first time at once."""
 
     def find(name: str) -> Any:
         home = homes.get(name)

@@ -89,7 +89,7 @@ class Core:
     # ------------------------------------------------------------ life
 
     async def begin(self) -> None:
-        """Connects, and begins to read what is wanted already. Raises `NoBrokersAvailable`, with a reason for each server."""
+        """Connects, and begins to read what is wanted. Raises `NoBrokersAvailable`, with a reason for each server."""
         self.client.set_topics(self.subscription.metadata_topics())
         await self.client.bootstrap()
         self.client.cluster.add_listener(lambda _: self._on_metadata())

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.bound import Bound
+from kafka_actors.pipeline.bound import BoundPipeline
 from kafka_actors.pipeline.progress import Reading
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
@@ -33,7 +33,7 @@ from .progress import Reckoning
 from .running import BatchRun, Run, SparkStatus, StreamRun, context_of, enter
 
 
-class OnSpark(Bound[Run]):
+class OnSpark(BoundPipeline[Run]):
     """Runs a pipeline in a Spark session: the stages before the first DataFrame stage in the data source's own Python
     worker, before rows enter the JVM; the sink in Spark's tasks.
 

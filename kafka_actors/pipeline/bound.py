@@ -25,7 +25,7 @@ class Started(Protocol):
 R = TypeVar("R", bound=Started)
 
 
-class Bound(ABC, Generic[R]):
+class BoundPipeline(ABC, Generic[R]):
     """A pipeline and its run. An engine starts and stops it, and reads how far it is."""
 
     _engine: ClassVar[Literal["ray", "spark"]]

@@ -10,7 +10,7 @@ from typing import Any, Self
 from kafka_actors.actors import Autoscale, Job, JobStatus, RunningJob
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.bound import Bound
+from kafka_actors.pipeline.bound import BoundPipeline
 from kafka_actors.pipeline.progress import Reading
 from kafka_actors.pipeline.stages import WriteParquet
 
@@ -35,7 +35,7 @@ _SOURCES = ("bootstrap_servers", "group_id")
 """Those that `read_kafka` says; a `config` may say otherwise."""
 
 
-class OnRay(Bound[RunningJob]):
+class OnRay(BoundPipeline[RunningJob]):
     """A job whose workers run all stages of a pipeline on each batch, and its sink.
 
         run = orders.on_ray(workers=8).start()

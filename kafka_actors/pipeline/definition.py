@@ -62,8 +62,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
         """With names that tell the stages apart."""
         joined = list(self.stages)
         for stage in stages:
-            same = sum(one.name == stage.name or one.name.startswith(f"{stage.name} #") for one in joined)
-            joined.append(msgspec.structs.replace(stage, name=f"{stage.name} #{same + 1}") if same else stage)
+            taken, name, number = {one.name for one in joined}, stage.name, 1
+            while name in taken:
+                number += 1
+                name = f"{stage.name} #{number}"
+            joined.append(stage if number == 1 else msgspec.structs.replace(stage, name=name))
         return msgspec.structs.replace(self, stages=tuple(joined))
 
     def then(self, other: Definition) -> Self:

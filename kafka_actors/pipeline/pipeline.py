@@ -77,7 +77,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         self, schema: Any, *, name: str | None = None, on_error: OnError | None = None
     ) -> Pipeline:
         """Each value is one JSON object, whose fields become the columns. A nullable one may be missing; fields that
-        the schema lacks are ignored. BINARY is base64, timestamps are ISO 8601.
+        the schema lacks are ignored. BINARY is base64, timestamps are ISO 8601, and rounded to microseconds.
 
         A null value counts as a failed record; to drop tombstones, filter them out before this stage.
         """

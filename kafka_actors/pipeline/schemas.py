@@ -79,7 +79,7 @@ def plain_values(struct: type[msgspec.Struct]) -> bool:
 
 def may_lack(field: mi.Field) -> bool:
     """Whether there may be no value at all: UNSET in a Struct, no such key in a TypedDict."""
-    return not field.required and field.default is field.default_factory is mi.NODEFAULT
+    return not field.required and field.default is field.default_factory is msgspec.NODEFAULT
 
 
 def _attribute(field: mi.Field, inside: tuple[Any, ...]) -> Any:

@@ -25,7 +25,7 @@ def check_whole(values: Iterable[Any], kind: Any) -> None:
                 raise ValueError(f"{value} is no whole number")
     elif types.is_float32(kind):
         for value in there:
-            if isinstance(value, Real) and isfinite(value) and abs(value) > FLOAT32_MAX:
+            if isinstance(value, Real) and isfinite(value) and abs(float(value)) > FLOAT32_MAX:
                 raise ValueError(f"{value} is too large")
     elif types.is_date(kind):
         for value in there:

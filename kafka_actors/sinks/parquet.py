@@ -95,6 +95,8 @@ class ParquetWriter:
         """A file of each partition that has rows. Raises what the file system raises; what is not written stays."""
         for key in list(self._open):
             self._store(key)
+        if self._stored:
+            self._keep(self._directory)  # the names are in it
         self._stored.clear()  # the same records again, from now on, take the place of their files
 
     def close(self) -> None:
@@ -125,7 +127,7 @@ class ParquetWriter:
         del self._open[key]
 
     def _keep(self, path: str) -> None:
-        """On a local disk: not only in the page cache."""
+        """Of a file or directory on a local disk: not only in the page cache."""
         if isinstance(self._files, fs.LocalFileSystem):
             handle = os.open(path, os.O_RDONLY)
             try:

@@ -101,4 +101,9 @@ class KafkaDataSource(DataSource):
     def _sink(self, schema: StructType) -> SinkOptions:
         from .sink_options import parse_sink
 
+        if not self.options:
+            raise UsageError(
+                "Spark gave no options: it gives those of a table to no write, such as INSERT INTO; "
+                "say df.write.format('kafka_actors').option(…)"
+            )
         return parse_sink(self.options, schema)

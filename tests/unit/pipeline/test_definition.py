@@ -383,3 +383,9 @@ def test_columns_that_can_not_be_sent_as_they_are_are_refused_before_the_start(n
 def test_columns_that_can_be_sent_are_taken(kind):
     schema = pa.schema({"value": kind})
     READ.map_batches(lambda batch: batch, schema=schema).write_kafka("b", format="columns").check()
+
+
+def test_stages_have_names_of_their_own_whatever_users_call_them():
+    given = ["a", "a #3", "a", "a", "a"]
+    pipeline = functools.reduce(lambda made, name: made.raw(name=name), given, READ)
+    assert [stage.name for stage in pipeline.stages] == ["a", "a #3", "a #2", "a #4", "a #5"]

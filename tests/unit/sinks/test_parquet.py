@@ -1,5 +1,8 @@
 """Parquet files: one of each partition a flush, whole or not there, named by what they were made of."""
 
+import os
+import stat
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -32,6 +35,24 @@ def test_nothing_is_there_before_the_flush_and_one_file_of_each_partition_after(
     assert pq.read_table(tmp_path / "out" / first)["id"].to_pylist() == list(range(15))
     writer.flush()
     assert len(names(tmp_path / "out")) == 2
+
+
+def test_files_and_their_names_are_on_the_disk_when_the_flush_is_over(tmp_path, writer, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def noted(handle):
+        is_directory = stat.S_ISDIR(os.fstat(handle).st_mode)
+        synced.append((is_directory, names(tmp_path / "out") if is_directory else None))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    writer.write(rows(0, 10), Origin("t", 0, 0, 9))
+    writer.write(rows(0, 3), Origin("t", 7, 100, 102))
+    writer.flush()
+    assert synced == [(False, None), (False, None), (True, names(tmp_path / "out"))]
+    assert len(names(tmp_path / "out")) == 2
+    writer.flush()
+    assert len(synced) == 3, "nothing was written"
 
 
 def test_the_same_range_again_takes_the_files_place(tmp_path, writer):

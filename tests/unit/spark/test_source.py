@@ -1,8 +1,9 @@
 """What `.load()` says of wrong options, where Spark doesn't tell yet whether it will be a batch or a stream."""
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.spark.source import KafkaDataSource
 
 BASE = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders"}
@@ -44,3 +45,8 @@ def test_others_get_that_of_a_batch(options: dict[str, str], says: str) -> None:
 )
 def test_what_one_of_them_can_have_is_no_error_yet(options: dict[str, str]) -> None:
     assert len(KafkaDataSource({**BASE, **options}).schema().fields) == 7
+
+
+def test_a_write_without_options_is_one_into_a_table() -> None:
+    with pytest.raises(UsageError, match="gives those of a table to no write, such as INSERT INTO"):
+        KafkaDataSource({}).writer(StructType([StructField("value", StringType())]), overwrite=False)

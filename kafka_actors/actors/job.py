@@ -233,7 +233,6 @@ class RunningJob:
         self._control = control
         self._stop_at_exit = stop_at_exit
         self._raised = False
-        self._signals = _StopOnSigterm()
 
     def status(self) -> JobStatus:
         """Workers, their partitions, positions, lag and restarts."""
@@ -262,20 +261,24 @@ class RunningJob:
         SIGTERM, in the main thread, stops the job and ends the wait; a second one ends the process at once.
         Raises `JobFailed`, whose `__cause__` says why, and `KafkaTimeoutError` after `timeout` seconds.
         """
-        with self._signals as stopping:
+        with _StopOnSigterm() as signals:
             try:
-                ended = self._control.wait(timeout) if not stopping.possible else self._wait_or_stop(timeout)
+                ended = (
+                    self._control.wait(timeout)
+                    if not signals.possible
+                    else self._wait_or_stop(signals, timeout)
+                )
             except JobFailed:
                 self._raised = True
                 raise
         if not ended:
             raise KafkaTimeoutError(f"the job still runs after {timeout:g} s")
 
-    def _wait_or_stop(self, timeout: float | None) -> bool:
+    def _wait_or_stop(self, signals: _StopOnSigterm, timeout: float | None) -> bool:
         """In slices, so that a signal's handler gets to run and is heeded."""
         left = timeout
         while True:
-            if self._signals.asked:
+            if signals.asked:
                 self.stop()
                 return True
             piece = 0.2 if left is None else min(0.2, left)

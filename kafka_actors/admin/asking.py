@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
+from kafka_actors.consumer.arguments import seconds_of
 from kafka_actors.errors import (
     EncodeError,
     KafkaActorsError,
@@ -36,7 +37,7 @@ class Deadline:
 
     def __init__(self, client: KafkaClient, timeout_ms: float | None = None) -> None:
         self._now = client.now
-        self.seconds = (client.config.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        self.seconds = seconds_of(client.config.request_timeout_ms if timeout_ms is None else timeout_ms)
         self._end = client.now() + self.seconds
 
     def left_ms(self) -> float:

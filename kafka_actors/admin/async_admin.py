@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kafka_actors.config import ClientConfig, build, resolved
 from kafka_actors.consumer.arguments import offsets_of, partition_of
-from kafka_actors.errors import KafkaActorsError, kind_of
+from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
 from kafka_actors.net import KafkaClient, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
@@ -152,6 +153,14 @@ class AsyncAdmin:
         `UnknownTopicOrPartitionError`, and `UsageError` where there is nothing to reset or to shift.
         """
         _text(group_id, "group_id")
+        if not isinstance(target, OffsetTarget):
+            raise TypeError(
+                f"target is {target!r}, {kind_of(target)}: give OffsetTarget.earliest() or another"
+            )
+        if topics is not None and not isinstance(topics, Mapping):
+            raise TypeError(
+                f"topics is {topics!r}, {kind_of(topics)}: give a dict of topics, each with partitions or None for all"
+            )
         deadline = await self._connected(timeout_ms)
         return await self._offsets.reset(group_id, target, topics, execute, deadline)
 
@@ -210,6 +219,8 @@ class AsyncAdmin:
         for topic in made:
             if not isinstance(topic, NewTopic):
                 raise TypeError(f"topics has {topic!r}, {kind_of(topic)}: give NewTopic(name, …)")
+        if twice := [name for name, times in Counter(topic.name for topic in made).items() if times > 1]:
+            raise UsageError(f"topics has {twice[0]!r} more than once")
         _all(await self._topics.create(made, validate_only, await self._connected(timeout_ms)))
 
     async def list_offsets(

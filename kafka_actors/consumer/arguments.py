@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 from kafka_actors.errors import UsageError, kind_of
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 API_TIMEOUT_S = 60.0
 """Kafka's `default.api.timeout.ms`: the bound of calls without a timeout of their own."""
+MOST_MS = 1e12
+"""Nothing waits for longer, so that threads can: `math.inf`, or Java's largest long, is as good as this."""
+MOST_OFFSET = 2**63 - 1
 
 
 def partition_of(value: Any) -> TopicPartition:
     """A `TopicPartition`, or a pair like it."""
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and _is_int(value[1]):
-        return TopicPartition(*value)
+    pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+    if pair and (partition := _whole(value[1])) is not None:
+        return TopicPartition(value[0], partition)
     raise UsageError(
         f"{value!r}, {kind_of(value)}, is no partition: give TopicPartition(topic, partition), "
         "of a str and an int"
@@ -37,13 +42,16 @@ def listed(topics: Any) -> Any:
 
 def offset_of(value: Any, tp: TopicPartition, what: str) -> int:
     """An offset of a log; `what` is to be done with it."""
-    if not _is_int(value):
+    offset = _whole(value)
+    if offset is None:
         raise UsageError(
             f"can't {what} {tp.topic}-{tp.partition} at {value!r}, {kind_of(value)}: offsets are ints"
         )
-    if value < 0:
-        raise UsageError(f"can't {what} {tp.topic}-{tp.partition} at {value}: offsets start at 0")
-    return int(value)
+    if offset < 0:
+        raise UsageError(f"can't {what} {tp.topic}-{tp.partition} at {offset}: offsets start at 0")
+    if offset > MOST_OFFSET:
+        raise UsageError(f"can't {what} {tp.topic}-{tp.partition} at {offset}: offsets have 64 bits")
+    return offset
 
 
 def offsets_of(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -57,11 +65,12 @@ def offsets_of(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
                 f"can't commit {tp.topic}-{tp.partition} at {value!r}: give an offset, or OffsetAndMetadata"
             )
         given = OffsetAndMetadata(offset_of(parts[0], tp, "commit"), *parts[1:])
-        if not isinstance(given.metadata, str) or not _is_int(given.leader_epoch):
+        epoch = _whole(given.leader_epoch)
+        if not isinstance(given.metadata, str) or epoch is None:
             raise UsageError(
                 f"can't commit {tp.topic}-{tp.partition} with {given!r}: metadata is a str, leader_epoch an int"
             )
-        found[tp] = given
+        found[tp] = OffsetAndMetadata(given.offset, given.metadata, epoch)
     return found
 
 
@@ -70,12 +79,13 @@ def times_of(values: Any) -> dict[TopicPartition, int]:
     found = {}
     for key, value in _items(values, "timestamps"):
         tp = partition_of(key)
-        if not _is_int(value) or value < 0:
+        at = _whole(value)
+        if at is None or not 0 <= at <= MOST_OFFSET:
             raise UsageError(
                 f"the time for {tp.topic}-{tp.partition} is {value!r}, {kind_of(value)}: "
                 "give milliseconds since 1970, an int"
             )
-        found[tp] = value
+        found[tp] = at
     return found
 
 
@@ -87,7 +97,12 @@ def seconds_of(timeout_ms: Any) -> float:
         raise UsageError(
             f"timeout_ms is {timeout_ms!r}, {kind_of(timeout_ms)}: accepts milliseconds, at least 0"
         )
-    return timeout_ms / 1000
+    return min(timeout_ms, MOST_MS) / 1000
+
+
+def limit_of(timeout_ms: Any) -> float | None:
+    """The same for what waits without end where none is given."""
+    return None if timeout_ms is None else seconds_of(timeout_ms)
 
 
 def _items(values: Any, what: str) -> Iterable[tuple[Any, Any]]:
@@ -96,5 +111,11 @@ def _items(values: Any, what: str) -> Iterable[tuple[Any, Any]]:
     return values.items()
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _whole(value: Any) -> int | None:
+    """An int, whatever class it comes in, such as numpy's; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return index(value)
+    except TypeError:  # an array has the method, too
+        return None

@@ -19,7 +19,7 @@ from kafka_actors.net.process_bound import another_loop
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 
-from .arguments import listed, partition_of, partitions_of, seconds_of, times_of
+from .arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
 from .face import ConsumerFace
 from .message import Message, messages_of
@@ -71,7 +71,7 @@ class AsyncConsumer(ConsumerFace):
 
     async def poll_batch(self, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
         """As `Consumer.poll_batch`."""
-        timeout_s = None if timeout_ms is None else seconds_of(timeout_ms)
+        timeout_s = limit_of(timeout_ms)
         session = await self._reading()
         session.reader.settle()
         return await self._wait_for(session, session.reader.next_batch, timeout_s)

@@ -17,7 +17,7 @@ from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 
-from .arguments import listed, partition_of, partitions_of, seconds_of, times_of
+from .arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
 from .face import ConsumerFace
 from .message import Message, messages_of
@@ -79,7 +79,7 @@ class Consumer(ConsumerFace):
         partition that can't be read as asked (see `on_data_loss`, `on_bad_batch`), each time until it is dealt
         with by `seek`, `pause` or `unsubscribe`; and what ended the membership in the group.
         """
-        timeout_s = None if timeout_ms is None else seconds_of(timeout_ms)
+        timeout_s = limit_of(timeout_ms)
         session = self._reading()
         session.reader.settle()
         try:

@@ -294,7 +294,7 @@ class Core:
                 while self.fetcher.position(tp) is None:
                     self._raise_error()
                     if (failed := self.fetcher.failure(tp)) is not None:
-                        raise failed
+                        raise failed.with_traceback(None)
                     await asyncio.sleep(0.01)
         except TimeoutError:
             reason = self.fetcher.reason(tp)
@@ -348,4 +348,4 @@ class Core:
 
     def _raise_error(self) -> None:
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)

@@ -205,7 +205,7 @@ class Session(ProcessBound):
         core = self.core
         if core.error is not None:
             self.attention = True
-            raise core.error
+            raise core.error.with_traceback(None)  # again and again: it must not grow
         self.io.post(core.progress)
         while (notice := core.rebalances.next()) is not None:
             yield from self._take_in(notice)

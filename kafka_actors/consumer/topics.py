@@ -112,7 +112,9 @@ class ConsumerTopics:
         topic = self._client.snapshot.topics.get(tp.topic)
         if topic is None:  # deleted, where it would be among all topics
             return self._client.tracks(tp.topic)
-        return topic.error_code == UNKNOWN_TOPIC or bool(topic.partitions and tp.partition not in topic.partitions)
+        return topic.error_code == UNKNOWN_TOPIC or bool(
+            topic.partitions and tp.partition not in topic.partitions
+        )
 
     def _exists(self, tp: TopicPartition) -> bool:
         known = self._client.snapshot.partitions_for_topic(tp.topic)

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from kafka_actors.config import ProducerConfig, build, resolved
+from kafka_actors.consumer.arguments import limit_of
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net.process_bound import ProcessBound, another_loop
 
@@ -115,12 +116,13 @@ class AsyncProducer(ProcessBound):
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """As `Producer.flush`."""
+        limit_s = limit_of(timeout_ms)
         self._check_open()
         self._check_loop()
-        await self._flush(timeout_ms)
+        await self._flush(limit_s)
         self._tell()
 
-    async def _flush(self, timeout_ms: float | None) -> None:
+    async def _flush(self, limit_s: float | None) -> None:
         self._core.intake.close_all()
         results = list(self._core.intake.unsettled)
         if not results:
@@ -137,7 +139,7 @@ class AsyncProducer(ProcessBound):
         for result in results:
             result.when_done(one)
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            async with asyncio.timeout(limit_s):
                 await done
         except TimeoutError:
             raise KafkaTimeoutError(f"flush: {left} batches are not acknowledged yet") from None
@@ -151,13 +153,14 @@ class AsyncProducer(ProcessBound):
         """As `Producer.close`."""
         if self._closed:
             return
+        limit_s = limit_of(timeout_ms)
         self._check_process()
         self._check_loop()
         self._closed = True
         if self._beginning is None:
             return
         try:
-            await self._flush(timeout_ms)
+            await self._flush(limit_s)
         except KafkaTimeoutError:
             pass  # what is left gets its error below
         finally:

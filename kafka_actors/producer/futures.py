@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_actors.cluster.future import in_loop, until_called
+from kafka_actors.consumer.arguments import limit_of
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.protocol.types import TopicPartition
 
@@ -163,9 +164,10 @@ class SendFuture(ABC, Generic[T]):
                     "result() holds up the event loop that the outcome comes through: await the future there, and in "
                     "its callbacks wait for nothing"
                 )
+            limit_s = limit_of(timeout_ms)
             event = threading.Event()
             self._when_done(event.set)
-            if not event.wait(None if timeout_ms is None else timeout_ms / 1000):
+            if not event.wait(limit_s):
                 raise KafkaTimeoutError(f"not acknowledged within {timeout_ms:g} ms; it may still be")
         return self._value()
 
@@ -226,7 +228,7 @@ class RecordFuture(SendFuture[RecordMetadata]):
             if not self._seen:
                 self._seen = True
                 self._result.seen += 1
-            raise segment.error
+            raise segment.error.with_traceback(None)  # for each of its records: it must not grow
         offset = segment.base_offset
         return RecordMetadata(
             *self._result.partition,

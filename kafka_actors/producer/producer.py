@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from kafka_actors.config import ProducerConfig, build, resolved
+from kafka_actors.consumer.arguments import limit_of
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
@@ -164,13 +165,15 @@ class Producer(ProcessBound):
         Raises `UndeliveredError` about failed records whose futures nobody asked; `KafkaTimeoutError` where
         `timeout_ms` passed, and nothing is given up then. Without it each record's `delivery_timeout_ms` is the end.
         """
+        limit_s = limit_of(timeout_ms)
         self._check_open()
         self._check_may_wait("flush")
         if self._io is not None:
-            self._flush(None if timeout_ms is None else time.monotonic() + timeout_ms / 1000)
+            self._flush(limit_s)
         self._tell()
 
-    def _flush(self, deadline: float | None) -> None:
+    def _flush(self, limit_s: float | None) -> None:
+        deadline = None if limit_s is None else time.monotonic() + limit_s
         self._core.intake.close_all()
         left = wait_all(list(self._core.intake.unsettled), deadline)
         if left:
@@ -190,6 +193,7 @@ class Producer(ProcessBound):
         """
         if self._closed:
             return
+        limit_s = limit_of(timeout_ms)
         self._check_process()
         self._check_may_wait("close")
         self._closed = True
@@ -197,7 +201,7 @@ class Producer(ProcessBound):
             return
         try:
             try:
-                self._flush(None if timeout_ms is None else time.monotonic() + timeout_ms / 1000)
+                self._flush(limit_s)
             except KafkaTimeoutError:
                 pass  # what is left gets its error below
             finally:

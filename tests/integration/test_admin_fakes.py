@@ -8,6 +8,7 @@ from fakes.broker import SILENCE, Call, FakeCluster
 from fakes.loop import in_loop
 
 from kafka_actors import AsyncAdmin, TopicPartition
+from kafka_actors.admin import NewTopic, OffsetTarget
 from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.protocol import ApiKey, MetadataRequest, MetadataResponse
 
@@ -52,6 +53,16 @@ async def test_metadata_that_does_not_come_costs_no_more_than_the_calls_time() -
         ("list_consumer_group_offsets", {"group_id": 5}, "group_id has 5, an int: names are str"),
         ("lag", {"group_id": None}, "group_id has None, None: names are str"),
         ("create_topics", {"topics": ["orders"]}, "topics has 'orders', a str: give NewTopic"),
+        (
+            "reset_offsets",
+            {"group_id": "g", "target": "earliest"},
+            "target is 'earliest', a str: give OffsetTarget",
+        ),
+        (
+            "reset_offsets",
+            {"group_id": "g", "target": OffsetTarget.earliest(), "topics": ["orders"]},
+            r"topics is \['orders'\], a list: give a dict",
+        ),
         ("topic_configs", {"names": "orders"}, "names is a str: give a list of them"),
     ],
 )
@@ -62,6 +73,21 @@ async def test_a_wrong_type_is_refused_before_anything_connects(
     admin = AsyncAdmin(bootstrap_servers="127.0.0.1:1", request_timeout_ms=100)
     with pytest.raises(TypeError, match=says):
         await getattr(admin, call)(**arguments)
+
+
+@pytest.mark.parametrize("wrong", ["5", -1, True])
+@in_loop
+async def test_a_wrong_timeout_is_refused(wrong: Any) -> None:
+    admin = AsyncAdmin(bootstrap_servers="127.0.0.1:1", request_timeout_ms=100)
+    with pytest.raises(UsageError, match="accepts milliseconds, at least 0"):
+        await admin.list_topics(timeout_ms=wrong)
+
+
+@in_loop
+async def test_a_topic_that_is_given_twice_is_not_created_as_the_last_one_says() -> None:
+    admin = AsyncAdmin(bootstrap_servers="127.0.0.1:1", request_timeout_ms=100)
+    with pytest.raises(UsageError, match="topics has 'orders' more than once"):
+        await admin.create_topics([NewTopic("orders", 3), NewTopic("orders", 4)])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from kafka_actors.admin.types import OffsetReset
+from kafka_actors.consumer.arguments import partition_of
 from kafka_actors.errors import UsageError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -56,7 +57,7 @@ class OffsetTarget(Struct, frozen=True):
     @classmethod
     def explicit(cls, offsets: Mapping[TopicPartition, int]) -> OffsetTarget:
         """These offsets, moved into what the logs hold."""
-        return cls("explicit", 0, dict(offsets))
+        return cls("explicit", 0, {partition_of(tp): offset for tp, offset in offsets.items()})
 
 
 def plan_reset(

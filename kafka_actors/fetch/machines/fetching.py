@@ -386,7 +386,7 @@ class FetchMachine:
         failed = next((p for p in self._to_raise if not self._has_records(p)), None)
         if failed is not None and failed.error is not None and not (self._raised and self.buffer.ready):
             self._raised = True
-            raise failed.error
+            raise failed.error.with_traceback(None)  # again and again: it must not grow
         self._raised = False
         item = self.buffer.take()
         if item is None:

@@ -78,3 +78,9 @@ def test_a_shift_goes_from_what_is_committed(by: int, new: int) -> None:
 def test_a_shift_of_nothing_committed_names_the_partition() -> None:
     with pytest.raises(UsageError, match=r"orders-1 can't be shifted: the group has no committed offset"):
         _plan(OffsetTarget.shift_by(1))
+
+
+def test_explicit_offsets_take_pairs_like_partitions() -> None:
+    assert OffsetTarget.explicit({("orders", 0): 5}) == OffsetTarget.explicit({A: 5})
+    with pytest.raises(UsageError, match="'orders', a str, is no partition"):
+        OffsetTarget.explicit({"orders": 5})

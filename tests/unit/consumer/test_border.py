@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
+import numpy as np
 import pytest
 
 from kafka_actors import AsyncConsumer, Consumer
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.consumer.arguments import offsets_of, partition_of, partitions_of, seconds_of, times_of
+from kafka_actors.consumer.arguments import (
+    offset_of,
+    offsets_of,
+    partition_of,
+    partitions_of,
+    seconds_of,
+    times_of,
+)
 from kafka_actors.consumer.options import ConsumerOptions
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
@@ -116,6 +126,39 @@ def test_offsets_may_come_with_or_without_a_note():
 def test_timeouts_are_milliseconds(wrong):
     with pytest.raises(UsageError, match="accepts milliseconds, at least 0"):
         seconds_of(wrong)
+
+
+@pytest.mark.parametrize("endless", [math.inf, 2**63 - 1, 10**400])
+def test_a_timeout_beyond_all_times_is_one_that_threads_can_wait_for(endless):
+    assert 1e8 < seconds_of(endless) < threading.TIMEOUT_MAX / 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda many: partition_of(("t", many(7))),
+        lambda many: offset_of(many(7), A, "seek"),
+        lambda many: offsets_of({("t", many(7)): many(7)}),
+        lambda many: offsets_of({("t", 7): (many(7), "", many(7))}),
+        lambda many: times_of({("t", many(7)): many(7)}),
+    ],
+)
+def test_numpys_integers_are_as_good(call):
+    assert repr(call(np.int64)) == repr(call(int))
+
+
+@pytest.mark.parametrize("wrong", [np.array([1, 2]), np.float64(3), np.bool_(True), 2.0])
+def test_what_is_no_integer_is_no_offset(wrong):
+    with pytest.raises(UsageError, match="offsets are ints"):
+        offset_of(wrong, A, "seek")
+
+
+def test_an_offset_has_64_bits():
+    assert offset_of(2**63 - 1, A, "seek") == 2**63 - 1
+    with pytest.raises(UsageError, match="can't seek t-0 at 9223372036854775808: offsets have 64 bits"):
+        offset_of(2**63, A, "seek")
+    with pytest.raises(UsageError, match="give milliseconds since 1970"):
+        times_of({A: 2**63})
 
 
 def test_timeouts_have_a_default():

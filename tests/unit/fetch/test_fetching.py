@@ -1,5 +1,7 @@
 """The worker's side of fetching, step by step, without IO: what is asked of whom, what is taken, what happens then."""
 
+import traceback
+
 import pytest
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
@@ -667,6 +669,19 @@ def test_theme_09_policy_none_is_a_typed_error():
     assert bench.plan().lookups == []
     with pytest.raises(NoOffsetForPartitionError):
         bench.machine.take()
+
+
+def test_an_error_that_is_raised_again_and_again_does_not_grow():
+    """Whoever polls on in spite of it would keep the frames of every call."""
+    bench = Bench(auto_offset_reset="none")
+    bench.assign(offset=None)
+    bench.plan()
+    lengths = set()
+    for _ in range(3):
+        with pytest.raises(NoOffsetForPartitionError) as caught:
+            bench.machine.take()
+        lengths.add(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert len(lengths) == 1
 
 
 @pytest.mark.parametrize("known", [True, False])

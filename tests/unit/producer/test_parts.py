@@ -1,8 +1,10 @@
 """Open batches, the sticky partitioner, and futures."""
 
 import asyncio
+import math
 import random
 import threading
+import traceback
 import weakref
 
 import numpy as np
@@ -253,3 +255,30 @@ def test_who_holds_up_the_loop_that_an_outcome_comes_through_is_not_kept_waiting
         assert future.result().offset == 7
 
     asyncio.run(main())
+
+
+def test_one_error_of_many_records_does_not_grow_with_each_that_is_asked():
+    result = BatchResult(A)
+    settled(result, 3, error=DisconnectedError("lost"))
+    lengths = set()
+    for index in range(3):
+        with pytest.raises(DisconnectedError) as caught:
+            RecordFuture(result, index, 0).result()
+        lengths.add(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert len(lengths) == 1
+
+
+@pytest.mark.parametrize("endless", [math.inf, 2**63 - 1])
+def test_a_result_may_be_waited_for_without_an_end(endless):
+    result = BatchResult(A)
+    future = RecordFuture(result, 0, 0)
+    timer = threading.Timer(0.05, lambda: settled(result, 1, 7))
+    timer.start()
+    assert future.result(timeout_ms=endless).offset == 7
+    timer.join()
+
+
+@pytest.mark.parametrize("wrong", ["5", -1, True])
+def test_a_wrong_timeout_is_refused(wrong):
+    with pytest.raises(UsageError, match="accepts milliseconds, at least 0"):
+        RecordFuture(BatchResult(A), 0, 0).result(timeout_ms=wrong)

@@ -1,6 +1,6 @@
 """The one exception tree of kafka-actors.
 
-Whether an error is worth a retry is said here and nowhere else: ``retriable`` on each class. What an error
+Whether an error is worth a retry is said here and nowhere else: `retriable` on each class. What an error
 knows (topic, partition, offset, ...) is kept as attributes, and every error survives pickling with them,
 because Ray carries errors between processes.
 
@@ -79,7 +79,7 @@ def _restore(cls: type[KafkaActorsError], state: tuple[Any, ...]) -> KafkaActors
 
 
 class ConfigError(KafkaActorsError, ValueError):
-    """A wrong option, found before anything connects. ``option`` is its name."""
+    """A wrong option, found before anything connects. `option` is its name."""
 
     def __init__(self, option: str, message: str) -> None:
         super().__init__(f"{option}: {message}")
@@ -105,8 +105,8 @@ def kind_of(value: object) -> str:
 class KafkaError(KafkaActorsError):
     """An error code that a broker answered.
 
-    ``code`` and ``name`` are Kafka's (``Errors.java``), as are ``retriable`` and ``invalid_metadata`` (the
-    error says that our metadata is stale). ``request`` is the API it answered, such as ``"Fetch"``.
+    `code` and `name` are Kafka's (`Errors.java`), as are `retriable` and `invalid_metadata` (the
+    error says that our metadata is stale). `request` is the API it answered, such as `"Fetch"`.
     """
 
     code: ClassVar[int]
@@ -172,7 +172,7 @@ _UNRECOGNIZED: set[type[KafkaError]] = set()
 
 
 def _constant_name(class_name: str) -> str:
-    """``NotLeaderOrFollowerError`` → ``NOT_LEADER_OR_FOLLOWER``."""
+    """`NotLeaderOrFollowerError` → `NOT_LEADER_OR_FOLLOWER`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name.removesuffix("Error")).upper()
 
 
@@ -189,7 +189,7 @@ def _restore_broker_error(which: int | type[KafkaError], state: tuple[Any, ...])
 def for_code(code: int) -> type[KafkaError] | None:
     """The class of a Kafka error code; None for 0 (no error).
 
-    A code newer than Kafka 4.1 gets a subclass of :class:`UnknownServerError` that carries it; a number that no
+    A code newer than Kafka 4.1 gets a subclass of `UnknownServerError` that carries it; a number that no
     Kafka will soon have, that class itself, so that hostile answers don't fill the memory with classes.
     """
     if code == 0:
@@ -460,9 +460,9 @@ class CorrelationIdError(ProtocolError):
 
 
 class DeliveryTimeoutError(ClientError):
-    """Records that were not acknowledged within ``delivery_timeout_ms``.
+    """Records that were not acknowledged within `delivery_timeout_ms`.
 
-    ``records`` is how many; ``maybe_written`` whether they may be in the log nevertheless.
+    `records` is how many; `maybe_written` whether they may be in the log nevertheless.
     """
 
     def __init__(
@@ -489,7 +489,7 @@ class DeliveryTimeoutError(ClientError):
 class UndeliveredError(KafkaActorsError):
     """Records that were not delivered, or may not have been: of one `send_batch`, or all that nobody looked at.
 
-    ``records`` is how many; ``errors`` has the first error of each partition, by (topic, partition); ``rows``, after
+    `records` is how many; `errors` has the first error of each partition, by (topic, partition); `rows`, after
     `send_batch`, which rows of what was given they are, ascending, else None.
     """
 
@@ -511,8 +511,8 @@ class UndeliveredError(KafkaActorsError):
 class RecordError(KafkaActorsError):
     """A record batch that can't be read.
 
-    ``offset`` is the first offset not read; ``next_offset`` where reading can go on behind the bad batch, or
-    None if that can't be known; ``kind`` one word for policies and metrics.
+    `offset` is the first offset not read; `next_offset` where reading can go on behind the bad batch, or
+    None if that can't be known; `kind` one word for policies and metrics.
     """
 
     kind: str = "record"
@@ -549,7 +549,7 @@ class UnsupportedCompressionError(RecordError):
 
 
 class BatchTooLargeError(RecordError):
-    """A batch that decompresses to more than ``max_decompressed_batch_bytes``."""
+    """A batch that decompresses to more than `max_decompressed_batch_bytes`."""
 
     kind = "too_large"
 
@@ -561,7 +561,7 @@ class UnknownMagicError(RecordError):
 
 
 class DataLossError(KafkaActorsError):
-    """The log no longer holds what the position stands for. ``offset`` is that position, if there is one."""
+    """The log no longer holds what the position stands for. `offset` is that position, if there is one."""
 
     def __init__(
         self, topic: str, partition: int, offset: int | None = None, message: str = "data loss"
@@ -579,7 +579,7 @@ class OffsetResetRequiredError(DataLossError):
 
 
 class NoOffsetForPartitionError(OffsetResetRequiredError):
-    """No committed offset, and ``auto_offset_reset`` is ``none``."""
+    """No committed offset, and `auto_offset_reset` is `none`."""
 
     def __init__(self, topic: str, partition: int, message: str = "no committed offset") -> None:
         super().__init__(topic, partition, None, message)
@@ -638,9 +638,9 @@ class TopicRecreatedError(DataLossError):
 
 
 class StartLostError(DataLossError):
-    """Where reading has to begin is before the start of the log: retention took ``lost`` offsets.
+    """Where reading has to begin is before the start of the log: retention took `lost` offsets.
 
-    ``offset`` is where it has to begin, ``log_start_offset`` where the log begins.
+    `offset` is where it has to begin, `log_start_offset` where the log begins.
     """
 
     def __init__(
@@ -661,7 +661,7 @@ class JobError(KafkaActorsError):
 
 
 class JobFailed(JobError):
-    """The job ended by an error; ``cause`` is that error."""
+    """The job ended by an error; `cause` is that error."""
 
     def __init__(self, cause: BaseException | None = None, message: str | None = None) -> None:
         super().__init__(message or f"the job failed: {cause if cause is not None else 'cause unknown'}")
@@ -673,9 +673,9 @@ class JobFailed(JobError):
 
 
 class ProcessError(JobError):
-    """The user's function failed for good on a batch; ``__cause__`` is what it raised.
+    """The user's function failed for good on a batch; `__cause__` is what it raised.
 
-    Offsets are those of the first and the last record of the batch (of ``process_message``: the record).
+    Offsets are those of the first and the last record of the batch (of `process_message`: the record).
     """
 
     def __init__(
@@ -705,7 +705,7 @@ class ProcessError(JobError):
 
 
 class StageError(ProcessError):
-    """A stage of a pipeline failed for good; ``stage`` is its name, ``__cause__`` what it raised, if anything.
+    """A stage of a pipeline failed for good; `stage` is its name, `__cause__` what it raised, if anything.
 
     Offsets are those of the first and the last record that the stage failed on. Behind a DataFrame stage of Spark rows
     belong to no one record: the topic is then empty, and the numbers are -1.
@@ -727,7 +727,7 @@ class StageError(ProcessError):
 
 
 class SinkError(JobError):
-    """What was written to a sink could not be made safe; ``__cause__`` says why. Nothing of it is committed."""
+    """What was written to a sink could not be made safe; `__cause__` says why. Nothing of it is committed."""
 
     def __init__(self, sink: str, message: str) -> None:
         super().__init__(f"{sink}: {message}; the offsets of its records are not committed")
@@ -736,7 +736,7 @@ class SinkError(JobError):
 
 
 class StartTimeoutError(JobError):
-    """Something that a job needs to start was not there in time; ``missing`` names it."""
+    """Something that a job needs to start was not there in time; `missing` names it."""
 
     def __init__(self, missing: str, timeout_s: float) -> None:
         super().__init__(f"not started within {timeout_s:g} s: missing {missing}")

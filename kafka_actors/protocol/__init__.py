@@ -1,10 +1,10 @@
 """The Kafka wire protocol: messages, and how they become bytes.
 
 Each request and response of an API is one Struct for all versions that Kafka 4.1 knows, named as in Kafka's
-definitions, fields in snake_case; the structs inside it are beside it in ``protocol.messages.<api>``. A message
-is encoded in a version (:func:`encode`), and a field that the version lacks must be at its default or ignorable.
-A request class knows its API and versions: ``api_key``, ``min_version``, ``max_version``, ``latest`` (the newest
-stable one), ``flexible_from`` and ``response``.
+definitions, fields in snake_case; the structs inside it are beside it in `protocol.messages.<api>`. A message
+is encoded in a version (`encode`), and a field that the version lacks must be at its default or ignorable.
+A request class knows its API and versions: `api_key`, `min_version`, `max_version`, `latest` (the newest
+stable one), `flexible_from` and `response`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """Kafka's ``ApiKeys``; names as in its definitions, in upper case."""
+    """Kafka's `ApiKeys`; names as in its definitions, in upper case."""
 
     PRODUCE = 0
     FETCH = 1

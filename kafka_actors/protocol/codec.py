@@ -39,7 +39,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_into(out: bytearray, message: Message, version: int) -> None:
-    """Append the body of a message; as :func:`encode`. After an error ``out`` holds a part of it."""
+    """Append the body of a message; as `encode`. After an error `out` holds a part of it."""
     cls = type(message)
     _check_version(cls, version)
     try:
@@ -49,7 +49,7 @@ def encode_into(out: bytearray, message: Message, version: int) -> None:
 
 
 def decode_message(cls: type[M], version: int, data: Buffer) -> M:
-    """A message from all of ``data``. Fields of type records are views of it, not copies.
+    """A message from all of `data`. Fields of type records are views of it, not copies.
 
     Raises DecodeError for bytes that are not what the schema says, left-over ones included.
     """
@@ -60,7 +60,7 @@ def decode_message(cls: type[M], version: int, data: Buffer) -> M:
 
 
 def decode_prefix(cls: type[M], version: int, data: Buffer) -> tuple[M, memoryview]:
-    """A message from the start of ``data``, and what stands behind it."""
+    """A message from the start of `data`, and what stands behind it."""
     _check_version(cls, version)
     view = memoryview(data)
     if view.format != "B":  # an Arrow buffer's bytes are signed
@@ -83,9 +83,9 @@ def decode(api: type[Q], version: int, kind: Literal["request"], data: Buffer) -
 @overload
 def decode(api: int, version: int, kind: Kind, data: Buffer) -> Message: ...
 def decode(api: int | type[Request[Any]], version: int, kind: Kind, data: Buffer) -> Message:
-    """The body of a request or response from all of ``data``.
+    """The body of a request or response from all of `data`.
 
-    ``api`` is Kafka's number of the API or a request class. Raises as :func:`decode_message`, and
+    `api` is Kafka's number of the API or a request class. Raises as `decode_message`, and
     UnsupportedVersionError for an API that is not known.
     """
     return decode_message(message_class(api, kind), version, data)

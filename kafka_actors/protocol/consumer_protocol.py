@@ -1,7 +1,7 @@
 """The consumer protocol: what members of a classic group say to each other, opaque to the broker.
 
 Each blob starts with its version. A newer version than ours is read as ours, because new versions may only add
-fields at the end (``ConsumerProtocol.java``).
+fields at the end (`ConsumerProtocol.java`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def encode_consumer_protocol(
 ) -> bytes:
     """A subscription or assignment with its version in front; the newest version if none is given.
 
-    Raises as :func:`kafka_actors.protocol.encode`.
+    Raises as `encode`.
     """
     if version is None:
         version = message.latest

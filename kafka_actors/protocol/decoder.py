@@ -1,7 +1,7 @@
 """Decoders, compiled once per (message, version) from the declarations.
 
-A decoder is one flat function ``decode(b, p, e) -> (message, position)``: ``b`` a memoryview, ``p`` where to
-start, ``e`` the end. Loops over structs are inlined and neighbours of fixed size are read by one call, because
+A decoder is one flat function `decode(b, p, e) -> (message, position)`: `b` a memoryview, `p` where to
+start, `e` the end. Loops over structs are inlined and neighbours of fixed size are read by one call, because
 a Python call per struct or field is what costs. The bytes come from the network: each length is compared with
 what is left before it is used, a count with the least that so many elements need, so that memory grows only in
 proportion to the bytes that are there.
@@ -266,7 +266,7 @@ def _null(path: str, length: int) -> NoReturn:
 
 @lru_cache(maxsize=16384)
 def _uuid(raw: bytes) -> uuid.UUID:
-    """Topic ids come again in each response, and ``UUID()`` is slow."""
+    """Topic ids come again in each response, and `UUID()` is slow."""
     return ZERO_UUID if raw == bytes(16) else uuid.UUID(bytes=raw)
 
 

@@ -1,7 +1,7 @@
 """Encoders, compiled once per (message, version) from the declarations.
 
-An encoder is one flat function ``encode(m, out)`` that appends to a bytearray. It checks no types by itself:
-``struct`` and the buffer protocol do; when they refuse something, ``explain`` walks the message once more, slowly,
+An encoder is one flat function `encode(m, out)` that appends to a bytearray. It checks no types by itself:
+`struct` and the buffer protocol do; when they refuse something, `explain` walks the message once more, slowly,
 to say which field it was.
 """
 
@@ -56,7 +56,7 @@ class _Encoder:
             self.source.line(f"{self.out} += {pack}({', '.join(values)})")
 
     def struct(self, cls: type[Element], value: str) -> None:
-        """Emit the writing of the struct in the variable ``value``."""
+        """Emit the writing of the struct in the variable `value`."""
         tagged = []
         for f in fields_of(cls):
             attribute = f"{value}.{f.name}"

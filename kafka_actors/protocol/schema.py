@@ -1,8 +1,8 @@
 """The vocabulary in which messages are declared, and the schema read back from a declaration.
 
 A message is a Struct with its fields in wire order. A field's annotation says its wire type; where a field is
-not in all versions, is nullable, ignorable or tagged, ``V`` says so, with version ranges written as in Kafka's
-own definitions (``"4+"``, ``"0-12"``)::
+not in all versions, is nullable, ignorable or tagged, `V` says so, with version ranges written as in Kafka's
+own definitions (`"4+"`, `"0-12"`)::
 
     @message(ApiKey.FETCH, "4-18", flexible="12+")
     class FetchRequest(Request["FetchResponse"]):
@@ -39,7 +39,7 @@ class Range:
 
     @classmethod
     def parse(cls, text: str) -> Range:
-        """``"3+"``, ``"0-12"``, ``"7"`` or ``"none"``."""
+        """`"3+"`, `"0-12"`, `"7"` or `"none"`."""
         if text == "none":
             return NEVER
         low, dash, high = text.removesuffix("+").partition("-")
@@ -61,9 +61,9 @@ class Wire:
 class V:
     """What a field is in which versions.
 
-    ``versions``: those that have the field. ``nullable``: those in which it may be None. ``ignorable``: left
-    out silently where a version lacks it, instead of an error if it is set. ``tag``: a tagged field in all of
-    its versions. ``flexible=False``: keeps its classic form in flexible versions.
+    `versions`: those that have the field. `nullable`: those in which it may be None. `ignorable`: left
+    out silently where a version lacks it, instead of an error if it is set. `tag`: a tagged field in all of
+    its versions. `flexible=False`: keeps its classic form in flexible versions.
     """
 
     __slots__ = ("flexible", "ignorable", "nullable", "tag", "versions")
@@ -124,7 +124,7 @@ class Response(Message):
 
 
 class Request(Message, Generic[R_co]):
-    """The body of a request that is answered with an ``R_co``."""
+    """The body of a request that is answered with an `R_co`."""
 
     api_key: ClassVar[int]
     response: ClassVar[type[Response]]
@@ -137,7 +137,7 @@ RESPONSES: dict[int, type[Response]] = {}
 def message(
     api_key: IntEnum, versions: str, *, flexible: str, latest: int | None = None
 ) -> Callable[[type[M]], type[M]]:
-    """Declare a request or response; the request comes first. ``latest`` only where the last is unstable."""
+    """Declare a request or response; the request comes first. `latest` only where the last is unstable."""
 
     def declare(cls: type[M]) -> type[M]:
         data(versions, flexible=flexible, latest=latest)(cls)
@@ -171,9 +171,9 @@ def data(versions: str, *, flexible: str, latest: int | None = None) -> Callable
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. ``wire`` is a wire type's name, or ``"array"`` or ``"struct"``.
+    """One field. `wire` is a wire type's name, or `"array"` or `"struct"`.
 
-    Of an array ``item`` is the wire type of its elements (``"struct"`` too); ``struct`` the class of the struct.
+    Of an array `item` is the wire type of its elements (`"struct"` too); `struct` the class of the struct.
     """
 
     name: str

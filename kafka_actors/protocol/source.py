@@ -9,14 +9,14 @@ from struct import Struct
 from typing import Any
 
 FIXED = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "bool": "?", "uuid": "16s"}
-"""Wire types of fixed size, as ``struct`` formats."""
+"""Wire types of fixed size, as `struct` formats."""
 
 
 class Source:
     """A function in the making.
 
-    ``run`` collects values of fixed size that follow each other, so that they are read or written by one call;
-    whoever emits anything else calls ``flush`` first.
+    `run` collects values of fixed size that follow each other, so that they are read or written by one call;
+    whoever emits anything else calls `flush` first.
     """
 
     def __init__(self) -> None:

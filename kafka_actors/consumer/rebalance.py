@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Protocol
 
@@ -56,7 +57,8 @@ class Notice:
     def done(self, offsets: Offsets) -> None:
         """The user's thread took it in."""
         self.offsets = offsets
-        self._loop.call_soon_threadsafe(self._finished.set)
+        with suppress(RuntimeError):  # its loop is closed: the listener has closed the consumer
+            self._loop.call_soon_threadsafe(self._finished.set)
 
     async def taken(self) -> None:
         """Returns when `done` was called."""

@@ -222,3 +222,15 @@ def test_theme_17_a_deleted_topic_is_given_up_although_it_can_be_committed_no_mo
     poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(topics[1], 0)})
     kafka_cluster.delete_topic(topics[1])
     poll_until([consumer], lambda: not consumer.assignment())
+
+
+def test_a_listener_may_close_the_consumer(consumer_of, kafka_topic):
+    class Closing(Log):
+        def on_partitions_assigned(self, partitions):
+            super().on_partitions_assigned(partitions)
+            consumer.close()
+
+    consumer = consumer_of([kafka_topic()], listener=(log := Closing()))
+    with pytest.raises(UsageError, match="this consumer is closed"):
+        consumer.poll_batch(timeout_ms=20_000)
+    assert log.calls[0] == ("assigned", [0])

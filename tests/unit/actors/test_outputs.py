@@ -229,10 +229,14 @@ def test_what_no_event_loop_would_pass_on_comes_as_an_error(method, odd):
 
     made = type("Made", (), {"__call__": lambda self, batch: None, method: fails})
     unmade = Processor(ProcessSpec(made, "batch", 0, "fail", OutputsSpec()))
-    with pytest.raises(RuntimeError, match=type(odd).__name__) as raised:
+
+    def live():
         unmade.make()
         unmade.flush()
         unmade.close()
+
+    with pytest.raises(RuntimeError, match=type(odd).__name__) as raised:
+        live()
     assert raised.value.__cause__ is odd
 
 
@@ -244,9 +248,8 @@ def test_an_async_flush_that_exits_does_not_end_the_loop_of_the_calls():
         async def flush(self):
             raise SystemExit(3)
 
-    with asyncio.Runner() as runner:
-        with pytest.raises(RuntimeError, match="SystemExit: 3"):
-            processor(Leaving).flush(runner.run)
+    with asyncio.Runner() as runner, pytest.raises(RuntimeError, match="SystemExit: 3"):
+        processor(Leaving).flush(runner.run)
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from kafka_actors.arguments import seconds_of
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
-from kafka_actors.consumer.arguments import seconds_of
 from kafka_actors.errors import (
     EncodeError,
     KafkaActorsError,

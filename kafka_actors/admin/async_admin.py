@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kafka_actors.arguments import offsets_of, partition_of
 from kafka_actors.config import ClientConfig, build, resolved
-from kafka_actors.consumer.arguments import offsets_of, partition_of
 from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
 from kafka_actors.net import KafkaClient, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel

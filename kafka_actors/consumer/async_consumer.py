@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
+from kafka_actors.arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
 from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
 from kafka_actors.net import EARLIEST, LATEST, ListedOffset
@@ -19,7 +20,6 @@ from kafka_actors.net.process_bound import another_loop
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 
-from .arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
 from .cursor import Cursor
 from .face import ConsumerFace
 from .message import Message, messages_of

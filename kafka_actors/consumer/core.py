@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from kafka_actors.arguments import API_TIMEOUT_S
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.coordinator import ConsumerCoordinator, default_offset_commit_callback
@@ -20,7 +21,6 @@ from kafka_actors.fetch import Fetcher, Start
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
-from .arguments import API_TIMEOUT_S
 from .observing import ConsumerObserver
 from .rebalance import Offsets, Partitions, Rebalances
 from .sources import Sources

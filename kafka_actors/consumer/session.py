@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import assignors
+from kafka_actors.arguments import offset_of, offsets_of, partitions_of
 from kafka_actors.cluster import SubscriptionMode, SubscriptionState
 from kafka_actors.config import ConsumerConfig, build, resolved
 from kafka_actors.errors import ConfigError, IllegalGenerationError, UsageError, kind_of
@@ -21,7 +22,6 @@ from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.events import counting
 from kafka_actors.telemetry.recorder import metered
 
-from .arguments import offset_of, offsets_of, partitions_of
 from .core import Core
 from .reader import Reader
 from .rebalance import ConsumerRebalanceListener, Notice, Offsets, Partitions, What, callback_of

@@ -11,8 +11,8 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from kafka_actors.arguments import limit_of
 from kafka_actors.config import ProducerConfig, build, resolved
-from kafka_actors.consumer.arguments import limit_of
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net.process_bound import ProcessBound, another_loop
 

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kafka_actors.arguments import limit_of
 from kafka_actors.cluster.future import in_loop, until_called
-from kafka_actors.consumer.arguments import limit_of
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.protocol.types import TopicPartition
 

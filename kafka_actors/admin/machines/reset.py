@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from kafka_actors.admin.types import OffsetReset
-from kafka_actors.consumer.arguments import partition_of
+from kafka_actors.arguments import partition_of
 from kafka_actors.errors import UsageError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 

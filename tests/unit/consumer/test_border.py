@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from kafka_actors import AsyncConsumer, Consumer
-from kafka_actors.config import ConsumerConfig
-from kafka_actors.consumer.arguments import (
+from kafka_actors.arguments import (
     offset_of,
     offsets_of,
     partition_of,
@@ -21,6 +20,7 @@ from kafka_actors.consumer.arguments import (
     seconds_of,
     times_of,
 )
+from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.options import ConsumerOptions
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition

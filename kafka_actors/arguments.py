@@ -1,4 +1,4 @@
-"""What users hand to a consumer's calls, checked: a wrong one is a `UsageError` that says what was given."""
+"""What users hand to the calls of consumers, producers and admins, checked: a wrong one is a `UsageError` that says what was given."""
 
 from __future__ import annotations
 

@@ -100,9 +100,12 @@ def test_a_running_jobs_page_has_what_the_job_has(scene):
         assert partition["state"] == "granted"
     # A worker's last report may be older than its last commit, and so may the end be that is known.
     until(
-        lambda: all(0 <= p["committed"] <= p["end"] for p in document(page)["partitions"]),
+        lambda: all(
+            p["committed"] is not None and 0 <= p["committed"] <= p["end"]
+            for p in document(page)["partitions"]
+        ),
         10,
-        "no end before what is committed",
+        "a commit of each partition, and no end before it",
     )
     totals = shown["totals"]
     assert totals["records"] > 0

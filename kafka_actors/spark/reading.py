@@ -145,4 +145,5 @@ class _Reading:
 
 
 def _start(r: OffsetRange, offset: int) -> Start:
-    return Start(offset=offset, end_offset=r.end)
+    # A topic that is made anew from now on has other records under these offsets.
+    return Start(offset=offset, end_offset=r.end, topic_id=r.topic_id)

@@ -93,7 +93,8 @@ class Start(Struct, frozen=True):
     """How a partition is taken on.
 
     `offset` None: `auto_offset_reset` decides, or the beginning where `from_start`. `end_offset`: a bounded
-    run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown.
+    run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: of
+    the topic whose offsets these are, 16 bytes; None for whichever has the name.
     """
 
     epoch: Epoch = (0, 0)
@@ -101,6 +102,7 @@ class Start(Struct, frozen=True):
     leader_epoch: int = UNKNOWN
     end_offset: int | None = None
     from_start: bool = False
+    topic_id: bytes | None = None
 
 
 class Partition:
@@ -138,7 +140,7 @@ class Partition:
     def __init__(self, tp: TopicPartition, start: Start) -> None:
         self.tp = tp
         self.epoch = start.epoch
-        self.topic_id: bytes | None = None
+        self.topic_id = start.topic_id
         self.state = State.AWAITING_OFFSET
         self.purpose: Purpose | None = Purpose.BEGINNING if start.from_start else Purpose.NO_COMMIT
         self.proven = False  # the broker's own bounds show that the position is out of range

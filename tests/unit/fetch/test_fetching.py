@@ -892,6 +892,17 @@ def test_theme_17_a_recreated_topic_is_an_error_of_its_own():
     assert "6a6a" in str(caught.value)
 
 
+@pytest.mark.parametrize("leaders", [(), (1,)], ids=["gone at first", "made anew before"])
+def test_theme_17_offsets_of_one_topic_are_not_read_in_another_of_its_name(leaders):
+    """As a task of Spark knows it from its plan."""
+    bench = Bench(leaders=leaders)
+    bench.assign(topic_id=b"h" * 16)
+    bench.machine.update_metadata(snapshot(1, epochs=[0]))
+    with pytest.raises(TopicRecreatedError, match="6868"):
+        bench.machine.take()
+    assert bench.plan().pulls == []
+
+
 def test_theme_17_a_reset_reads_the_recreated_topic_by_policy_and_nothing_of_the_old_one_counts():
     bench = Bench(leaders=(1,), on_data_loss="reset")
     bench.assign()

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kafka_actors.errors import ConfigError
+from kafka_actors.pipeline.nested import is_list
 
 # Before 4.2 PySpark has no time zone to name, and UTC is what it takes.
 _UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
@@ -49,7 +50,7 @@ def _type(stage: str, name: str, kind: Any) -> Any:
         return pa.date32()
     if types.is_timestamp(kind):
         return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if is_list(kind):
         return pa.list_(_field(stage, "element", kind.value_field))
     if types.is_map(kind):
         return pa.map_(_type(stage, name, kind.key_type), _field(stage, "value", kind.item_field))

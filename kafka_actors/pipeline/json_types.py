@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from kafka_actors.errors import ConfigError
 
+from .nested import is_list
 from .objects import builtin_getter
 
 FLOAT32_MAX = 3.4028234663852886e38
@@ -55,7 +56,7 @@ def _kind(stage: str, name: str, arrow: Any) -> Any:
     kind = _number(arrow) or _plain(arrow)
     if kind is not None:
         return kind
-    if _is_list(arrow):
+    if is_list(arrow):
         return list[_item(stage, name, arrow.value_field)]  # type: ignore[misc]
     if pa.types.is_map(arrow):
         if not _is_text(arrow.key_type):
@@ -97,7 +98,7 @@ def _holds_struct(arrow: Any) -> bool:
         return not _is_ascii(arrow) or any(map(_holds_struct, inner))
     if types.is_map(arrow):
         return _holds_struct(arrow.item_type)
-    return _is_list(arrow) and _holds_struct(arrow.value_type)
+    return is_list(arrow) and _holds_struct(arrow.value_type)
 
 
 def _number(arrow: Any) -> Any:
@@ -135,9 +136,3 @@ def _plain(arrow: Any) -> Any:
 
 def _is_text(arrow: Any) -> bool:
     return bool(pa.types.is_string(arrow) or pa.types.is_large_string(arrow))
-
-
-def _is_list(arrow: Any) -> bool:
-    return bool(
-        pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow)
-    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from .columns import Array
-from .nested import entries
+from .nested import entries, is_list
 
 
 def check_cast(column: Array, made: Array) -> None:
@@ -30,7 +28,7 @@ def check_cast(column: Array, made: Array) -> None:
         for field in wanted:
             if given.get_field_index(field.name) >= 0:
                 check_cast(column.field(field.name), made.field(field.name))
-    elif _is_list(given) and _is_list(wanted):
+    elif is_list(given) and is_list(wanted):
         check_cast(column.flatten(), made.flatten())
     elif types.is_map(given) and types.is_map(wanted):
         for ours, theirs in zip(entries(column), entries(made), strict=True):
@@ -47,8 +45,3 @@ def _check_finite(column: Array, made: Array) -> None:
     lost = pc.and_not(pc.is_inf(made.cast(column.type)), pc.is_inf(column))
     if (at := pc.index(lost, True).as_py()) >= 0:
         raise ValueError(f"{column[at]} is too large")
-
-
-def _is_list(kind: Any) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))

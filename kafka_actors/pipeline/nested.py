@@ -28,6 +28,12 @@ def with_children(kind: Any, of: Callable[[Any], Any]) -> Any:
     return kind
 
 
+def is_list(kind: Any) -> bool:
+    """Whether it is one of Arrow's types of lists."""
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
 def entries(column: Any) -> tuple[Any, Any]:
     """The keys and the values of all maps in a column of them."""
     column = column.drop_null() if column.null_count else column

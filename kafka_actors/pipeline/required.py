@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from .columns import Array
-from .nested import entries
+from .nested import entries, is_list
 
 
 def null_in(column: Array, field: Any, path: str = "") -> str | None:
@@ -42,7 +42,7 @@ def _says_not_null(kind: Any) -> bool:
         inner = [kind.field(at) for at in range(kind.num_fields)]
     elif types.is_map(kind):
         inner = [kind.item_field]
-    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    elif is_list(kind):
         inner = [kind.value_field]
     else:
         return False

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from .json_types import FLOAT32_MAX
+from .nested import is_list
 
 
 def check_whole(values: Iterable[Any], kind: Any) -> None:
@@ -42,5 +43,5 @@ def check_whole(values: Iterable[Any], kind: Any) -> None:
         pairs = [p for value in there for p in (value.items() if isinstance(value, Mapping) else value)]
         check_whole([key for key, _ in pairs], kind.key_type)
         check_whole([item for _, item in pairs], kind.item_type)
-    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    elif is_list(kind):
         check_whole(chain.from_iterable(there), kind.value_type)

@@ -113,12 +113,10 @@ class Processor:
         self._unsafe: Exception | None = None
 
     def make(self) -> None:
-        """Makes the class, where it is one, and opens the sink. What the constructor raises comes through (`_passing`)."""
-        _passing(self._make)
-
-    def _make(self) -> None:
-        self._made = self.spec.target() if self.spec.is_class else self.spec.target
-        self.outputs.open()
+        """Makes the class, where it is one, and opens the sink. What the constructor raises comes through (`_Passing`)."""
+        with _Passing():
+            self._made = self.spec.target() if self.spec.is_class else self.spec.target
+            self.outputs.open()
 
     @property
     def flushes(self) -> bool:
@@ -134,14 +132,12 @@ class Processor:
         if self._unsafe is not None:
             raise self._unsafe
         try:
-            _passing(lambda: self._flush(wait))
+            with _Passing():
+                self._finish("flush", wait)
+                self.outputs.flush()
         except Exception as error:
             self._unsafe = error
             raise
-
-    def _flush(self, wait: Wait) -> None:
-        self._finish("flush", wait)
-        self.outputs.flush()
 
     def _own(self, method: str) -> Callable[[], Any] | None:
         found = getattr(self._made, method, None) if self.spec.is_class else None
@@ -149,13 +145,11 @@ class Processor:
 
     def close(self, wait: Wait = asyncio.run) -> None:
         """`wait` is for what an async `close` returns."""
-        _passing(lambda: self._close(wait))
-
-    def _close(self, wait: Wait) -> None:
-        try:
-            self._finish("close", wait)
-        finally:
-            self.outputs.close()
+        with _Passing():
+            try:
+                self._finish("close", wait)
+            finally:
+                self.outputs.close()
 
     def _finish(self, method: str, wait: Wait) -> None:
         own = self._own(method)
@@ -224,15 +218,17 @@ async def _done(result: Awaitable[Any]) -> None:
         raise RuntimeError(_said(error)) from error
 
 
-def _passing(work: Callable[[], None]) -> None:
-    """Does something with the user's code. What that raises comes through, as an error that may pass an event loop: a
-    StopIteration never gets out of one, and `sys.exit` would end the loop of the actor in place of the job."""
-    try:
-        work()
-    except BaseException as error:
-        if isinstance(error, Exception) and not isinstance(error, StopIteration):
-            raise
-        raise RuntimeError(_said(error)) from error
+class _Passing:
+    """What the user's code raises in it comes through, as an error that may pass an event loop: a StopIteration never gets
+    out of one, and `sys.exit` would end the loop of the actor in place of the job. (`contextmanager` undoes that of a
+    StopIteration.)"""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and (isinstance(error, StopIteration) or not isinstance(error, Exception)):
+            raise RuntimeError(_said(error)) from error
 
 
 def _said(error: BaseException) -> str:

@@ -28,7 +28,6 @@ from .topics import ConsumerTopics
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_TOPIC = 3
 LAST_COMMIT = "the last commit of the group may be missing"
 CLOSE_S = 3.0
 """Seconds for closing connections, which waits for no broker."""

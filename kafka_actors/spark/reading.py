@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from kafka_actors.errors import DataLossError, KafkaTimeoutError, TopicRecreatedError
+from kafka_actors.errors import DataLossError, KafkaTimeoutError
 from kafka_actors.fetch import FetchedBytes, Start
 from kafka_actors.protocol.types import TopicPartition
 
@@ -61,7 +61,7 @@ class _Reading:
         self._clock = clock
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        self._check_topic_ids()
+        self._learn_topic_ids()
         self._fetcher.assign({tp: _start(r, r.start) for tp, r in self._left.items()})
         patience = self._options.poll_timeout_ms / 1000
         deadline = self._clock() + patience
@@ -91,19 +91,15 @@ class _Reading:
         del self._left[tp]
         self._fetcher.revoke([tp])
 
-    def _check_topic_ids(self) -> None:
-        """A topic made anew since the planning has other records under the same offsets. What is known from earlier
-        tasks may be older than the planning."""
-        if any(self._recreated(r) for r in self._left.values()):
+    def _learn_topic_ids(self) -> None:
+        """What is known from earlier tasks may be older than the planning: asks again before the fetcher takes a topic for
+        one that was made anew since."""
+        known = self._session.client.snapshot
+        if any(
+            r.topic_id is not None and known.topic_id(r.topic) not in (None, r.topic_id)
+            for r in self._left.values()
+        ):
             self._session.refresh()
-        for tp, r in list(self._left.items()):
-            if (now := self._recreated(r)) and r.topic_id:
-                self._lost(TopicRecreatedError(*tp, r.start, r.topic_id.hex(), now.hex()))
-
-    def _recreated(self, r: OffsetRange) -> bytes | None:
-        """The topic's id, where it isn't that of the range."""
-        now = self._session.client.snapshot.topic_id(r.topic)
-        return now if r.topic_id is not None and now != r.topic_id else None
 
     def _lost(self, loss: DataLossError) -> None:
         if self._options.fail_on_data_loss:

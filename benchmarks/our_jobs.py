@@ -249,7 +249,7 @@ class Bare:
         import benchmarks.our_jobs as imported
         import kafka_actors.actors.connection_actor
         import kafka_actors.actors.coordinator_actor
-        import kafka_actors.actors.worker_actor  # noqa: F401
+        import kafka_actors.actors.worker_actor  # noqa: F401  for what it takes of memory
 
         return imported.private_mb(os.getpid())
 

@@ -18,7 +18,7 @@ class Misfit(NamedTuple):
 
 def is_async(target: Any) -> bool:
     """Whether a call returns what would have to be awaited; of a class, `target` is its method."""
-    call = None if inspect.isclass(target) else getattr(type(target), "__call__", None)  # noqa: B004
+    call = None if inspect.isclass(target) else getattr(type(target), "__call__", None)  # noqa: B004  is it async?
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
 
 

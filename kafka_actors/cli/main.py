@@ -46,8 +46,8 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return EXIT_USAGE
     except click.ClickException as error:
-        print(f"{PROGRAM}: error: {describe(error)}", file=sys.stderr)  # noqa: T201
+        print(f"{PROGRAM}: error: {describe(error)}", file=sys.stderr)  # noqa: T201  what users read
         return EXIT_USAGE
     except click.Abort:
-        print(f"{PROGRAM}: error: interrupted", file=sys.stderr)  # noqa: T201
+        print(f"{PROGRAM}: error: interrupted", file=sys.stderr)  # noqa: T201  what users read
         return EXIT_FAILED

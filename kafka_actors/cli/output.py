@@ -192,7 +192,7 @@ class _Lines(io.TextIOBase):
         return self._real.fileno()
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]
+    def encoding(self) -> str:  # type: ignore[override]  # read only
         return self._real.encoding
 
 

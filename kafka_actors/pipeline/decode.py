@@ -56,7 +56,7 @@ def _each(
     add = rows.append
     for number, value in enumerate(values):
         try:
-            add(decode(value))  # type: ignore[arg-type]
+            add(decode(value))  # type: ignore[arg-type]  # None raises, too
         except Exception as error:  # whatever the bytes lead to is this record's error
             failures[number] = _NULL if value is None else reason(value, error)
     numbers = _others(len(values), failures)

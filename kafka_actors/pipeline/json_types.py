@@ -57,13 +57,13 @@ def _kind(stage: str, name: str, arrow: Any) -> Any:
     if kind is not None:
         return kind
     if is_list(arrow):
-        return list[_item(stage, name, arrow.value_field)]  # type: ignore[misc]
+        return list[_item(stage, name, arrow.value_field)]  # type: ignore[misc]  # made of data
     if pa.types.is_map(arrow):
         if not _is_text(arrow.key_type):
             raise ConfigError(
                 stage, f"column {name!r} is {arrow}: in JSON the keys of a map are texts; make them STRING"
             )
-        return dict[str, _item(stage, name, arrow.item_field)]  # type: ignore[misc]
+        return dict[str, _item(stage, name, arrow.item_field)]  # type: ignore[misc]  # made of data
     if pa.types.is_struct(arrow):
         return _nested(stage, name, arrow)
     raise ConfigError(
@@ -83,7 +83,7 @@ def _nested(stage: str, name: str, arrow: Any) -> Any:
     if not _is_ascii(arrow):
         return _struct(stage, "Inner", fields)
     keys = {field: NotRequired[kind | None] if nullable else kind for field, kind, nullable in fields}
-    return TypedDict(name, keys)  # type: ignore[operator]
+    return TypedDict(name, keys)  # type: ignore[operator]  # made of data
 
 
 def _is_ascii(struct: Any) -> bool:

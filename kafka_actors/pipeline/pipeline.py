@@ -257,7 +257,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         self,
         topic: str | None = None,
         *,
-        format: Literal["json", "columns"] = "json",  # noqa: A002
+        format: Literal["json", "columns"] = "json",  # noqa: A002  Spark's word for it
         config: Mapping[str, Any] | None = None,
         name: str | None = None,
         on_error: OnError | None = None,

@@ -207,7 +207,7 @@ def _numbers(kafka: Any, source: pa.RecordBatch) -> Numbers:
     missing = pc.and_(at.is_null(), offsets.is_valid())
     if pc.any(missing).as_py():
         raise CastError(f"it gave back a {KAFKA!r} with an offset that it was not given")
-    return pc.fill_null(at, NO_RECORD).to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]
+    return pc.fill_null(at, NO_RECORD).to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]  # Arrow is untyped
 
 
 def make(step: Step) -> Made | Decoding | RawText:

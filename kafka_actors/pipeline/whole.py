@@ -22,7 +22,7 @@ def check_whole(values: Iterable[Any], kind: Any) -> None:
     there = [value for value in values if value is not None]
     if types.is_integer(kind):
         for value in there:
-            if isinstance(value, Number) and not isinstance(value, Integral) and value != int(value):  # type: ignore[call-overload]
+            if isinstance(value, Number) and not isinstance(value, Integral) and value != int(value):  # type: ignore[call-overload]  # a TypeError is one too
                 raise ValueError(f"{value} is no whole number")
     elif types.is_float32(kind):
         for value in there:

@@ -59,7 +59,7 @@ def group(partitions: Places, order: Places, bounds: npt.NDArray[np.int64]) -> N
 
 
 def _valid(validity: object, i: int) -> bool:
-    return validity is None or bool(memoryview(validity).cast("B")[i >> 3] >> (i & 7) & 1)  # type: ignore[arg-type]
+    return validity is None or bool(memoryview(validity).cast("B")[i >> 3] >> (i & 7) & 1)  # type: ignore[arg-type]  # a bitmap
 
 
 def _value(column: BinaryColumn | None, i: int) -> bytes | None:

@@ -27,7 +27,7 @@ class LimitedKafkaStreamReader(SupportsTriggerAvailableNow, KafkaStreamReader):
             return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]  # as 4.2 calls it
         """The end of the next batch, within the options' limits unless Spark wants all. Raises as
         `StreamDriver.latest`."""
         with ClearErrors():

@@ -20,6 +20,7 @@ from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.sinks import as_sink
 from kafka_actors.telemetry.settings import Settings
+from kafka_actors.timeouts import checked_amount, timeouts_by_name, wait_of
 from kafka_actors.topics import check_letters, check_pattern, check_topic, check_topics
 
 from .autoscale import Autoscale, checked_workers
@@ -226,6 +227,7 @@ class Control(Protocol):
     def detach(self) -> None: ...
 
 
+@timeouts_by_name
 class RunningJob:
     """A running job. As a context manager it stops the job at the end of the block."""
 
@@ -255,18 +257,19 @@ class RunningJob:
         """Ends a `pause()`."""
         self._control.pause(False)
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, *, timeout: float | None = None) -> None:
         """Waits until the job has ended.
 
         SIGTERM, in the main thread, stops the job and ends the wait; a second one ends the process at once.
         Raises `JobFailed`, whose `__cause__` says why, and `KafkaTimeoutError` after `timeout` seconds.
         """
+        limit_s = wait_of(timeout)
         with _StopOnSigterm() as signals:
             try:
                 ended = (
-                    self._control.wait(timeout)
+                    self._control.wait(limit_s)
                     if not signals.possible
-                    else self._wait_or_stop(signals, timeout)
+                    else self._wait_or_stop(signals, limit_s)
                 )
             except JobFailed:
                 self._raised = True
@@ -289,10 +292,10 @@ class RunningJob:
                 if left <= 0:
                     return False
 
-    def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
+    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
         """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling
         deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice."""
-        self._control.stop(timeout, leave)
+        self._control.stop(checked_amount("timeout", timeout), leave)
 
     def __enter__(self) -> RunningJob:
         return self

@@ -100,7 +100,7 @@ class ConsumerCoordinator(SubscribedMember):
             self._auto_commit = AutoCommitTask(self, self._config.auto_commit_interval_ms / 1000)
             self._auto_commit.reschedule()
 
-    async def close(self, autocommit: bool = True, leave: bool = True, timeout_ms: float = 10_000) -> None:
+    async def close(self, autocommit: bool = True, *, leave: bool = True, timeout_ms: float = 10_000) -> None:
         """Drains and commits, leaves the group, and closes all connections, within `timeout_ms` and a little.
 
         autocommit: commit what was consumed, if auto-commit is on. leave: tell the group; without it a static
@@ -164,7 +164,7 @@ class ConsumerCoordinator(SubscribedMember):
         done.add_done_callback(lambda _: self._forget_committed(offsets))
         return done
 
-    async def commit_offsets_sync(self, offsets: Offsets, timeout_ms: float | None = None) -> Results:
+    async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
 
         Raises where nothing was committed and the reason concerns the whole commit: the membership is lost or
@@ -210,7 +210,7 @@ class ConsumerCoordinator(SubscribedMember):
         if not offsets:
             return
         try:
-            results = await self.commit_offsets_sync(offsets, max(0.0, seconds * 1000))
+            results = await self.commit_offsets_sync(offsets, timeout_ms=max(0.0, seconds * 1000))
             self._report(offsets, results)
         except KafkaActorsError as error:
             self._report(offsets, error)
@@ -218,7 +218,7 @@ class ConsumerCoordinator(SubscribedMember):
     # ------------------------------------------------------------ committed offsets
 
     async def fetch_committed_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offset of each partition, None where there is none.
 
@@ -231,7 +231,7 @@ class ConsumerCoordinator(SubscribedMember):
         return await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
 
     async def refresh_committed_offsets_if_needed(
-        self, timeout_ms: float | None = None
+        self, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offset of each assigned partition, None where there is none.
 
@@ -240,7 +240,7 @@ class ConsumerCoordinator(SubscribedMember):
         """
         needed = [tp for tp in self.subscription.assigned if tp not in self._committed]
         before = self._forgotten
-        found = await self.fetch_committed_offsets(needed, timeout_ms)
+        found = await self.fetch_committed_offsets(needed, timeout_ms=timeout_ms)
         assigned = self.subscription.assigned
         known = {tp: offset for tp, offset in (self._committed | found).items() if tp in assigned}
         if self._forgotten == before:  # else what was found may be older than a commit that came meanwhile

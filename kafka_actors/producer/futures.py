@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_actors.cluster.future import in_loop, until_called
+from kafka_actors.cluster.listeners import call_each
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.timeouts import timeouts_by_name, wait_of
@@ -22,8 +22,6 @@ from .machines.batch import Batch
 from .machines.sender import Settled
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 Numbers: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
@@ -186,14 +184,7 @@ class SendFuture(ABC, Generic[T]):
         """Call `callback(self)` when the outcome is known, in the producer's thread; at once if it is. It may send
         more, but wait for nothing: what it waits for comes through that thread. What it raises is logged.
         """
-
-        def call() -> None:
-            try:
-                callback(self)
-            except Exception:  # of a user's: the outcomes of others are still to be told
-                logger.exception("a callback of %s raised", type(self).__name__)
-
-        self._when_done(call)
+        self._when_done(lambda: call_each([callback], self))
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self.done():

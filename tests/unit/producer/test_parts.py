@@ -236,7 +236,7 @@ def test_a_callback_that_raises_keeps_no_outcome_from_others(caplog):
     futures[1].add_done_callback(called.append)
     assert settled(result, 2, 7)
     assert called == [futures[1]]
-    assert "a callback of RecordFuture raised" in caplog.text
+    assert "raising" in caplog.text
     futures[0].add_done_callback(raising)  # at once, and just as harmless
 
 

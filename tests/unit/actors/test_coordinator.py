@@ -133,6 +133,26 @@ def test_a_partition_that_appears_later_is_read_from_its_start():
     asyncio.run(scenario())
 
 
+def test_what_a_drain_that_was_cut_off_has_left_is_given_to_a_worker_when_it_comes_back():
+    async def scenario():
+        coordinator, member = await made(None)
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        assert coordinator.reads() == {P0}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):  # the worker says nothing
+                await coordinator.on_partitions_revoked(member.assignment, 30.0)
+        assert coordinator.reads() == frozenset()
+        await coordinator.on_partitions_assigned(member.assignment)
+        coordinator._job.clock = lambda: 100.0
+        await coordinator._job.step()
+        assert coordinator.reads() == {P0}
+
+    asyncio.run(scenario())
+
+
 def test_a_declared_reset_whose_commit_failed_is_not_called_committed():
     async def scenario():
         coordinator, member = await made(None)

@@ -19,6 +19,7 @@ __all__ = [
     "NoCommittedOffset",
     "OffsetReset",
     "PartitionMoved",
+    "PartitionNotRead",
     "PartitionStalled",
     "PartitionsAssigned",
     "PartitionsLost",
@@ -196,6 +197,19 @@ class PartitionStalled(Event, frozen=True):
     @property
     def level(self) -> int:
         return logging.WARNING
+
+
+class PartitionNotRead(Event, frozen=True):
+    """The member has owned a partition for `seconds` that nobody reads. `reason`: what it waits for, where that is known."""
+
+    topic: str
+    partition: int
+    seconds: float
+    reason: str
+
+    @property
+    def level(self) -> int:
+        return logging.ERROR
 
 
 class WorkersChanged(Event, frozen=True):

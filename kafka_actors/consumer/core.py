@@ -194,6 +194,7 @@ class Core:
                 self.subscription,
                 config=self.config,
                 listener=self.rebalances,
+                reads=lambda: self._held,
                 events=self._events,
                 on_fatal=self.fail,
                 rebalance_timeout_ms=self.config.max_poll_interval_ms,

@@ -8,6 +8,7 @@ from typing import Any
 
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.errors import KafkaActorsError
+from kafka_actors.events import PartitionNotRead
 from kafka_actors.metrics import Metrics
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.attributes import Attributes, of_cluster
@@ -17,9 +18,10 @@ from .committing import CommitCallback, Committer, Offsets, default_offset_commi
 from .fetching import OffsetFetcher
 from .machines.commits import CommitQueue
 from .machines.states import MemberState
-from .machines.steps import Event, Lost, Revoke
+from .machines.steps import Event, Lost, Partitions, Revoke
 from .machines.tickets import Results, Standing, standing_of
 from .machines.topic_ids import without
+from .machines.unread import UnreadWatch
 from .metrics import ConsumerCoordinatorMetrics
 from .options import CONSUMER_OPTIONS, defaults_of
 from .ports import GroupClient, RebalanceListener
@@ -37,7 +39,8 @@ class ConsumerCoordinator(SubscribedMember):
     client: metadata, and connections to the coordinator. subscription: what is wanted; it learns what was
     assigned. metrics: as for `BaseCoordinator`. listener: learns of rebalances. consumed: what auto-commit and
     `close` commit: the next offset of each partition that came before the batch or message in hand; None turns both
-    off. default_offset_commit_callback: of `commit_offsets_async` without a callback.
+    off. reads: the owned partitions that are read, or whose reason not to be is told by others; of any other that stays
+    so for 30 s there is a `PartitionNotRead`. default_offset_commit_callback: of `commit_offsets_async` without a callback.
 
     Other arguments as for `BaseCoordinator`; options, single or as `config`: those of `DEFAULT_CONFIG`. `assignors` is
     another name of `partition_assignment_strategy`. Raises `ConfigError` for a missing group_id, an unknown option or
@@ -59,6 +62,7 @@ class ConsumerCoordinator(SubscribedMember):
         *,
         listener: RebalanceListener | None = None,
         consumed: Callable[[], Offsets] | None = None,
+        reads: Callable[[], Partitions] | None = None,
         metric_group_prefix: str = "consumer",
         default_offset_commit_callback: CommitCallback = default_offset_commit_callback,
         **options: Any,
@@ -72,6 +76,8 @@ class ConsumerCoordinator(SubscribedMember):
             **options,
         )
         self._consumed = consumed
+        self._reads = reads
+        self._unread = UnreadWatch()
         self._report = default_offset_commit_callback
         self.consumer_sensors = ConsumerCoordinatorMetrics(
             self.metrics, metric_group_prefix, subscription, self._tags, group_id=self.group_id
@@ -146,7 +152,18 @@ class ConsumerCoordinator(SubscribedMember):
             self.subscription.assign_from_group(self.ownership.owned() | self.ownership.releasing)
         if self._member.ended:
             self._committer.end(self.fatal)
-        return ready.next_wake
+        return min((w for w in (ready.next_wake, self._watch_unread(now)) if w is not None), default=None)
+
+    def _watch_unread(self, now: float) -> float | None:
+        if self._reads is None or not self.subscription.uses_group:
+            return None
+        due = self._unread.observe(self.ownership.owned() - self._reads(), now)
+        for tp, seconds in sorted(due.items()):
+            reason = "nobody knows why: please report it"
+            if tp in self._untaken:
+                reason = f"its committed offset is not known: {self._fetcher.trouble or 'no answer yet'}"
+            self._events(PartitionNotRead(tp.topic, tp.partition, round(seconds, 1), reason))
+        return self._unread.next_wake
 
     # ------------------------------------------------------------ commits
 

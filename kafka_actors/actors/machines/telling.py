@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kafka_actors.events import (
     CoordinatorChanged,
     Event,
+    PartitionNotRead,
     PartitionsAssigned,
     PartitionsLost,
     PartitionsRevoked,
@@ -43,6 +44,8 @@ def told_of(event: Event) -> Told | None:
             return "rebalance", f"broker {broker} coordinates the group"
         case PartitionStalled(topic=topic, partition=partition, seconds=seconds, reason=reason):
             return "stall", f"{topic}-{partition} has not moved for {seconds:.0f} s: {reason}"
+        case PartitionNotRead(topic=topic, partition=partition, seconds=seconds, reason=reason):
+            return "stall", f"{topic}-{partition} has not been read for {seconds:.0f} s: {reason}"
         case WorkersChanged(before=before, after=after, reason=reason):
             return "workers", f"{before} → {after}: {reason}"
     return None

@@ -183,8 +183,13 @@ class JobCoordinator:
         if was_paused and not plan.paused:
             self._orders.unpaused()
         for worker, capacity in plan.capacities.items():
-            retiring, silent = worker in plan.retiring, worker in plan.silent
-            placement.set_worker(worker, capacity=capacity, retiring=retiring, silent=silent)
+            placement.set_worker(
+                worker,
+                capacity=capacity,
+                retiring=worker in plan.retiring,
+                silent=worker in plan.silent,
+                connected=worker not in plan.unconnected,
+            )
         for worker in [w for w in placement.workers if w not in plan.capacities]:
             placement.remove_worker(worker)
             if (last := job.reports.pop(worker, None)) is not None:

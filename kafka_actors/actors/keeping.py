@@ -211,6 +211,8 @@ class Keeper:
             self._go(self._briefing.plan_changed())
         if key.kind not in ("worker", "spare"):
             self._briefing.rewire()
+        if key.kind == "connection" and self._running.connects(key.node):
+            self._go(self._briefing.plan_changed())
         self._check_started()
 
     def _check_started(self) -> None:

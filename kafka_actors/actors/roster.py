@@ -35,13 +35,15 @@ def actor_name(key: ActorKey, incarnation: int) -> str:
 
 class Roster(dict[ActorKey, Running]):
     """Role → the actor that fills it now. `brokers`: where each connection actor is to connect to; `retiring`: the
-    numbers of workers that give up what they have, because there are to be fewer; `lost`: nodes that are gone."""
+    numbers of workers that give up what they have, because there are to be fewer; `lost`: nodes that are gone;
+    `connected`: nodes whose connection actors have come up."""
 
     def __init__(self, plan: JobPlan) -> None:
         super().__init__()
         self.brokers: dict[ActorKey, tuple[str, int]] = {}
         self.retiring: set[int] = set()
         self.lost: set[str] = set()
+        self.connected: set[str] = set()
         self._plan = plan
         self._plan_version = 0
         self.wiring_version = 0
@@ -65,6 +67,14 @@ class Roster(dict[ActorKey, Running]):
         return [
             actor_name(k, r.incarnation) for k, r in workers if r.info is not None and r.info.node == node
         ]
+
+    def connects(self, node: str) -> bool:
+        """Whether the last of the connection actors there has come up for the first time."""
+        there = [key for key in self.brokers if key.node == node]
+        if node in self.connected or not all(self.begun(key) for key in there):
+            return False
+        self.connected.add(node)
+        return True
 
     def lose_node(self, node: str) -> None:
         """It is gone: no connections are wanted there."""
@@ -96,6 +106,11 @@ class Roster(dict[ActorKey, Running]):
             ends_every_s,
             measured,
             silent=[name for node in silent for name in self.workers_on(node)],
+            unconnected=[
+                actor_name(k, r.incarnation)
+                for k, r in placed.items()
+                if r.info is not None and r.info.node not in self.connected
+            ],
         )
 
     def wiring(self, info: ActorInfo | None) -> Wiring:

@@ -134,9 +134,19 @@ class Placement:
     # ------------------------------------------------------------ workers
 
     def set_worker(
-        self, worker: str, *, capacity: float = 1.0, retiring: bool = False, silent: bool = False
+        self,
+        worker: str,
+        *,
+        capacity: float = 1.0,
+        retiring: bool = False,
+        silent: bool = False,
+        connected: bool = True,
     ) -> None:
         known = self.workers.setdefault(worker, Worker())
+        if known.connected != connected:
+            known.connected = connected
+            self._unplaced = True
+            self._newcomers = self._newcomers or known.takes_part
         if (known.capacity, known.retiring, known.silent) != (capacity, retiring, silent):
             known.capacity, known.retiring, known.silent = capacity, retiring, silent
             self._unplaced = True
@@ -149,7 +159,8 @@ class Placement:
     def worker_ready(self, worker: str) -> None:
         if worker in self.workers and not self.workers[worker].ready:
             self.workers[worker].ready = True
-            self._unplaced = self._newcomers = True
+            self._unplaced = True
+            self._newcomers = self._newcomers or self.workers[worker].takes_part
 
     def remove_worker(self, worker: str) -> None:
         """The worker is dead or gone: what it held is free at once. Who was silent before may only be cut off, whatever is
@@ -227,14 +238,14 @@ class Placement:
             self._newcomer_at = now
         coming = [w for w in self.workers.values() if not w.retiring]
         until = self._newcomer_at + GATHER_S
-        if now < until and not (all(w.ready for w in coming) and len(coming) >= self.expected):
+        if now < until and not (all(w.takes_part for w in coming) and len(coming) >= self.expected):
             return until
         self._newcomers, self._newcomer_at = False, None
         self._unplaced = True
         return None
 
     def _place(self, now: float, *, gathering: bool) -> None:
-        live = {w: k for w, k in self.workers.items() if k.ready and not k.retiring and not k.silent}
+        live = {w: k for w, k in self.workers.items() if k.takes_part and not (k.retiring or k.silent)}
         wanted, silent = self._wanted(live), self._silent()
         for slot in self.slots.values():
             target = wanted.get(slot.partition)

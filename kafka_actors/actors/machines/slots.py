@@ -74,12 +74,18 @@ class Slot(msgspec.Struct):
 
 
 class Worker(msgspec.Struct):
-    """A worker as the placement knows it: it takes part once `ready`, and gives everything up when `retiring`. Of one that
+    """A worker as the placement knows it: it takes part once `ready` and `connected`, and gives everything up when `retiring`. Of one that
     is `silent` nobody hears; it may go on until `leased_until`, and keeps for so long what it has."""
 
     capacity: float = 1.0
     ready: bool = False
+    connected: bool = True
     retiring: bool = False
     silent: bool = False
     leased_until: float = float("-inf")
     version: int = 1
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it works on what it is given."""
+        return self.ready and self.connected

@@ -262,6 +262,30 @@ def test_a_node_on_which_no_port_listens_any_more_is_gone_though_ray_has_not_sai
     scenario(lambda: Stage(place), of)
 
 
+def test_workers_get_nothing_before_the_connections_of_their_node_are_up():
+    place = Place()
+
+    async def of(stage):
+        def told():
+            return unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan)
+
+        await stage.until(lambda: "set_plan" in place.last("coordinator").told)
+        await stage.until(lambda: told().unconnected == [])
+        stage.place.node = "another"
+        place.lost["connection", "begin"] = 10**6
+        place.last("worker").ended.set_result(runtime.Death("its process is gone"))
+        await stage.until(lambda: stage.job.roster.begun(W0) is not None)
+        await stage.until(lambda: told().unconnected == ["worker-0.2"])
+        place.lost["connection", "begin"] = 0
+        await stage.until(lambda: told().unconnected == [])
+        place.last("connection").ended.set_result(runtime.Death("its process is gone"))
+        await stage.until(lambda: place.last("connection").name == "connection-7.2")
+        await stage.keeper._briefing.plan_changed()
+        assert told().unconnected == [], "what it has stays with it"
+
+    scenario(lambda: Stage(place), of)
+
+
 def test_an_actor_on_another_node_is_ended_by_one_that_answers_there():
     place = Place()
 

@@ -453,3 +453,17 @@ def test_the_group_takes_from_a_silent_worker_by_the_drains_deadline():
         placement.reported(worker, placement.version(worker), [])
     placement.step(10.0)
     assert placement.slots == {}
+
+
+def test_a_worker_is_given_nothing_before_the_connections_of_its_node_are_up():
+    placement = made("a")
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.set_worker("b", connected=False)
+    placement.worker_ready("b")
+    assert placement.step(1.0) is None
+    placement.step(1.0 + GATHER_S)
+    assert placement.moves == 0
+    placement.set_worker("b", connected=True)
+    placement.step(9.0)
+    assert placement.moves == 2

@@ -19,7 +19,7 @@ from kafka_actors.protocol.types import TopicPartition
 from .loops import woken
 from .messages import ConnectionWanted, JobStart, Topology, pack
 from .setup import Setup
-from .shell import ActorShell, set_up_process
+from .shell import ActorShell, once, set_up_process
 
 __all__ = ["MetadataActor"]
 
@@ -65,6 +65,7 @@ class MetadataActor(ActorShell):
         self._clusters: dict[str, Cluster[Seat]] = {}
         self._healed = -1
 
+    @once
     async def begin(self, timeout_s: float) -> None:
         """Bootstraps. Raises `NoBrokersAvailable` with what was tried when nothing answers in time."""
         self._config = resolved(self._config)

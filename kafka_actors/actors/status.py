@@ -57,7 +57,8 @@ class ScalingStatus(Struct, frozen=True, kw_only=True):
     """How many workers there should be, and why.
 
     `autoscale`: the policy that decides; None where the number is fixed, and then nothing is measured. `holding`: why
-    the policy has not changed the number though it might seem that it should. `backlog_seconds`: how long this many
+    the policy has not changed the number though it might seem that it should, or what a worker waits for that has no
+    place in the Ray cluster. `backlog_seconds`: how long this many
     workers take for the backlog, at their recent pace. Rates are records a second; `pace_per_s`: of one worker that is
     always busy; `busy`: the share of its time that the busiest worker was at work. `changes`: the last twenty.
     """

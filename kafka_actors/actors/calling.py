@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from kafka_actors.batches import numbers
+from kafka_actors.pipeline.halving import Halving
 from kafka_actors.protocol.types import TopicPartition
 
 from .giving_up import GivingUp
@@ -100,7 +101,10 @@ class Calls:
                 piece = self._done_until(partition, epoch, piece, failure.first)
             attempts = self._tries.failed(partition, failure.first, self._clock())
             if attempts > self._spec.retries or failure.final:
-                piece = self._giving_up.after(partition, epoch, piece, failure, attempts)
+                left = yield from self._given_up(partition, epoch, piece, failure, attempts)
+                if left is None:
+                    return False
+                piece = left
                 continue
             self._retry(partition, failure, attempts)
             with self._lock:
@@ -113,6 +117,33 @@ class Calls:
             ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch, piece.resets)
         self._on_progress(ended)
         return True
+
+    def _given_up(
+        self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed, attempts: int
+    ) -> Generator[Step, CallFailed | None, Piece | None]:
+        """After the last try: what is left of the piece, once the records at fault are found by halves and taken out; None
+        where the partition is not ours to work on. Raises what ends the job."""
+        if failure.final or not self._giving_up.takes_out or failure.first == failure.last:
+            return self._giving_up.after(partition, epoch, piece, failure, attempts)
+        batch, halving = piece.batch, Halving(piece.batch.num_rows)
+        bad: CallFailed | None = None
+        while (part := halving.part) is not None:
+            with self._lock:
+                self._holdings.given_up(partition, epoch)
+            if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
+                return None
+            again = yield Call(batch.slice(*part))
+            self._progress.ends(partition, self._clock(), again)
+            settled = again is None or halving.failed()
+            if bad is not None and settled and not (again is not None and bad.goes_on(again)):
+                piece, bad = self._giving_up.after(partition, epoch, piece, bad, attempts), None
+            if again is None:
+                halving.succeeded()
+                behind = batch["offset"][sum(part) - 1].as_py() + 1
+                piece = self._done_until(partition, epoch, piece, behind)
+            elif settled:
+                bad = again if bad is None else CallFailed(bad.cause, bad.first, again.last)
+        return piece if bad is None else self._giving_up.after(partition, epoch, piece, bad, attempts)
 
     def _permission(
         self, partition: TopicPartition, epoch: Epoch

@@ -416,7 +416,7 @@ def test_dead_letters_are_given_out_before_the_offset_moves():
     stage = Stage(refusing, rows=2, on_error="dead_letter")
     letters = stage.bench._processor.outputs = Letters()
     stage.bench.work(fetched(P0, 4, 10))
-    assert letters.seen == [([6, 7], "no good")]
+    assert letters.seen == [([7], "no good")], "what is in order was found by halves"
     assert stage.processed(P0) == 10
 
 
@@ -425,8 +425,71 @@ def test_a_dead_letter_that_cannot_be_sent_halts_its_partition_there():
     stage.bench._processor.outputs = Letters(KafkaTimeoutError("no room"))
     with pytest.raises(KafkaTimeoutError):
         stage.bench.work(fetched(P0, 4, 10))
-    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 6, 3)]
+    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 7, 3)]
     assert not stage.holdings.active(P0, EPOCH)
+
+
+BAD = (0, 1, 17, 30_000, 30_001, 59_999)
+
+
+def bad_ones(rows):
+    bad = [o for o in rows["offset"].to_pylist() if o in BAD]
+    if bad:
+        raise ValueError("worst" if bad[0] == 30_001 else "bad")
+
+
+@pytest.mark.parametrize("kind", ["function", "async function"])
+def test_dead_letters_are_the_records_at_fault_not_whole_batches(kind):
+    async def bad_ones_async(rows):
+        bad_ones(rows)
+
+    stage = Stage(bad_ones if kind == "function" else bad_ones_async, on_error="dead_letter")
+    letters = stage.bench._processor.outputs = Letters()
+    item = fetched(P0, 0, 60_000)
+    if kind == "function":
+        stage.bench.work(item)
+    else:
+        asyncio.run(stage.bench.work_async(item))
+    assert letters.seen == [
+        ([0, 1], "bad"),
+        ([17], "bad"),
+        ([30_000], "bad"),
+        ([30_001], "worst"),
+        ([59_999], "bad"),
+    ]
+    assert stage.processed(P0) == 60_000
+    assert stage.bench.progress.records == 60_000 - len(BAD)
+
+
+def test_a_function_that_fails_for_everything_is_not_asked_for_each_record():
+    stage = Stage(on_error="dead_letter")
+
+    def fail(rows):
+        stage.note(rows)
+        raise ValueError("service down")
+
+    stage.bench._processor._made = fail
+    letters = stage.bench._processor.outputs = Letters()
+    stage.bench.work(fetched(P0, 0, 60_000))
+    assert len(stage.calls) < 150
+    assert letters.seen == [(list(range(60_000)), "service down")]
+
+
+def test_a_partition_that_drains_while_its_bad_records_are_looked_for_is_not_left_in_hand():
+    stage = Stage(on_error="dead_letter")
+    letters = stage.bench._processor.outputs = Letters()
+
+    def drain(rows):
+        stage.note(rows)
+        if len(stage.calls) == 4:
+            stage.orders([Grant(P1, EPOCH)], [Drain(P0, EPOCH)])
+        raise ValueError("no good")
+
+    stage.bench._processor._made = drain
+    stage.bench.work(fetched(P0, 0, 8))
+    assert letters.seen == []
+    stage.holdings.commit_nothing_more()
+    assert stage.holdings.release_drained() == [P0]
 
 
 def test_a_stages_own_error_is_raised_as_it_is():

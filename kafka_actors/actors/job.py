@@ -57,8 +57,9 @@ class Job:
         partition_assignment_strategy: assignors offered to the group, in order of preference.
         worker_assignor: the assignor that spreads the job's partitions over its workers.
         auto_offset_reset: "earliest", "latest", "none" or "by_duration:PT1H", where the group has no offset.
-        on_error: what happens after `retries` retries. "fail" ends the job; "skip" goes on after the batch with an event;
-            "dead_letter" sends its records to `dead_letter_topic`, acknowledged before their offsets are committed.
+        on_error: what happens after `retries` retries. "fail" ends the job; the other two find the records at fault by calling
+            `process` on halves of the batch: "skip" goes on without them, with an event; "dead_letter" sends them to
+            `dead_letter_topic`, acknowledged before their offsets are committed.
         dead_letter_topic: must not be a topic that the job reads.
         batch_rows: regroup records into batches of this many rows.
         batch_linger_ms: how long to wait for a batch to fill; needs `batch_rows`.

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from kafka_actors import decoders
 from kafka_actors.errors import ConfigError, HandoverError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -110,7 +111,7 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise HandoverError(
                     f"{where} has format {given['format']}: this version reads format {FORMAT}"
                 )
-            plan = msgspec.convert(given, cls, strict=False)
+            plan = decoders.convert(given, cls, strict=False)
             plan.topic_ids  # noqa: B018  # the ids are digits
             return plan
         except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:

@@ -430,6 +430,13 @@ class FetchMachine:
             self.needs_plan = True
         return True
 
+    def put_back(self, tp: TopicPartition) -> None:
+        """What was handed out of a partition and is not consumed waits again, after what waits of others."""
+        partition = self.positions.get(tp)
+        if partition is not None and not partition.draining:
+            self.buffer.put_back(tp, partition.position, paused=partition.paused)
+            partition.delivered = partition.position
+
     def _may_feed(self, broker: int) -> bool:
         """Whether a stream that had no room for another pull has it now, or can have that of paused partitions."""
         stream = self._streams.get(broker)

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, Literal, Protocol
 
@@ -27,6 +27,7 @@ from .autoscale import Autoscale, checked_workers
 from .outputs import OutputsSpec
 from .plan import JobPlan
 from .process import checked
+from .ray_logging import quiet_lines
 from .status import JobStatus
 
 __all__ = ["Job", "RunningJob"]
@@ -174,15 +175,18 @@ class Job:
         job._check()
         return job
 
-    def start(self) -> RunningJob:
+    def start(self, *, each: Callable[[JobStatus], None] | None = None) -> RunningJob:
         """Starts the job on the Ray cluster that is connected or found, else on a local one. Returns when all workers
         are ready.
+
+        Until then `each` is called twice a second with the job's status, whose `waits_for` says what is missing. Without
+        it, what is missing for more than a few seconds is logged as a warning.
 
         Raises what keeps it from starting: `NoBrokersAvailable`, `UnknownTopicOrPartitionError`,
         `StartTimeoutError` (which names the missing resource), `JobNameInUseError`, `ConfigError`, `UsageError`
         where Ray is not installed, or what the constructor of a `process` class raised.
         """
-        running: RunningJob = _starting().start_job(self)
+        running: RunningJob = _starting().start_job(self, each)
         return running
 
     @staticmethod
@@ -342,6 +346,7 @@ class _StopOnSigterm:
 
 def _starting() -> ModuleType:
     """What needs Ray; a job can be defined, and a `Consumer` used, without it."""
+    quiet_lines()
     try:
         from . import start
     except ModuleNotFoundError as error:

@@ -112,7 +112,7 @@ class RayRuntime:
         needs = ", ".join(f"{name}={value}" for name, value in wanted.items() if value)
         total, free = ray.cluster_resources(), ray.available_resources()
         has = ", ".join(
-            f"{name} {free.get(name, 0):g} of {total[name]:g} free"
+            f"{name} {_amount(name, free.get(name, 0))} of {_amount(name, total[name])} free"
             for name in sorted(total)
             if name in ("CPU", "GPU", "memory") or name in self._resources.get("resources", {})
         )
@@ -149,6 +149,10 @@ def room_of(resources: Mapping[str, Any]) -> dict[str, float]:
 def on_node(node: str) -> NodeAffinitySchedulingStrategy:
     """There and nowhere else."""
     return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def _amount(name: str, value: float) -> str:
+    return f"{value / 2**30:.1f} GiB" if name == "memory" else f"{value:g}"
 
 
 def last_line(error: Exception) -> str:

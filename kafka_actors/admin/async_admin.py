@@ -74,6 +74,10 @@ class AsyncAdmin:
         """Closes the connections. Closing again changes nothing."""
         await self._client.close()
 
+    def trouble(self) -> str:
+        """Why none of the bootstrap servers has answered yet, with the last error of each; empty once one has."""
+        return self._client.trouble()
+
     async def _connected(self, timeout_ms: float | None) -> Deadline:
         """Connects with the first call. Returns until when this call may last, which connecting is part of."""
         deadline = Deadline(self._client, timeout_ms)

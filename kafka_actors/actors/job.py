@@ -16,8 +16,9 @@ from typing import Any, Literal, Protocol
 
 import assignors
 from kafka_actors.addresses import parse_listening
-from kafka_actors.config import JobConfig, build
+from kafka_actors.config import JobConfig, build, refusal
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
+from kafka_actors.options import WORKER_RESOURCES
 from kafka_actors.sinks import as_sink
 from kafka_actors.telemetry.settings import Settings
 from kafka_actors.timeouts import checked_amount, timeouts_by_name, wait_of
@@ -35,7 +36,6 @@ __all__ = ["Job", "RunningJob"]
 logger = logging.getLogger(__name__)
 
 AMOUNTS = frozenset({"num_cpus", "num_gpus", "memory"})
-WORKER_RESOURCES = AMOUNTS | {"resources", "accelerator_type", "runtime_env"}
 
 
 class Job:
@@ -127,14 +127,14 @@ class Job:
         self._process = process
         self._process_message = process_message
         self._sink = None if sink is None else as_sink(sink)
-        self._dead_letter_topic = dead_letter_topic
+        self.dead_letter_topic = dead_letter_topic
         self._check()
 
     def _check(self) -> None:
         """What the options say together, and what workers are told of them. Raises `ConfigError`."""
         config = self.config
         self._page_at = _listening(self.status_address)
-        letters = _dead_letters(config.on_error, self._dead_letter_topic)
+        letters = _dead_letters(config.on_error, self.dead_letter_topic)
         if letters is not None:
             check_letters(letters, "dead_letter_topic", self.topics, self.pattern)
         outputs = OutputsSpec(self._sink, letters)
@@ -154,11 +154,17 @@ class Job:
         self,
         options: Mapping[str, Any] | None = None,
         *,
+        topics: str | Iterable[str] | None = None,
+        pattern: str | None = None,
         workers: int | Autoscale | None = None,
         until: Literal["latest"] | None = None,
+        dead_letter_topic: str | None = None,
+        name: str | None = None,
         status_address: str | None = None,
+        resources_per_worker: Mapping[str, Any] | None = None,
     ) -> Job:
-        """A copy with other values for what is given; `options` are those of `JobConfig`, underscored.
+        """A copy with other values for what is given; `options` are those of `JobConfig`, underscored. `topics` or a
+        `pattern` take the place of both; of `resources_per_worker` those that are named.
 
         Raises `ConfigError` as making it does.
         """
@@ -166,12 +172,19 @@ class Job:
         if options:
             known = {name: getattr(self.config, name) for name in self.config.__struct_fields__}
             job.config = build(JobConfig, {**known, **options})
+        if topics is not None or pattern is not None:
+            job.topics, job.pattern = _topics(topics, pattern), pattern
         if workers is not None:
             job.workers = checked_workers(workers)
         if until is not None:
             job.until = until
+        if dead_letter_topic is not None:
+            job.dead_letter_topic = dead_letter_topic
+        if name is not None:
+            job.name = _name(name)
         if status_address is not None:
             job.status_address = status_address
+        job.resources = {**job.resources, **_resources(resources_per_worker)}
         job._check()
         return job
 
@@ -366,6 +379,8 @@ def _check_names(unknown: Mapping[str, Any], config: Any) -> None:
     for name in unknown:
         if name in options:
             raise ConfigError(name, f"is no argument of Job; give it as config={{{name!r}: …}}")
+        if (why := refusal(name)) is not None:
+            raise ConfigError(name, why)
         close = difflib.get_close_matches(name, [*arguments, *options], n=1)
         raise ConfigError(name, "is not an option" + (f"; did you mean {close[0]!r}?" if close else ""))
     for name in config if isinstance(config, Mapping) else ():

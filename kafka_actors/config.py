@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
+from . import decoders
 from .addresses import parse_bootstrap_servers
 from .errors import ConfigError, kind_of
 from .options import WORKER_RESOURCES, ClientConfig, ConsumerConfig, JobConfig, ProducerConfig
@@ -191,7 +192,7 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
     if isinstance(value, str):
         value = _composed(name, wanted, value)
     try:
-        return msgspec.convert(value, wanted, strict=not lax)
+        return decoders.convert(value, wanted, strict=not lax)
     except msgspec.ValidationError as error:
         accepted = [repr(choice) for choice in _choices(wanted)]
         why = f"accepts {' or '.join(accepted)}" if accepted else f"{str(error)[0].lower()}{str(error)[1:]}"

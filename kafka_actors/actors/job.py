@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, Literal, Protocol
 
@@ -21,12 +21,14 @@ from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, Usage
 from kafka_actors.options import WORKER_RESOURCES
 from kafka_actors.sinks import as_sink
 from kafka_actors.telemetry.settings import Settings
+from kafka_actors.timeouts import checked_amount, timeouts_by_name, wait_of
 from kafka_actors.topics import check_letters, check_pattern, check_topic, check_topics
 
 from .autoscale import Autoscale, checked_workers
 from .outputs import OutputsSpec
 from .plan import JobPlan
 from .process import checked
+from .ray_logging import quiet_lines
 from .status import JobStatus
 
 __all__ = ["Job", "RunningJob"]
@@ -56,8 +58,9 @@ class Job:
         partition_assignment_strategy: assignors offered to the group, in order of preference.
         worker_assignor: the assignor that spreads the job's partitions over its workers.
         auto_offset_reset: "earliest", "latest", "none" or "by_duration:PT1H", where the group has no offset.
-        on_error: what happens after `retries` retries. "fail" ends the job; "skip" goes on after the batch with an event;
-            "dead_letter" sends its records to `dead_letter_topic`, acknowledged before their offsets are committed.
+        on_error: what happens after `retries` retries. "fail" ends the job; the other two find the records at fault by calling
+            `process` on halves of the batch: "skip" goes on without them, with an event; "dead_letter" sends them to
+            `dead_letter_topic`, acknowledged before their offsets are committed.
         dead_letter_topic: must not be a topic that the job reads.
         batch_rows: regroup records into batches of this many rows.
         batch_linger_ms: how long to wait for a batch to fill; needs `batch_rows`.
@@ -185,15 +188,18 @@ class Job:
         job._check()
         return job
 
-    def start(self) -> RunningJob:
+    def start(self, *, each: Callable[[JobStatus], None] | None = None) -> RunningJob:
         """Starts the job on the Ray cluster that is connected or found, else on a local one. Returns when all workers
         are ready.
+
+        Until then `each` is called twice a second with the job's status, whose `waits_for` says what is missing. Without
+        it, what is missing for more than a few seconds is logged as a warning.
 
         Raises what keeps it from starting: `NoBrokersAvailable`, `UnknownTopicOrPartitionError`,
         `StartTimeoutError` (which names the missing resource), `JobNameInUseError`, `ConfigError`, `UsageError`
         where Ray is not installed, or what the constructor of a `process` class raised.
         """
-        running: RunningJob = _starting().start_job(self)
+        running: RunningJob = _starting().start_job(self, each)
         return running
 
     @staticmethod
@@ -239,6 +245,7 @@ class Control(Protocol):
     def detach(self) -> None: ...
 
 
+@timeouts_by_name
 class RunningJob:
     """A running job. As a context manager it stops the job at the end of the block."""
 
@@ -268,18 +275,19 @@ class RunningJob:
         """Ends a `pause()`."""
         self._control.pause(False)
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, *, timeout: float | None = None) -> None:
         """Waits until the job has ended.
 
         SIGTERM, in the main thread, stops the job and ends the wait; a second one ends the process at once.
         Raises `JobFailed`, whose `__cause__` says why, and `KafkaTimeoutError` after `timeout` seconds.
         """
+        limit_s = wait_of(timeout)
         with _StopOnSigterm() as signals:
             try:
                 ended = (
-                    self._control.wait(timeout)
+                    self._control.wait(limit_s)
                     if not signals.possible
-                    else self._wait_or_stop(signals, timeout)
+                    else self._wait_or_stop(signals, limit_s)
                 )
             except JobFailed:
                 self._raised = True
@@ -302,10 +310,10 @@ class RunningJob:
                 if left <= 0:
                     return False
 
-    def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
+    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
         """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling
         deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice."""
-        self._control.stop(timeout, leave)
+        self._control.stop(checked_amount("timeout", timeout), leave)
 
     def __enter__(self) -> RunningJob:
         return self
@@ -351,6 +359,7 @@ class _StopOnSigterm:
 
 def _starting() -> ModuleType:
     """What needs Ray; a job can be defined, and a `Consumer` used, without it."""
+    quiet_lines()
     try:
         from . import start
     except ModuleNotFoundError as error:

@@ -53,6 +53,7 @@ FROM_ZERO: tuple[tuple[Instrument, str, tuple[str, ...]], ...] = (
         "cause",
         (
             "worker_died",
+            "worker_silent",
             "worker_retired",
             "balance",
             "stalled",

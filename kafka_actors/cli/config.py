@@ -13,9 +13,11 @@ from kafka_actors.config import build
 from kafka_actors.options import JobConfig
 from kafka_actors.security import SECRETS
 
+from .connection import note
 from .documents import FORMS, columns, form_option, show
 from .errors import EXIT_DONE
 from .job_options import OF_RUN, changed, job_options, job_settings, target_of
+from .late import late
 from .layers import Settings, Source
 from .options import command
 from .output import Output
@@ -65,7 +67,9 @@ def show_config(
     """
     settings = job_settings(config_file, pairs, os.environ, **flags)
     target = target_of(target, settings)
-    table = rows(settings, target, _values(settings, target))
+    with late(note, f"loading {target}"):
+        values = _values(settings, target)
+    table = rows(settings, target, values)
     lines = columns(
         ("OPTION", "VALUE", "SOURCE"), ((row.option, _shown(row.value), _said(row)) for row in table)
     )

@@ -224,8 +224,9 @@ MOVES: Final = Instrument(
     "Partitions that left a worker, by the cause",
     (LABEL, "cause"),
 )
-"""Causes: worker_died, worker_retired, balance (workers came, or their capacities changed), stalled, group_revoked,
-group_lost, conflict (two workers claimed it after the coordinator was replaced)."""
+"""Causes: worker_died, worker_silent (nothing was heard of its node until its lease was over), worker_retired, balance
+(workers came, or their capacities changed), stalled, group_revoked, group_lost, conflict (two workers claimed it after
+the coordinator was replaced)."""
 RESTARTS: Final = Instrument(
     "kafka_actors.actor.restarts",
     Kind.COUNTER,

@@ -238,7 +238,7 @@ def test_who_waits_in_another_thread_too_leaves_the_signals_to_the_main_thread()
 
     def elsewhere() -> None:
         try:
-            running.wait(0)
+            running.wait(timeout=0)
         except BaseException as error:
             raised.append(error)
 

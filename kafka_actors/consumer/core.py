@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from kafka_actors.arguments import API_TIMEOUT_S
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.coordinator import ConsumerCoordinator, default_offset_commit_callback
+from kafka_actors.coordinator import ConsumerCoordinator, Origin, default_offset_commit_callback
 from kafka_actors.errors import (
     ConfigError,
     KafkaActorsError,
@@ -158,18 +158,19 @@ class Core:
         """Starts fetching from the committed offsets, where there are any."""
         if not partitions:
             return
-        committed: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
+        origins: Mapping[TopicPartition, Origin] = {}
         if self.config.group_id is not None:
-            committed = await (await self._use_group()).fetch_committed_offsets(partitions)
+            origins = await (await self._use_group()).fetch_origins(partitions)
         self._epoch += 1
         starts = {}
         for tp in partitions:
-            known = committed.get(tp)
+            origin = origins.get(tp, Origin())
             starts[tp] = Start(
                 epoch=(0, self._epoch),
-                offset=None if known is None else known.offset,
-                leader_epoch=-1 if known is None else known.leader_epoch,
+                offset=origin.offset,
+                leader_epoch=origin.leader_epoch,
                 from_start=self._is_new(tp),
+                topic_id=origin.topic_id,
             )
         self.fetcher.assign(starts)
 

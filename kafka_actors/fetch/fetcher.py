@@ -21,7 +21,7 @@ from kafka_actors.telemetry.recorder import Recorder
 from .ahead import AHEAD
 from .machines.buffer import FetchedBytes
 from .machines.fetching import FetchMachine
-from .machines.partition import Purpose, Standing, Start
+from .machines.partition import Purpose, Standing, Start, Where
 from .messages import Epoch
 from .meter import FetchMeter
 from .offsets import OffsetLookup
@@ -178,6 +178,18 @@ class Fetcher:
         """The offset behind what was consumed, None until it is known. Raises `UsageError` if unassigned."""
         with self._lock:
             return self._machine.positions.require(tp).known_position
+
+    def where(self, tp: TopicPartition) -> Where | None:
+        """The position to commit, with leader epoch and topic id; None until it is known. Raises `UsageError` if
+        unassigned."""
+        with self._lock:
+            return self._machine.positions.require(tp).where
+
+    def topic_id(self, tp: TopicPartition) -> bytes | None:
+        """The id of the topic that the partition's position is of; None if it isn't known, or not assigned."""
+        with self._lock:
+            partition = self._machine.positions.get(tp)
+            return None if partition is None else partition.position_id
 
     @property
     def buffered(self) -> int:

@@ -84,7 +84,8 @@ class JobStatus(Struct, frozen=True):
     processed, since the start (`kafka_actors.telemetry.machines.latency`). `timeline`: the last two hundred things
     that happened. `started_s`, `state_since_s`: when the job started, and entered its state, in seconds since 1970.
     `page`: the URL of its status page, empty where it has none; `page_node`: the IP address of the machine that serves
-    it.
+    it. `unconfirmed`: of a job that has stopped, the partitions with work whose commit no broker has confirmed: those
+    records may come again.
     """
 
     state: str
@@ -105,6 +106,7 @@ class JobStatus(Struct, frozen=True):
     state_since_s: float = 0.0
     page: str = ""
     page_node: str = ""
+    unconfirmed: list[tuple[str, int]] = []
 
     @property
     def lag(self) -> int:

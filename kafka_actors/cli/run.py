@@ -9,7 +9,7 @@ import click
 
 from kafka_actors.errors import ConfigError
 
-from .errors import EXIT_DONE
+from .errors import EXIT_DONE, EXIT_FAILED
 from .job_options import changed, job_options, job_settings, required, target_of
 from .options import command, needs
 from .output import Output
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kafka_actors.actors import Job, JobStatus, RunningJob
 
 __all__ = ["run"]
+
+NAMED = 3
+"""So many partitions are named, more are counted."""
 
 
 @click.command()
@@ -57,9 +60,11 @@ def run(
         with view_for(output) as view:
             end, reading = watch(running, view, stop=running.stop)
     finally:
-        running.stop()
+        confirmed = running.stop()
     output.print(closing_line(end, reading))
-    return EXIT_DONE
+    if not confirmed:
+        output.error(unconfirmed_line(running.status().unconfirmed))
+    return EXIT_DONE if confirmed else EXIT_FAILED
 
 
 def start(job: Job) -> RunningJob | None:
@@ -80,6 +85,13 @@ def start(job: Job) -> RunningJob | None:
 def page_line(status: JobStatus, *, elsewhere: bool) -> str:
     """Where the status page is. A detached job's may be on another machine, and bound to that."""
     return f"status page: {status.page}" + (f" on {status.page_node}" if elsewhere else "")
+
+
+def unconfirmed_line(partitions: list[tuple[str, int]]) -> str:
+    """What is said where no broker has confirmed the last commits."""
+    named = ", ".join(f"{topic}-{number}" for topic, number in partitions[:NAMED])
+    more = f" and {len(partitions) - NAMED} more" if len(partitions) > NAMED else ""
+    return f"no broker has confirmed the last commits of {named}{more}: their last records come again"
 
 
 def closing_line(end: End, reading: Reading) -> str:

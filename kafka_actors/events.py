@@ -22,6 +22,7 @@ __all__ = [
     "NodeSilent",
     "OffsetReset",
     "PartitionMoved",
+    "PartitionNotRead",
     "PartitionStalled",
     "PartitionsAssigned",
     "PartitionsLost",
@@ -199,6 +200,19 @@ class PartitionStalled(Event, frozen=True):
     @property
     def level(self) -> int:
         return logging.WARNING
+
+
+class PartitionNotRead(Event, frozen=True):
+    """The member has owned a partition for `seconds` that nobody reads. `reason`: what it waits for, where that is known."""
+
+    topic: str
+    partition: int
+    seconds: float
+    reason: str
+
+    @property
+    def level(self) -> int:
+        return logging.ERROR
 
 
 class WorkersChanged(Event, frozen=True):

@@ -143,6 +143,7 @@ class JobCoordinator:
             await self._drain(partitions, timeout)
         finally:
             self._gate.give_up(partitions)
+            self._placement.lose(partitions)  # what a drain that was cut off has left
             self._forget(partitions)
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
@@ -150,6 +151,10 @@ class JobCoordinator:
         self._placement.lose(partitions)
         self._forget(partitions)
         await self._job.step()
+
+    def reads(self) -> frozenset[TopicPartition]:
+        """The partitions that a worker has, and those that wait for one, of which the supervisor tells."""
+        return self._placement.served()
 
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
         self._orders.forget(partitions)

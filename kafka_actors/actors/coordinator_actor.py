@@ -71,6 +71,7 @@ class CoordinatorActor(ActorShell):
                 Metrics(recorder=self._recorder),
                 config=self._config,
                 listener=job,
+                reads=job.reads,
                 group_instance_id=self._identity.group_instance_id,
                 member_id=self._identity.member_id,
                 rebalance_timeout_ms=self._config.rebalance_timeout_ms,

@@ -57,6 +57,10 @@ class JobActor(ActorShell):
         self._supervisor = hosted.supervisor
         await hosted.start()
 
+    async def starting(self) -> JobStatus | None:
+        """The job as far as it is known without asking anybody; None before `begin`."""
+        return None if self._supervisor is None else self._supervisor.report.shown()
+
     @property
     def _job(self) -> Supervisor:
         if self._supervisor is None:

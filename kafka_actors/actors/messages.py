@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from kafka_actors import decoders
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.status_page.document import Entry
@@ -73,7 +74,7 @@ def packed_error(error: BaseException) -> bytes:
 
 def unpack(data: bytes | memoryview, kind: type[M]) -> M:
     """The message of the given kind. Raises `msgspec.ValidationError` if the bytes are anything else."""
-    return msgspec.msgpack.decode(data, type=kind)
+    return decoders.msgpack(kind).decode(data)
 
 
 class Grant(Struct, frozen=True, tag=True):

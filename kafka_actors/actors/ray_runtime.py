@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ray
@@ -37,6 +37,12 @@ PAUSE_S = 0.1
 REFUSED = "Connection refused"
 NODE_DIED = "its node has died"
 """In Ray's words, of which it makes no types."""
+
+
+HEAD = "node:__internal_head__"
+"""The resource that Ray gives to the head node alone."""
+SLIVER = 0.001
+"""A share of a CPU that fits beside any work, and nowhere where there are no CPUs."""
 
 
 class RayActorRef:
@@ -83,12 +89,13 @@ class RayRuntime:
 
     def __init__(self, resources: Mapping[str, Any]) -> None:
         self._resources = dict(resources)
+        self._asked = asked_of_ray(resources, ray.nodes())
         self.here: str = ray.get_runtime_context().get_node_id()
 
     def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef:
         options = dict(COMMON)
         if key.kind == "worker":
-            options |= {"scheduling_strategy": "SPREAD", **self._resources}
+            options |= {"scheduling_strategy": "SPREAD", **self._asked}
         elif key.node:
             options["scheduling_strategy"] = on_node(key.node)
         elif key.kind in BESIDE_THE_SUPERVISOR:
@@ -108,11 +115,11 @@ class RayRuntime:
         return process_runs(pid)
 
     def why_not_placed(self, key: ActorKey) -> str:
-        wanted = {"num_cpus": 0, **(self._resources if key.kind == "worker" else {})}
+        wanted = {"num_cpus": 0, **(self._asked if key.kind == "worker" else {})}
         needs = ", ".join(f"{name}={value}" for name, value in wanted.items() if value)
         total, free = ray.cluster_resources(), ray.available_resources()
         has = ", ".join(
-            f"{name} {free.get(name, 0):g} of {total[name]:g} free"
+            f"{name} {_amount(name, free.get(name, 0))} of {_amount(name, total[name])} free"
             for name in sorted(total)
             if name in ("CPU", "GPU", "memory") or name in self._resources.get("resources", {})
         )
@@ -132,6 +139,17 @@ def class_of(kind: str) -> type:
     return found
 
 
+def asked_of_ray(resources: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The resources with which a worker is started; `nodes` as `ray.nodes()` lists them.
+
+    Operators give a head node no CPUs to keep work off it, but Ray places there what asks for none. So a worker of such
+    a cluster asks for a sliver of a CPU, unless `num_cpus` is given.
+    """
+    heads = [node["Resources"] for node in nodes if node["Alive"] and HEAD in node["Resources"]]
+    without = heads and not any(head.get("CPU") for head in heads)
+    return {**({"num_cpus": SLIVER} if without else {}), **resources}
+
+
 def room_of(resources: Mapping[str, Any]) -> dict[str, float]:
     """What a worker takes of a Ray cluster, as the autoscaler names it; nothing for one without resources, which
     has a place on any node."""
@@ -149,6 +167,10 @@ def room_of(resources: Mapping[str, Any]) -> dict[str, float]:
 def on_node(node: str) -> NodeAffinitySchedulingStrategy:
     """There and nowhere else."""
     return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def _amount(name: str, value: float) -> str:
+    return f"{value / 2**30:.1f} GiB" if name == "memory" else f"{value:g}"
 
 
 def last_line(error: Exception) -> str:

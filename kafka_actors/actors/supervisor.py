@@ -25,6 +25,7 @@ from .roster import COORDINATOR, Running
 from .runtime import Runtime, bounded, insist
 from .status import JobStatus
 from .supervised import Supervised
+from .waiting import Waiting
 
 __all__ = ["Supervisor"]
 
@@ -54,6 +55,7 @@ class Supervisor:
         loops = self._job.loops
         self._keeper.want()
         loops.go(self._keeper.run())
+        loops.go(Waiting(self._job).follow())
         try:
             await asyncio.shield(self._job.started)
         except BaseException:

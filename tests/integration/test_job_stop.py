@@ -6,7 +6,13 @@ import time
 import pytest
 from jobs.journal import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.kafka,
+    pytest.mark.alone,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])

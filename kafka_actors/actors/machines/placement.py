@@ -330,6 +330,12 @@ class Placement:
         slot = self.slots.get(partition)
         return slot.epoch if slot is not None and slot.worker == worker else None
 
+    def served(self) -> frozenset[TopicPartition]:
+        """Partitions that a worker has; all, while there is no worker to give them to or it is too early to."""
+        able = any(known.ready and not known.retiring for known in self.workers.values())
+        waits = self.recovering or self.held_back or not able
+        return frozenset(p for p, slot in self.slots.items() if waits or slot.worker is not None)
+
     def version(self, worker: str) -> Version:
         """Rises with each change of what the worker may hold. While a new incarnation recovers it says nothing yet."""
         if self.recovering:

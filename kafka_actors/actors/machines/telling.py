@@ -10,6 +10,7 @@ from kafka_actors.events import (
     NodeAnswers,
     NodeSilent,
     NoRoomForWorkers,
+    PartitionNotRead,
     PartitionsAssigned,
     PartitionsLost,
     PartitionsRevoked,
@@ -46,6 +47,8 @@ def told_of(event: Event) -> Told | None:
             return "rebalance", f"broker {broker} coordinates the group"
         case PartitionStalled(topic=topic, partition=partition, seconds=seconds, reason=reason):
             return "stall", f"{topic}-{partition} has not moved for {seconds:.0f} s: {reason}"
+        case PartitionNotRead(topic=topic, partition=partition, seconds=seconds, reason=reason):
+            return "stall", f"{topic}-{partition} has not been read for {seconds:.0f} s: {reason}"
         case WorkersChanged(before=before, after=after, reason=reason):
             return "workers", f"{before} → {after}: {reason}"
         case NoRoomForWorkers(workers=workers, placed=placed, reason=reason):

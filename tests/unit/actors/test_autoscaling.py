@@ -204,6 +204,27 @@ def test_room_is_named_as_the_autoscaler_names_it(resources, room):
     assert ray_runtime.room_of(resources) == room
 
 
+HEAD_WITHOUT_CPUS = {"Alive": True, "Resources": {"node:__internal_head__": 1.0, "memory": 1e9}}
+HEAD_WITH_CPUS = {"Alive": True, "Resources": {"node:__internal_head__": 1.0, "CPU": 4.0}}
+OTHER = {"Alive": True, "Resources": {"CPU": 4.0}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "nodes", "asked"),
+    [
+        ({}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0.001}),
+        ({}, [HEAD_WITHOUT_CPUS], {"num_cpus": 0.001}),  # the autoscaler adds a node for it
+        ({"num_gpus": 1}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0.001, "num_gpus": 1}),
+        ({"num_cpus": 0}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0}),
+        ({"num_cpus": 2}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 2}),
+        ({}, [HEAD_WITH_CPUS, OTHER], {}),
+        ({}, [{**HEAD_WITHOUT_CPUS, "Alive": False}, HEAD_WITH_CPUS], {}),
+    ],
+)
+def test_workers_stay_off_a_head_that_was_given_no_cpus(resources, nodes, asked):
+    assert ray_runtime.asked_of_ray(resources, nodes) == asked
+
+
 def test_ends_are_asked_for_while_somebody_wants_them_and_a_fetch_may_know_more():
     asked = []
 

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 RECOVERY_S = 3.0
 COMMIT_GRACE_S = 1.0
+LEAVE_S = 2.0
 
 
 class JobCoordinator:
@@ -109,12 +110,17 @@ class JobCoordinator:
         self._job.loops.go(self._job.wake())
 
     async def stop(self, leave: bool) -> None:
-        """Drains every worker within the drain timeout, commits, and leaves the group (or just goes)."""
-        had = self._job.had = sorted(self._placement.slots)
-        if self._job.fatal is None:
-            await self._drain(frozenset(had), self._config.drain_timeout_ms / 1000)
-        self._job.loops.cancel()
-        await self._member.close(autocommit=False, leave=leave)
+        """Drains every worker within the drain timeout, commits, and leaves the group (or just goes). Takes no more than
+        `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
+        job, drain_s = self._job, self._config.drain_timeout_ms / 1000
+        deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
+        had = job.had = sorted(self._placement.slots)
+        if job.fatal is None:
+            await self._drain(frozenset(had), drain_s)
+        job.unconfirmed = self._gate.unconfirmed({p: held.processed for p, held in job.held.items()})
+        job.loops.cancel()
+        left_s = max(LEAVE_S, deadline - job.clock())
+        await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)
 
     # ------------------------------------------------------------ the group's side (RebalanceListener)
 

@@ -241,7 +241,7 @@ class Control(Protocol):
     def scale(self, workers: int | Autoscale) -> None: ...
     def pause(self, paused: bool) -> None: ...
     def wait(self, timeout: float | None) -> bool: ...
-    def stop(self, timeout: float, leave: bool) -> None: ...
+    def stop(self, timeout: float, leave: bool) -> bool: ...
     def detach(self) -> None: ...
 
 
@@ -310,10 +310,13 @@ class RunningJob:
                 if left <= 0:
                     return False
 
-    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
+    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> bool:
         """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling
-        deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice."""
-        self._control.stop(checked_amount("timeout", timeout), leave)
+        deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice.
+
+        Returns whether the brokers have confirmed the commits of all that was processed. If not, `status().unconfirmed`
+        names the partitions whose last records come again at the next start."""
+        return self._control.stop(checked_amount("timeout", timeout), leave)
 
     def __enter__(self) -> RunningJob:
         return self

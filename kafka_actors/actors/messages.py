@@ -248,7 +248,8 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
 
     `finished`: a bounded run has processed and committed all of its partitions to their ends. `records`,
     `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry
-    that was asked for.
+    that was asked for. `unconfirmed`: of a job that was stopped, the partitions with work whose commit no broker has
+    confirmed.
     """
 
     group: GroupState
@@ -261,6 +262,7 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     retired: list[str] = []
     latency: dict[int, int] = {}
     timeline: list[Entry] = []
+    unconfirmed: list[TopicPartition] = []
 
 
 class WorkerProgress(Struct, frozen=True, tag=True):

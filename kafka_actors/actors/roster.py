@@ -158,6 +158,7 @@ class Roster(dict[ActorKey, Running]):
                 self._actor_status(key, restarts.get(key, 0)) for key in sorted(self) if key.kind != "worker"
             ],
             latency=group.latency if group else {},
+            unconfirmed=[(p.topic, p.partition) for p in group.unconfirmed] if group else [],
         )
 
     def _pid(self, key: ActorKey) -> int | None:

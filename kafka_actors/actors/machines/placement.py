@@ -246,13 +246,14 @@ class Placement:
 
     def _place(self, now: float, *, gathering: bool) -> None:
         live = {w: k for w, k in self.workers.items() if k.takes_part and not (k.retiring or k.silent)}
-        wanted, silent = self._wanted(live), self._silent()
+        wanted, silent, first = self._wanted(live), self._silent(), self._epochs == 0
         for slot in self.slots.values():
             target = wanted.get(slot.partition)
             if slot.worker in silent:
                 continue  # nobody could tell it to drain
             if slot.state is SlotState.FREE and target is not None:
-                self._grant(slot, target)
+                if not (gathering and first):
+                    self._grant(slot, target)
             elif slot.state is SlotState.GRANTED and target != slot.worker and self._must_move(slot, target):
                 if gathering and not self.workers[slot.worker or ""].retiring:
                     continue

@@ -467,3 +467,25 @@ def test_a_worker_is_given_nothing_before_the_connections_of_its_node_are_up():
     placement.set_worker("b", connected=True)
     placement.step(9.0)
     assert placement.moves == 2
+
+
+def test_the_first_grants_wait_a_moment_for_the_nodes_whose_connections_come_up_last():
+    placement = made()
+    placement.expected = 2
+    for worker in "ab":
+        placement.set_worker(worker, connected=False)
+        placement.worker_ready(worker)
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.set_worker("a", connected=True)
+    assert placement.step(1.0) == 1.0 + GATHER_S
+    assert held(placement, "a") == set()
+    placement.set_worker("b", connected=True)
+    placement.step(2.0)
+    assert len(held(placement, "a")) == len(held(placement, "b")) == 2
+    placement.remove_worker("a")
+    placement.remove_worker("b")
+    placement.set_worker("c")
+    placement.worker_ready("c")
+    placement.step(3.0)
+    assert len(held(placement, "c")) == 4, "later ones are granted at once"

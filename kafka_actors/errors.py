@@ -406,6 +406,11 @@ class ConnectionFailedError(ClientError):
     retriable = True
 
 
+class UnknownHostError(ConnectionFailedError):
+    """The name is one that nobody knows. A client that has been connected tries again: a broker's name may be gone while
+    it restarts. One that begins, and has no other name, raises `NoBrokersAvailable` at once, as Java's does."""
+
+
 class DisconnectedError(ClientError):
     """The connection ended before the answer came; whether the request was carried out is unknown."""
 

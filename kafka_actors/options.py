@@ -22,6 +22,11 @@ KIB, MIB = 1024, 1024 * 1024
 TCP_NODELAY = ((6, 1, 1),)
 """IPPROTO_TCP, TCP_NODELAY, on: numbers that are the same on every system, so that no option needs a socket."""
 
+WORKER_RESOURCES = frozenset(
+    {"num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env"}
+)
+"""Ray's names of what `resources_per_worker` may hold."""
+
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 

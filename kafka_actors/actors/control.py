@@ -100,8 +100,12 @@ class ActorControl:
 
     def call(self, method: str, *args: Any, limit_s: float | None = CONTROL_S) -> Any:
         """Raises `KafkaTimeoutError` after `limit_s` seconds, and `DisconnectedError` when the job actor is dead."""
+        return self.result(method, getattr(self._holder, method).remote(*args), limit_s)
+
+    def result(self, method: str, answer: Any, limit_s: float | None) -> Any:
+        """Of a call that was made before; as `call`."""
         try:
-            return ray.get(getattr(self._holder, method).remote(*args), timeout=limit_s)
+            return ray.get(answer, timeout=limit_s)
         except GetTimeoutError:
             raise KafkaTimeoutError(f"the job actor did not answer {method!r} within {limit_s:g} s") from None
         except RayTaskError as error:

@@ -25,6 +25,7 @@ from .committing import Committing
 from .coordinated import Coordinated
 from .coordinator_status import Overview
 from .log_ends import AskForEnds
+from .machines import lease
 from .messages import CommitReply, CommitRequest, CoordinatorStatus, Orders, Report, WorkerPlan, failure_of
 from .worker_orders import WorkerOrders
 
@@ -83,11 +84,13 @@ class JobCoordinator:
     # ------------------------------------------------------------ life
 
     async def start(self, plan: WorkerPlan, recovering: bool) -> None:
-        """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions."""
+        """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions; one
+        of which nothing is heard does until its lease is over."""
         loops = self._job.loops
         await self.set_plan(plan)
         if recovering:
-            self._placement.recover(plan.capacities, self._job.clock() + RECOVERY_S)
+            patience = lease.longest(self._config.session_timeout_ms / 1000) if plan.silent else RECOVERY_S
+            self._placement.recover(plan.capacities, self._job.clock() + patience)
         loops.go(self._step_loop())
         loops.go(self._committing.run())
         loops.go(self._member.start())
@@ -134,6 +137,7 @@ class JobCoordinator:
             await self._drain(partitions, timeout)
         finally:
             self._gate.give_up(partitions)
+            self._placement.lose(partitions)  # what a drain that was cut off has left
             self._forget(partitions)
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
@@ -141,6 +145,10 @@ class JobCoordinator:
         self._placement.lose(partitions)
         self._forget(partitions)
         await self._job.step()
+
+    def reads(self) -> frozenset[TopicPartition]:
+        """The partitions that a worker has, and those that wait for one, of which the supervisor tells."""
+        return self._placement.served()
 
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
         self._orders.forget(partitions)
@@ -180,7 +188,13 @@ class JobCoordinator:
         if was_paused and not plan.paused:
             self._orders.unpaused()
         for worker, capacity in plan.capacities.items():
-            placement.set_worker(worker, capacity=capacity, retiring=worker in plan.retiring)
+            placement.set_worker(
+                worker,
+                capacity=capacity,
+                retiring=worker in plan.retiring,
+                silent=worker in plan.silent,
+                connected=worker not in plan.unconnected,
+            )
         for worker in [w for w in placement.workers if w not in plan.capacities]:
             placement.remove_worker(worker)
             if (last := job.reports.pop(worker, None)) is not None:

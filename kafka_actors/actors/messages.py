@@ -191,7 +191,8 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     have come up. `ends_every_s`: how often to ask the brokers for the ends of the logs, because somebody decides by
     the lag or looks at it: what a fetch says of them is as old as the fetch, and a worker with full buffers makes
     none. `measured`: there are metrics of the job, which also tell where the logs begin and how many members the group
-    has.
+    has. `silent`: workers of whose nodes nothing is heard; what they have goes to others when their leases are over.
+    `unconnected`: workers on whose nodes the connection actors come up: they could not read yet.
     """
 
     version: int
@@ -202,6 +203,8 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     expected: int = 0
     ends_every_s: float | None = None
     measured: bool = False
+    silent: list[str] = []
+    unconnected: list[str] = []
 
 
 class GroupState(Struct, frozen=True, tag=True):

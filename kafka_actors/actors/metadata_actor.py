@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from kafka_actors.cluster import Cluster, ClusterSnapshot
@@ -17,7 +17,7 @@ from kafka_actors.protocol.types import TopicPartition
 from .loops import woken
 from .messages import ConnectionWanted, JobStart, Topology, pack, unpack
 from .setup import Setup
-from .shell import ActorShell, set_up_process
+from .shell import ActorShell, once, set_up_process
 
 __all__ = ["MetadataActor"]
 
@@ -59,18 +59,25 @@ class MetadataActor(ActorShell):
         self._topics = topics
         self._pattern = pattern
         self._client: KafkaClient | None = None
+        self._waits_for: Callable[[], str] = str
         self._changed = asyncio.Event()
         self._clusters: dict[str, Cluster[Seat]] = {}
         self._healed = -1
 
+    @once
     async def begin(self, timeout_s: float) -> None:
         """Bootstraps. Raises `NoBrokersAvailable` with what was tried when nothing answers in time."""
         self._config = resolved(self._config)
         client = KafkaClient(self._config)
+        self._waits_for = lambda: f"a broker: {client.trouble()}"
         client.set_topics(self._topics)
         await client.bootstrap(timeout_ms=timeout_s * 1000)
-        self._client = client
+        self._client, self._waits_for = client, str
         client.cluster.add_listener(lambda _: self._changed.set())
+
+    async def waits_for(self) -> str:
+        """What `begin` or `job_start` has not found yet, and the last error; empty where that isn't known."""
+        return self._waits_for()
 
     async def job_start(self, bounded: bool, timeout_s: float) -> bytes:
         """Waits for the topics; returns the partitions that exist now and, for a bounded run, their end offsets.
@@ -103,6 +110,7 @@ class MetadataActor(ActorShell):
             left = deadline - time.monotonic()
             if not problem.retriable or left <= 0:
                 raise problem
+            self._waits_for = partial("topics: {}".format, problem)
             await asyncio.sleep(min(LOOK_AGAIN_S, left))
             snapshot = await self._client.update_metadata()
         return snapshot

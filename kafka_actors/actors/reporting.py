@@ -28,8 +28,8 @@ class Reporting:
     since 1970.
 
     `paused`: a user wants no new calls. `member_id`: what the group calls the job, kept over coordinators. `page`:
-    where the status page is, if there is one, and `page_node` its machine. `final`: the status at the end, which
-    stays.
+    where the status page is, if there is one, and `page_node` its machine. `waits_for`: what keeps the job from having
+    started. `final`: the status at the end, which stays.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Reporting:
         self.paused = False
         self.member_id = ""
         self.page = self.page_node = ""
+        self.waits_for: list[str] = []
         self.final: JobStatus | None = None
         self.answered_at: float | None = None
         self._session_timeout_s = plan.config.session_timeout_ms / 1000
@@ -142,6 +143,7 @@ class Reporting:
             state_since_s=self._state_since_s,
             page=self.page,
             page_node=self.page_node,
+            waits_for=self.waits_for if self._state == "starting" else [],
         )
 
     def seen(self) -> Seen:

@@ -23,6 +23,7 @@ from .roster import COORDINATOR
 from .runtime import Runtime, bounded
 from .status import JobStatus
 from .supervised import Supervised
+from .waiting import Waiting
 
 __all__ = ["Supervisor"]
 
@@ -52,6 +53,7 @@ class Supervisor:
         loops = self._job.loops
         self._keeper.want()
         loops.go(self._keeper.run())
+        loops.go(Waiting(self._job).follow())
         try:
             await asyncio.shield(self._job.started)
         except BaseException:

@@ -13,6 +13,7 @@ from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
 from kafka_actors.net import KafkaClient, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.timeouts import timeouts_by_name
 
 from .asking import Deadline, raise_first
 from .groups import Groups
@@ -35,6 +36,7 @@ T = TypeVar("T")
 Offset = OffsetAndMetadata | int
 
 
+@timeouts_by_name
 class AsyncAdmin:
     """Groups, topics and offsets of a cluster, with the method names of Java's `Admin`.
 
@@ -72,10 +74,14 @@ class AsyncAdmin:
         """Closes the connections. Closing again changes nothing."""
         await self._client.close()
 
+    def trouble(self) -> str:
+        """Why none of the bootstrap servers has answered yet, with the last error of each; empty once one has."""
+        return self._client.trouble()
+
     async def _connected(self, timeout_ms: float | None) -> Deadline:
         """Connects with the first call. Returns until when this call may last, which connecting is part of."""
         deadline = Deadline(self._client, timeout_ms)
-        await self._client.bootstrap(timeout_ms)
+        await self._client.bootstrap(timeout_ms=timeout_ms)
         return deadline
 
     # ------------------------------------------------------------ groups

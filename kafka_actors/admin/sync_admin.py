@@ -12,6 +12,7 @@ from kafka_actors.net import IoThread, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.timeouts import timeouts_by_name
 
 from .async_admin import AsyncAdmin, Offset
 from .machines.reset import OffsetTarget
@@ -31,6 +32,7 @@ __all__ = ["Admin"]
 T = TypeVar("T")
 
 
+@timeouts_by_name
 class Admin(ProcessBound):
     """`AsyncAdmin` without coroutines: the same options, calls, results and errors; see there. For any thread.
 

@@ -194,6 +194,7 @@ class Core:
                 self.subscription,
                 config=self.config,
                 listener=self.rebalances,
+                reads=lambda: self._held,
                 events=self._events,
                 on_fatal=self.fail,
                 rebalance_timeout_ms=self.config.max_poll_interval_ms,
@@ -209,7 +210,7 @@ class Core:
         try:
             if offsets := self.topics.left(offsets):
                 default_offset_commit_callback(
-                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_s * 1000 / 2)
+                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000 / 2)
                 )
         finally:
             await coordinator.close(autocommit=False, leave=leave, timeout_ms=timeout_s * 1000 / 4)
@@ -246,7 +247,7 @@ class Core:
     async def commit(self, offsets: Offsets, timeout_s: float) -> None:
         """Commits. Raises the first error of a partition, or that of the whole request."""
         await self.topics.check_partitions(offsets)
-        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_s * 1000)
+        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000)
         failed = next((error for error in outcome.values() if error is not None), None)
         if failed is not None:
             raise failed

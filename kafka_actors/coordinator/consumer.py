@@ -8,6 +8,7 @@ from typing import Any
 
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.errors import KafkaActorsError
+from kafka_actors.events import PartitionNotRead
 from kafka_actors.metrics import Metrics
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.attributes import Attributes, of_cluster
@@ -17,9 +18,10 @@ from .committing import CommitCallback, Committer, Offsets, default_offset_commi
 from .fetching import OffsetFetcher
 from .machines.commits import CommitQueue
 from .machines.states import MemberState
-from .machines.steps import Event, Lost, Revoke
+from .machines.steps import Event, Lost, Partitions, Revoke
 from .machines.tickets import Results, Standing, standing_of
 from .machines.topic_ids import without
+from .machines.unread import UnreadWatch
 from .metrics import ConsumerCoordinatorMetrics
 from .options import CONSUMER_OPTIONS, defaults_of
 from .ports import GroupClient, RebalanceListener
@@ -37,7 +39,8 @@ class ConsumerCoordinator(SubscribedMember):
     client: metadata, and connections to the coordinator. subscription: what is wanted; it learns what was
     assigned. metrics: as for `BaseCoordinator`. listener: learns of rebalances. consumed: what auto-commit and
     `close` commit: the next offset of each partition that came before the batch or message in hand; None turns both
-    off. default_offset_commit_callback: of `commit_offsets_async` without a callback.
+    off. reads: the owned partitions that are read, or whose reason not to be is told by others; of any other that stays
+    so for 30 s there is a `PartitionNotRead`. default_offset_commit_callback: of `commit_offsets_async` without a callback.
 
     Other arguments as for `BaseCoordinator`; options, single or as `config`: those of `DEFAULT_CONFIG`. `assignors` is
     another name of `partition_assignment_strategy`. Raises `ConfigError` for a missing group_id, an unknown option or
@@ -59,6 +62,7 @@ class ConsumerCoordinator(SubscribedMember):
         *,
         listener: RebalanceListener | None = None,
         consumed: Callable[[], Offsets] | None = None,
+        reads: Callable[[], Partitions] | None = None,
         metric_group_prefix: str = "consumer",
         default_offset_commit_callback: CommitCallback = default_offset_commit_callback,
         **options: Any,
@@ -72,6 +76,8 @@ class ConsumerCoordinator(SubscribedMember):
             **options,
         )
         self._consumed = consumed
+        self._reads = reads
+        self._unread = UnreadWatch()
         self._report = default_offset_commit_callback
         self.consumer_sensors = ConsumerCoordinatorMetrics(
             self.metrics, metric_group_prefix, subscription, self._tags, group_id=self.group_id
@@ -100,7 +106,7 @@ class ConsumerCoordinator(SubscribedMember):
             self._auto_commit = AutoCommitTask(self, self._config.auto_commit_interval_ms / 1000)
             self._auto_commit.reschedule()
 
-    async def close(self, autocommit: bool = True, leave: bool = True, timeout_ms: float = 10_000) -> None:
+    async def close(self, autocommit: bool = True, *, leave: bool = True, timeout_ms: float = 10_000) -> None:
         """Drains and commits, leaves the group, and closes all connections, within `timeout_ms` and a little.
 
         autocommit: commit what was consumed, if auto-commit is on. leave: tell the group; without it a static
@@ -146,7 +152,18 @@ class ConsumerCoordinator(SubscribedMember):
             self.subscription.assign_from_group(self.ownership.owned() | self.ownership.releasing)
         if self._member.ended:
             self._committer.end(self.fatal)
-        return ready.next_wake
+        return min((w for w in (ready.next_wake, self._watch_unread(now)) if w is not None), default=None)
+
+    def _watch_unread(self, now: float) -> float | None:
+        if self._reads is None or not self.subscription.uses_group:
+            return None
+        due = self._unread.observe(self.ownership.owned() - self._reads(), now)
+        for tp, seconds in sorted(due.items()):
+            reason = "nobody knows why: please report it"
+            if tp in self._untaken:
+                reason = f"its committed offset is not known: {self._fetcher.trouble or 'no answer yet'}"
+            self._events(PartitionNotRead(tp.topic, tp.partition, round(seconds, 1), reason))
+        return self._unread.next_wake
 
     # ------------------------------------------------------------ commits
 
@@ -164,7 +181,7 @@ class ConsumerCoordinator(SubscribedMember):
         done.add_done_callback(lambda _: self._forget_committed(offsets))
         return done
 
-    async def commit_offsets_sync(self, offsets: Offsets, timeout_ms: float | None = None) -> Results:
+    async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
 
         Raises where nothing was committed and the reason concerns the whole commit: the membership is lost or
@@ -210,7 +227,7 @@ class ConsumerCoordinator(SubscribedMember):
         if not offsets:
             return
         try:
-            results = await self.commit_offsets_sync(offsets, max(0.0, seconds * 1000))
+            results = await self.commit_offsets_sync(offsets, timeout_ms=max(0.0, seconds * 1000))
             self._report(offsets, results)
         except KafkaActorsError as error:
             self._report(offsets, error)
@@ -218,7 +235,7 @@ class ConsumerCoordinator(SubscribedMember):
     # ------------------------------------------------------------ committed offsets
 
     async def fetch_committed_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offset of each partition, None where there is none.
 
@@ -231,7 +248,7 @@ class ConsumerCoordinator(SubscribedMember):
         return await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
 
     async def refresh_committed_offsets_if_needed(
-        self, timeout_ms: float | None = None
+        self, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offset of each assigned partition, None where there is none.
 
@@ -240,7 +257,7 @@ class ConsumerCoordinator(SubscribedMember):
         """
         needed = [tp for tp in self.subscription.assigned if tp not in self._committed]
         before = self._forgotten
-        found = await self.fetch_committed_offsets(needed, timeout_ms)
+        found = await self.fetch_committed_offsets(needed, timeout_ms=timeout_ms)
         assigned = self.subscription.assigned
         known = {tp: offset for tp, offset in (self._committed | found).items() if tp in assigned}
         if self._forgotten == before:  # else what was found may be older than a commit that came meanwhile

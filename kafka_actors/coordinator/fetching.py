@@ -43,6 +43,8 @@ class OffsetFetcher:
         self._channels = channels
         self._config = config
         self._rand = rand
+        self.trouble = ""
+        """Why the last request had to be repeated, for people."""
         self._request_timeout_ms = min(config.request_timeout, config.heartbeat_timeout) * 1000
 
     async def fetch(self, partitions: Sequence[TopicPartition], timeout_ms: float | None) -> Found:
@@ -61,6 +63,7 @@ class OffsetFetcher:
 
     async def _fetch_all(self, partitions: list[TopicPartition], found: Found) -> None:
         backoff = Backoff(self._config.retry_backoff, self._config.retry_backoff_max, self._rand)
+        self.trouble = ""
         while missing := [tp for tp in partitions if tp not in found]:
             await self._coordinator.ensure_coordinator_known()
             if not await self._attempt(missing, found):
@@ -90,6 +93,7 @@ class OffsetFetcher:
                 self._coordinator.coordinator_dead(error)
         elif verdict is not Verdict.RETRY:
             raise error
+        self.trouble = str(error) or type(error).__name__
 
 
 async def fetch_offsets_of_groups(

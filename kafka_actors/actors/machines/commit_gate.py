@@ -25,6 +25,8 @@ class CommitGate:
         self._holder = holder
         self._offered: dict[TopicPartition, CommitEntry] = {}
         self._in_flight: dict[TopicPartition, CommitEntry] = {}
+        self._rewinding: set[TopicPartition] = set()
+        """Partitions with a declared reset that the broker has not acknowledged."""
         self.busy = False
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
 
@@ -44,7 +46,16 @@ class CommitGate:
                 refused.append(entry.partition)
             elif entry.rewind or entry.offset >= self._latest(entry.partition):
                 self._offered[entry.partition] = entry
+                if entry.rewind:
+                    self._rewinding.add(entry.partition)
         return refused
+
+    def is_committed(self, entry: CommitEntry) -> bool:
+        """Whether the broker has acknowledged this entry, or a later one of its partition."""
+        committed = self.committed.get(entry.partition)
+        if committed is None or entry.partition in self._rewinding:
+            return False
+        return committed.offset >= entry.offset
 
     def _latest(self, partition: TopicPartition) -> int:
         for entries in (self._offered, self._in_flight):
@@ -69,6 +80,8 @@ class CommitGate:
         for partition, entry in self._in_flight.items():
             if outcome.get(partition, KeyError()) is None:
                 self.committed[partition] = OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
+                if partition not in self._offered:
+                    self._rewinding.discard(partition)
             else:
                 self._offered.setdefault(partition, entry)
         self._in_flight, self.busy = {}, False
@@ -79,6 +92,7 @@ class CommitGate:
         for partition in partitions:
             self._offered.pop(partition, None)
             self._in_flight.pop(partition, None)
+            self._rewinding.discard(partition)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """The member lost these: nothing about them is committed any more."""

@@ -11,7 +11,7 @@ from kafka_actors.actors.coordinator import JobCoordinator
 from kafka_actors.actors.machines.placement import Drained
 from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
-from kafka_actors.errors import DisconnectedError
+from kafka_actors.errors import DisconnectedError, KafkaActorsError, TopicAuthorizationFailedError
 from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.tally import Tally
@@ -31,6 +31,7 @@ class Member:
         self.answer = asyncio.Event()
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.asked = 0
+        self.refuses: KafkaActorsError | None = None
 
     async def start(self):
         """It has joined already."""
@@ -40,6 +41,8 @@ class Member:
         return {p: self.committed.get(p) for p in partitions}
 
     async def commit_offsets_sync(self, offsets):
+        if self.refuses is not None:
+            return dict.fromkeys(offsets, self.refuses)
         self.committed.update(offsets)
         return dict.fromkeys(offsets)
 
@@ -126,6 +129,48 @@ def test_a_partition_that_appears_later_is_read_from_its_start():
         await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         assert [(g.partition, g.from_start) for g in orders.grants] == [(P1, True)]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_drain_that_was_cut_off_has_left_is_given_to_a_worker_when_it_comes_back():
+    async def scenario():
+        coordinator, member = await made(None)
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        assert coordinator.reads() == {P0}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):  # the worker says nothing
+                await coordinator.on_partitions_revoked(member.assignment, 30.0)
+        assert coordinator.reads() == frozenset()
+        await coordinator.on_partitions_assigned(member.assignment)
+        coordinator._job.clock = lambda: 100.0
+        await coordinator._job.step()
+        assert coordinator.reads() == {P0}
+
+    asyncio.run(scenario())
+
+
+def test_a_declared_reset_whose_commit_failed_is_not_called_committed():
+    async def scenario():
+        coordinator, member = await made(None)
+        member.committed = {P0: OffsetAndMetadata(50)}
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        for _ in range(2):
+            orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        (grant,) = orders.grants
+        member.refuses = TopicAuthorizationFailedError(request="OffsetCommit", topic="t")
+        reset = CommitEntry(P0, grant.epoch, 7, rewind=True)
+        reply = await coordinator.commit(CommitRequest("w", 1, [reset]))
+        assert (reply.committed, [partition for partition, _ in reply.failed]) == ([], [P0])
+        member.refuses = None
+        reply = await coordinator.commit(CommitRequest("w", 2, [reset]))
+        assert (reply.committed, reply.failed) == ([reset], [])
+        assert member.committed[P0].offset == 7
 
     asyncio.run(scenario())
 

@@ -620,6 +620,13 @@ class BatchTooLargeError(RecordError):
     kind = "too_large"
 
 
+class MalformedTimestampError(RecordError):
+    """A record whose timestamp, in milliseconds, is beyond what int64 microseconds hold: what Spark names
+    KAFKA_MALFORMED_RECORD_TIMESTAMP (SPARK-56243). `next_offset` is behind it and all such that follow it."""
+
+    kind = "timestamp"
+
+
 class UnknownMagicError(RecordError):
     """A record batch of a format newer than v2, or bytes that are no batch."""
 

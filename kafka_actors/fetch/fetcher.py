@@ -322,6 +322,7 @@ class Fetcher:
             fetch_offset=fetched.fetch_offset,
             isolation_level=self._config.isolation_level,
             aborted=fetched.aborted,
+            log_end=fetched.log_end,
             limits=self._limits,
         )
         return decoder.feed(*(piece.data for piece in fetched.slices))
@@ -332,7 +333,8 @@ class Fetcher:
 
         Stops early where the position was moved meanwhile, or in front of a batch that can't be read: then
         `on_bad_batch` decides. Under "fail" the error comes out of `take` and `next`; under "skip" a chunk without
-        records comes last, whose `next_offset` is behind that batch.
+        records comes last, whose `next_offset` is behind that batch, or in front of it if more has to be fetched
+        to know where it ends.
         """
         topic, number = item.partition
         end = self._end_offset(item.partition)

@@ -42,6 +42,9 @@ class Stage:
         scene.under_load()
         scene.flowing(60)
         self.before = self.settled(len(room))
+        beside = {self.before["nodes"][name] for name in ("coordinator.1", "metadata.1")}
+        assert len(beside) == 1, "both stand on the driver's node"
+        assert not beside & {self.node_of(worker) for worker in self.before["workers"]}
 
     def settled(self, workers):
         """The status once each of so many workers has something."""

@@ -237,6 +237,6 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     buffer_memory: Positive = 32 * MIB
     """Bytes that may wait to be sent and acknowledged. One batch may exceed it."""
     max_block_ms: NonNegative = 60_000
-    """How long sending may wait for `buffer_memory`, and for a topic's metadata."""
+    """How long sending may wait for the first connection, for `buffer_memory`, and for a topic's metadata."""
     delivery_timeout_ms: Positive = 120_000
     """The longest time from the beginning of a record's batch to its acknowledgement, retries included."""

@@ -29,6 +29,9 @@ from .topics import ConsumerTopics
 logger = logging.getLogger(__name__)
 
 LAST_COMMIT = "the last commit of the group may be missing"
+BEGIN_S = 10.0
+"""Seconds for what the beginning asks for once it is connected."""
+BEHIND_CONNECTING = "a broker was reached, and is asked for topics and committed offsets"
 CLOSE_S = 3.0
 """Seconds for closing connections, which waits for no broker."""
 
@@ -88,7 +91,16 @@ class Core:
     # ------------------------------------------------------------ life
 
     async def begin(self) -> None:
-        """Connects, and begins to read what is wanted. Raises `NoBrokersAvailable`, with a reason for each server."""
+        """Connects, and begins to read what is wanted. Raises `NoBrokersAvailable`, with a reason for each server, and
+        `KafkaTimeoutError`."""
+        limit_s = self.config.request_timeout_ms / 1000 + BEGIN_S
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._begin_all()
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no answer within {limit_s:g} s: {BEHIND_CONNECTING}") from None
+
+    async def _begin_all(self) -> None:
         self.client.set_topics(self.subscription.metadata_topics())
         await self.client.bootstrap()
         self.client.cluster.add_listener(lambda _: self._on_metadata())
@@ -247,8 +259,14 @@ class Core:
 
     async def commit(self, offsets: Offsets, timeout_s: float) -> None:
         """Commits. Raises the first error of a partition, or that of the whole request."""
-        await self.topics.check_partitions(offsets)
-        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000)
+        end = self._clock() + timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.topics.check_partitions(offsets)
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no broker described the partitions within {timeout_s:g} s") from None
+        left_ms = max(end - self._clock(), 0.0) * 1000
+        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_ms=left_ms)
         failed = next((error for error in outcome.values() if error is not None), None)
         if failed is not None:
             raise failed

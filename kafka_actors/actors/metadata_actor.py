@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-import msgspec
-
 from kafka_actors.cluster import Cluster, ClusterSnapshot
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, error_for_code
@@ -17,9 +15,9 @@ from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.types import TopicPartition
 
 from .loops import woken
-from .messages import ConnectionWanted, JobStart, Topology, pack
+from .messages import ConnectionWanted, JobStart, Topology, pack, unpack
 from .setup import Setup
-from .shell import ActorShell, set_up_process
+from .shell import ActorShell, once, set_up_process
 
 __all__ = ["MetadataActor"]
 
@@ -66,6 +64,7 @@ class MetadataActor(ActorShell):
         self._clusters: dict[str, Cluster[Seat]] = {}
         self._healed = -1
 
+    @once
     async def begin(self, timeout_s: float) -> None:
         """Bootstraps. Raises `NoBrokersAvailable` with what was tried when nothing answers in time."""
         self._config = resolved(self._config)
@@ -134,13 +133,13 @@ class MetadataActor(ActorShell):
         """A snapshot newer than `version`, or None after a while. `told`: what the caller knows from before."""
         client = self._client
         if told is not None and client is not None:
-            self._learn(client, msgspec.msgpack.decode(told, type=ClusterSnapshot))
+            self._learn(client, unpack(told, ClusterSnapshot))
         if client is None or client.snapshot.version <= version:
             await self._change()
         client = self._client
         if client is None or client.snapshot.version <= version:
             return None
-        return msgspec.msgpack.encode(client.snapshot)
+        return pack(client.snapshot)
 
     def _learn(self, client: KafkaClient, told: ClusterSnapshot) -> None:
         """Leader epochs that a worker has seen are not gone back on by a new incarnation of this actor."""

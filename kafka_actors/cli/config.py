@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -87,7 +88,12 @@ def _values(settings: Settings, target: str | None) -> dict[str, Any]:
         built = job.config
         of_run = {name: settings.options.get(name) for name in OF_RUN} | {
             "job": target,
+            "topics": job.topics,
+            "pattern": job.pattern,
             "workers": written_workers(job.workers),
+            "resources_per_worker": job.resources or None,
+            "name": job.name,
+            "dead_letter_topic": job.dead_letter_topic,
             "until": job.until,
             "status": job.status_address,
         }
@@ -132,7 +138,7 @@ def _shown(value: Any) -> str | None:
     if isinstance(value, list):
         return ",".join("/".join(map(str, v)) if isinstance(v, list) else str(v) for v in value)
     if isinstance(value, dict):
-        return ",".join(f"{key}={each}" for key, each in value.items())
+        return json.dumps(value)
     return None if value is None else str(value)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from kafka_actors.arguments import API_TIMEOUT_S
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.coordinator import ConsumerCoordinator, default_offset_commit_callback
+from kafka_actors.coordinator import ConsumerCoordinator, Origin, default_offset_commit_callback
 from kafka_actors.errors import (
     ConfigError,
     KafkaActorsError,
@@ -158,18 +158,19 @@ class Core:
         """Starts fetching from the committed offsets, where there are any."""
         if not partitions:
             return
-        committed: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
+        origins: Mapping[TopicPartition, Origin] = {}
         if self.config.group_id is not None:
-            committed = await (await self._use_group()).fetch_committed_offsets(partitions)
+            origins = await (await self._use_group()).fetch_origins(partitions)
         self._epoch += 1
         starts = {}
         for tp in partitions:
-            known = committed.get(tp)
+            origin = origins.get(tp, Origin())
             starts[tp] = Start(
                 epoch=(0, self._epoch),
-                offset=None if known is None else known.offset,
-                leader_epoch=-1 if known is None else known.leader_epoch,
+                offset=origin.offset,
+                leader_epoch=origin.leader_epoch,
                 from_start=self._is_new(tp),
+                topic_id=origin.topic_id,
             )
         self.fetcher.assign(starts)
 
@@ -194,6 +195,7 @@ class Core:
                 self.subscription,
                 config=self.config,
                 listener=self.rebalances,
+                reads=lambda: self._held,
                 events=self._events,
                 on_fatal=self.fail,
                 rebalance_timeout_ms=self.config.max_poll_interval_ms,
@@ -209,7 +211,7 @@ class Core:
         try:
             if offsets := self.topics.left(offsets):
                 default_offset_commit_callback(
-                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_s * 1000 / 2)
+                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000 / 2)
                 )
         finally:
             await coordinator.close(autocommit=False, leave=leave, timeout_ms=timeout_s * 1000 / 4)
@@ -246,7 +248,7 @@ class Core:
     async def commit(self, offsets: Offsets, timeout_s: float) -> None:
         """Commits. Raises the first error of a partition, or that of the whole request."""
         await self.topics.check_partitions(offsets)
-        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_s * 1000)
+        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000)
         failed = next((error for error in outcome.values() if error is not None), None)
         if failed is not None:
             raise failed

@@ -12,6 +12,7 @@ from typing import Any
 import assignors
 from kafka_actors.arguments import offset_of, offsets_of, partitions_of
 from kafka_actors.cluster import SubscriptionMode, SubscriptionState
+from kafka_actors.commit_metadata import pack
 from kafka_actors.config import ConsumerConfig, build, resolved
 from kafka_actors.errors import ConfigError, IllegalGenerationError, UsageError, kind_of
 from kafka_actors.events import Event, EventSink, log_event
@@ -20,7 +21,7 @@ from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.events import counting
-from kafka_actors.telemetry.recorder import metered
+from kafka_actors.telemetry.recorder import GroupRecorder, metered
 
 from .core import Core
 from .reader import Reader
@@ -63,7 +64,7 @@ class Session(ProcessBound):
         self.attention = False
         self.closed = False
         sink = log_event if events is None else _unharmed(events)
-        self._events = counting(metered(), self.config.group_id, sink)
+        self._events = counting(GroupRecorder(metered(), self.config.group_id), self.config.group_id, sink)
         self._on_wake = on_wake
         self._io: IoThread | None = None
         self._core: Core | None = None
@@ -283,7 +284,7 @@ class Session(ProcessBound):
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """The next record of the partition is the first at or behind `offset`."""
         self.fetcher.seek(tp, offset_of(offset, tp, "seek"))
-        self.reader.forget([tp])
+        self.reader.sought([tp])
         self.attention = True  # a loop over messages has more of what it was at
 
     def seek_to_ends(self, partitions: Partitions, beginning: bool) -> None:
@@ -293,7 +294,7 @@ class Session(ProcessBound):
                 self.fetcher.seek_to_beginning(tp)
             else:
                 self.fetcher.seek_to_end(tp)
-        self.reader.forget(partitions)
+        self.reader.sought(partitions)
         self.attention = True
 
     def drop(self, partitions: Partitions) -> Offsets:
@@ -309,7 +310,10 @@ class Session(ProcessBound):
         if offsets is None:
             self._check_lost()
             return self.reader.positions(self.assignment())
-        return offsets_of(offsets)
+        return {
+            tp: given._replace(metadata=pack(given.metadata, self.reader.topic_id(tp)))
+            for tp, given in offsets_of(offsets).items()
+        }
 
     def _check_lost(self) -> None:
         """Raises `IllegalGenerationError` where something was handed out that nothing can be committed of any more,

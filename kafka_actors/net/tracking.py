@@ -49,7 +49,7 @@ class ClientMetadata(ClientNodes):
         """What is known of the cluster, as one immutable value."""
         return self.cluster.snapshot()
 
-    async def bootstrap(self, timeout_ms: float | None = None) -> ClusterSnapshot:
+    async def bootstrap(self, *, timeout_ms: float | None = None) -> ClusterSnapshot:
         """Learns of the cluster from the bootstrap servers, and keeps that fresh from then on.
 
         Tries all servers, again and again, until one answers or `timeout_ms` has passed; then raises

@@ -6,6 +6,7 @@ import pytest
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.durations import MAX_THROTTLE_S
 from kafka_actors.errors import (
     CorruptRecordBatchError,
     DisconnectedError,
@@ -500,6 +501,14 @@ def test_a_throttled_broker_is_left_in_peace():
     assert bench.pulls(after=0.31)
 
 
+def test_no_throttle_stops_a_stream_for_days():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20), throttle_ms=2**31 - 1)
+    assert bench.pulls(after=MAX_THROTTLE_S - 1) == []
+    assert bench.pulls(after=2)
+
+
 # ---------------------------------------------------------------- brokers that go away
 
 
@@ -988,6 +997,39 @@ def test_theme_21_a_bad_batch_whose_end_is_unknown_cannot_be_skipped():
     bench.machine.bad_batch(bench.machine.take(), bad(10, None))
     with pytest.raises(CorruptRecordBatchError):
         bench.machine.take()
+
+
+def test_theme_21_a_bad_batch_at_the_end_of_a_response_is_fetched_again_with_what_follows():
+    bench = Bench(on_bad_batch="skip")
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 30))
+    item = bench.machine.take()
+    bench.machine.consumed(item, 20)
+    assert bench.machine.bad_batch(item, bad(20, None)) == 20
+    assert bench.events == []
+    issue = bench.pulls()[0]
+    assert wants(issue) == [(0, 20, E1)]
+    bench.reply(issue, got(20, 40))
+    item = bench.machine.take()
+    assert bench.machine.bad_batch(item, bad(20, 25)) == 25
+    assert bench.events == [BadBatchSkipped("a", 0, 20, 25, "corrupt")]
+    # And where that doesn't help, it is an error that says so.
+    bench.reply(bench.pulls()[0], got(25, 40))
+    assert bench.machine.bad_batch(bench.machine.take(), bad(25, None)) is None
+    with pytest.raises(CorruptRecordBatchError, match='on_bad_batch="skip"'):
+        bench.machine.take()
+
+
+def test_the_position_behind_a_skipped_batch_is_committed_without_a_leader_epoch():
+    bench = Bench(on_bad_batch="skip")
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 30))
+    item = bench.machine.take()
+    item.leader_epoch = 5
+    bench.machine.consumed(item, 20)
+    assert bench.machine.positions.require(A0).position_epoch == 5
+    bench.machine.bad_batch(item, bad(20, 25))
+    assert bench.machine.positions.require(A0).position_epoch == -1
 
 
 def test_unreadable_bytes_are_not_fetched_again_before_the_decoder_has_seen_them():

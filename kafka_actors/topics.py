@@ -45,12 +45,16 @@ def check_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 def check_letters(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
     """Dead letters may not go where they are read from. Raises `ConfigError`."""
-    _check_not_read(topic, option, topics, pattern, "a record that fails would come back for ever")
+    _check_not_read(
+        topic, option, topics, pattern, "a record that fails would come back for ever; name another"
+    )
 
 
 def check_results(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
     """Results may not go where they are read from. Raises `ConfigError`."""
-    _check_not_read(topic, option, topics, pattern, "each result would be read and written again for ever")
+    _check_not_read(
+        topic, option, topics, pattern, "each result would be read and written again for ever; name another"
+    )
 
 
 def _check_not_read(
@@ -61,4 +65,4 @@ def _check_not_read(
     )
     if read:
         where = "is read here" if pattern is None else f"matches the pattern {pattern!r} that is read here"
-        raise ConfigError(option, f"is {topic!r}, which {where}: {what_then}; name another")
+        raise ConfigError(option, f"is {topic!r}, which {where}: {what_then}")

@@ -19,7 +19,7 @@ from ray import cloudpickle
 
 import kafka_actors as ka
 from kafka_actors.consumer.message import messages_of
-from kafka_actors.errors import SinkError, StageError
+from kafka_actors.errors import ConfigError, SinkError, StageError
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(120)]
 
@@ -193,6 +193,13 @@ def test_under_fail_the_job_ends_with_the_stage_and_the_offsets(place):
     assert (cause.first_offset, cause.last_offset, cause.attempts) == (30, 99, 2)
     assert "ValueError: no good: [91]" in str(cause)
     assert isinstance(cause.__cause__, ValueError)
+
+
+def test_code_that_cannot_be_sent_is_refused_at_the_start_with_stage_and_variable(place):
+    lock = threading.Lock()
+    pipeline = place.read().decode_json(SCHEMA).map_batches(lambda batch: lock, schema=SCHEMA, name="score")
+    with pytest.raises(ConfigError, match=r"^score: can't be sent to the workers: the variable 'lock': "):
+        pipeline.write(lambda batch: None).on_ray().start()
 
 
 def test_theme_04_a_killed_worker_with_a_kafka_sink_leaves_nothing_out(place, tmp_path):

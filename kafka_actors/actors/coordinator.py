@@ -126,8 +126,9 @@ class JobCoordinator:
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._job.rebalances += 1
-        committed = await self._member.fetch_committed_offsets(list(partitions)) if partitions else {}
-        self._gate.baseline(committed)
+        origins = await self._member.fetch_origins(list(partitions)) if partitions else {}
+        self._gate.baseline({p: origin.committed for p, origin in origins.items()})
+        self._job.origins |= origins
         self._placement.give(partitions)
         self._job.assigned_once = True
         self._overview.assigned()
@@ -157,6 +158,8 @@ class JobCoordinator:
         return self._placement.served()
 
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
+        for partition in partitions:
+            self._job.origins.pop(partition, None)
         self._orders.forget(partitions)
         self._overview.forget(partitions)
 

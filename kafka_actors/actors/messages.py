@@ -83,7 +83,7 @@ class Grant(Struct, frozen=True, tag=True):
     `offset`: the group's committed offset to start from; None: there is none, the reset policy decides.
     `continues`: the epoch under which this very worker holds the partition already; it goes on from its own
     position. `end_offset`: stop there (bounded runs). `from_start`: the partition appeared in a topic that
-    is consumed already, so it is read from its beginning whatever the policy says.
+    is consumed already, so it is read from its beginning whatever the policy says. `topic_id`: as in `fetch.Start`.
     """
 
     partition: TopicPartition
@@ -93,6 +93,7 @@ class Grant(Struct, frozen=True, tag=True):
     end_offset: int | None = None
     continues: Epoch | None = None
     from_start: bool = False
+    topic_id: bytes | None = None
 
 
 class Drain(Struct, frozen=True, tag=True):
@@ -155,13 +156,15 @@ class Orders(Struct, frozen=True, tag=True):
 
 
 class CommitEntry(Struct, frozen=True, tag=True):
-    """The next offset to read of one partition. `rewind`: a declared reset, which alone may lower an offset."""
+    """The next offset to read of one partition. `rewind`: a declared reset, which alone may lower an offset. `topic_id`: of
+    the topic that the offset is of, None if that isn't known."""
 
     partition: TopicPartition
     epoch: Epoch
     offset: int
     leader_epoch: int = -1
     rewind: bool = False
+    topic_id: bytes | None = None
 
 
 class CommitRequest(Struct, frozen=True, tag=True):

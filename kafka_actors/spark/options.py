@@ -60,7 +60,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     include_headers: bool = False
     poll_timeout_ms: int = 120_000
     lookup_retries: int = 3
-    lookup_retry_interval_ms: int = 10
+    lookup_retry_interval_ms: int = 1_000
     notes: tuple[str, ...] = ()
 
     @property
@@ -164,7 +164,7 @@ def _shared(given: Given) -> dict[str, Any]:
         "include_headers": given.boolean("includeHeaders", False),
         "poll_timeout_ms": given.number("kafkaConsumer.pollTimeoutMs", 120_000, 1, LONG_MAX),
         "lookup_retries": given.number("fetchOffset.numRetries", 3, 0, INT_MAX),
-        "lookup_retry_interval_ms": given.number("fetchOffset.retryIntervalMs", 10, 0, LONG_MAX),
+        "lookup_retry_interval_ms": given.number("fetchOffset.retryIntervalMs", 1_000, 0, LONG_MAX),
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 from jobs.journal import until
 from jobs.scene import Scene
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
 
 EACH = 3
 
@@ -44,8 +44,6 @@ def test_a_worker_takes_on_600_partitions_that_get_their_first_records_together(
     assert scene.committed() == scene.ends()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_job_over_2000_partitions_is_killed_and_scaled(wide, workers):
     scene = wide(2_000)

@@ -11,12 +11,17 @@ from kafka_actors.actors.coordinator import JobCoordinator
 from kafka_actors.actors.machines.placement import Drained
 from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
+from kafka_actors.coordinator import Origin
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, TopicAuthorizationFailedError
 from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.tally import Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def origin_of(committed):
+    return Origin() if committed is None else Origin(committed.offset, committed.leader_epoch, counts=True)
 
 
 class Member:
@@ -36,9 +41,9 @@ class Member:
     async def start(self):
         """It has joined already."""
 
-    async def fetch_committed_offsets(self, partitions):
+    async def fetch_origins(self, partitions):
         await self.answer.wait()
-        return {p: self.committed.get(p) for p in partitions}
+        return {p: origin_of(self.committed.get(p)) for p in partitions}
 
     async def commit_offsets_sync(self, offsets):
         if self.refuses is not None:

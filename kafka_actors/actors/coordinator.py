@@ -205,7 +205,7 @@ class JobCoordinator:
                 connected=worker not in plan.unconnected,
             )
         for worker in [w for w in placement.workers if w not in plan.capacities]:
-            placement.remove_worker(worker)
+            placement.remove_worker(worker, silent=worker in plan.silent)
             if (last := job.reports.pop(worker, None)) is not None:
                 self._overview.gone(last)
         await job.step()

@@ -194,7 +194,8 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     have come up. `ends_every_s`: how often to ask the brokers for the ends of the logs, because somebody decides by
     the lag or looks at it: what a fetch says of them is as old as the fetch, and a worker with full buffers makes
     none. `measured`: there are metrics of the job, which also tell where the logs begin and how many members the group
-    has. `silent`: workers of whose nodes nothing is heard; what they have goes to others when their leases are over.
+    has. `silent`: workers of whose nodes nothing is heard, or was heard before Ray called them dead; what they have goes
+    to others when their leases are over.
     `unconnected`: workers on whose nodes the connection actors come up: they could not read yet.
     """
 

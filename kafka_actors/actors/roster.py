@@ -93,7 +93,7 @@ class Roster(dict[ActorKey, Running]):
         measured: bool,
         silent: Iterable[str],
     ) -> WorkerPlan:
-        """For the coordinator, under the next version. `silent`: nodes on which nobody answers."""
+        """For the coordinator, under the next version. `silent`: workers of which nothing is heard."""
         placed = {k: r for k, r in self.of_kind("worker").items() if r.info is not None}
         self._plan_version += 1
         return WorkerPlan(
@@ -105,7 +105,7 @@ class Roster(dict[ActorKey, Running]):
             expected,
             ends_every_s,
             measured,
-            silent=[name for node in silent for name in self.workers_on(node)],
+            silent=sorted(silent),
             unconnected=[
                 actor_name(k, r.incarnation)
                 for k, r in placed.items()

@@ -7,9 +7,12 @@ import time
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from pyspark import cloudpickle
+
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.bound import BoundPipeline
+from kafka_actors.pipeline.checking import check_travels
 from kafka_actors.pipeline.progress import Reading
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
@@ -121,6 +124,7 @@ class OnSpark(BoundPipeline[Run]):
     def _building(self, streaming: bool, names: Names) -> Building:
         if not hasattr(self._spark, "createDataFrame"):
             raise ConfigError("spark", f"is {kind_of(self._spark)}: accepts a SparkSession")
+        check_travels(self.pipeline.check("spark"), cloudpickle.dumps)
         options = self._options(streaming)
         _ = parse_stream(options, limits=LIMITS) if streaming else parse_batch(options)
         return Building(

@@ -176,6 +176,7 @@ class StreamBrokers:
             )
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits for the group, as no member of it. Raises `NonEmptyGroupError` and what else keeps it from that."""
+        """Commits for the group, as no member of it, offsets of topics as they are now. Raises `NonEmptyGroupError` and what else keeps it from that."""
         made = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
-        self._run(self._groups.commit(self._group_id, made, Deadline(self._brokers.client)))
+        ids = self._brokers.topic_ids(offsets)
+        self._run(self._groups.commit(self._group_id, made, Deadline(self._brokers.client), ids))

@@ -164,9 +164,9 @@ def test_a_group_with_members_is_refused_before_the_history_is_read_and_by_the_b
         bootstrap_servers=place.cluster.bootstrap_servers,
         enable_auto_commit=False,
     ) as consumer:
-        consumer.poll_batch(100)
+        consumer.poll_batch(timeout_ms=100)
         while not consumer.assignment():
-            consumer.poll_batch(100)
+            consumer.poll_batch(timeout_ms=100)
         with pytest.raises(NonEmptyGroupError, match=f"group '{place.group}' has members"):
             place.backfill().run()
         assert place.nothing_was_read()

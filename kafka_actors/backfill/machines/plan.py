@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kafka_actors import decoders
 from kafka_actors.errors import ConfigError, HandoverError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -140,7 +141,7 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise HandoverError(
                     f"{where} has format {given['format']}: this version reads formats up to {FORMAT}"
                 )
-            plan = msgspec.convert(given, cls, strict=False)
+            plan = decoders.convert(given, cls, strict=False)
             plan.topic_ids  # noqa: B018  # the ids are digits
             return plan
         except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:

@@ -157,6 +157,15 @@ def test_at_the_end_the_last_status_stays_with_the_state_that_it_ended_in():
     assert len(coordinator.asked) == asked
 
 
+def test_commits_of_which_the_coordinator_has_not_said_anything_are_not_called_confirmed():
+    stage = Stage()
+    stage.coordinator("one")
+    assert stage.status().unconfirmed == []
+    stage.report.final = stage.status()
+    stage.report.unheard = True
+    assert stage.status().unconfirmed == [("t", 0)]
+
+
 def test_what_health_is_judged_by():
     stage = Stage()
     coordinator = stage.coordinator()

@@ -367,6 +367,10 @@ RAISED = """Traceback (most recent call last):
             f"{RAISED}OSError: no model\nraised when stage score was made\n\n\tat x",
             "OSError: no model (raised when stage score was made)",
         ),
+        (
+            f"{RAISED}OSError: no model\nraised by the constructor of M (m.py, line 3)\nraised when stage s was made\n\tat x",
+            "OSError: no model (raised by the constructor of M (m.py, line 3), raised when stage s was made)",
+        ),
     ],
 )
 def test_of_what_a_python_worker_raised_its_last_line_is_told(report, said):

@@ -44,7 +44,7 @@ class Streams:
         """Options of the writer."""
 
     def load(self, **options: str) -> DataFrame:
-        given = {"kafka.bootstrap.servers": self._servers, **options}
+        given = {"kafka.bootstrap.servers": self._servers, "fetchOffset.retryIntervalMs": "10", **options}
         return self._spark.readStream.format("kafka_actors").options(**given).load()
 
     def start(self, trigger: dict[str, Any] | None = None, **options: str) -> StreamingQuery:
@@ -284,6 +284,33 @@ def test_a_query_whose_checkpoint_is_behind_reads_again_from_there_and_its_group
     streams.run(**options, commitOffsets="true")
     assert streams.values == [b"0", b"1", b"2", b"3", b"2", b"3"]
     assert committed(kafka_cluster, group_id) == {0: 4}
+
+
+def test_sparks_own_form_of_the_offsets_keeps_the_promises(
+    streams: Streams, kafka_topic: Topic, produce: Produce
+) -> None:
+    """From `latest`: the driver dies before Spark has written what its first batch is, and in the first batch."""
+    topic = kafka_topic(2)
+    state = streams.checkpoint / "sources" / "0"
+    options = {"subscribe": topic, "offsetFormat": "spark", "stateLocation": str(state)}
+    produce(topic, [b"before"] * 2, partition=[0, 1])
+    for values in ([b"0", b"1"], [b"2"]):
+        streams.fail_once = True
+        with pytest.raises(Exception, match="as if the driver had died"):
+            streams.run(**options)
+        produce(topic, values, partition=list(range(len(values))))
+        if values == [b"0", b"1"]:
+            for path in (streams.checkpoint / "offsets").iterdir():
+                path.unlink()
+    again = streams.run(**options)
+    assert sorted(streams.values) == [b"0", b"1", b"2"]
+    assert [len(batch) for batch in streams.batches] == [2, 1]
+    for log in (streams.checkpoint / "offsets").glob("[0-9]*"):
+        assert json.loads(log.read_text().splitlines()[-1]).keys() == {topic}
+    for progress in again.recentProgress:
+        source = progress["sources"][0]
+        for name in ("startOffset", "endOffset", "latestOffset"):
+            assert not source[name] or "@" not in str(source[name]), source
 
 
 # ---------------------------------------------------------------- topics that come and go

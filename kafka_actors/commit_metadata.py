@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from kafka_actors import decoders
+
 __all__ = ["CommitMetadata", "pack", "unpack"]
 
 FORM = 1
@@ -38,7 +40,7 @@ class _Envelope(msgspec.Struct, omit_defaults=True):
 
 _BEGIN = '{"kafka-actors":'
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(_Envelope)
+_decoder = decoders.json(_Envelope)
 
 
 def pack(text: str, topic_id: bytes | None) -> str:

@@ -22,6 +22,11 @@ KIB, MIB = 1024, 1024 * 1024
 TCP_NODELAY = ((6, 1, 1),)
 """IPPROTO_TCP, TCP_NODELAY, on: numbers that are the same on every system, so that no option needs a socket."""
 
+WORKER_RESOURCES = frozenset(
+    {"num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env"}
+)
+"""Ray's names of what `resources_per_worker` may hold."""
+
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -206,7 +211,7 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     batch_linger_ms: NonNegative = 0
     """How long a batch waits to be filled up to `batch_rows`, which has to be given."""
     on_error: Literal["fail", "skip", "dead_letter"] = "fail"
-    """When `process` has failed for good: end the job, go on after the batch with an event, or send its records
+    """When `process` has failed for good: end the job, go on without the records at fault and tell of them in an event, or send them
     to the dead letter topic."""
     retries: NonNegative = 3
     """How often `process` is retried with a batch that it failed on. (Requests to brokers are retried independently

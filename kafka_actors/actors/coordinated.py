@@ -30,7 +30,7 @@ class Coordinated:
     `member` is the group's, `placement` spreads its partitions over the workers, `gate` has their commits. `plan` is the
     supervisor's, `ends` bounds the run. `origins`: where each partition was taken on. `reports` has the last one of each worker, `held` each partition as its holder
     last told of it. `loops` is what goes on, `timeline` what happened. `fatal`: why it can't go on, packed; `had`:
-    what a stop has given up, for the last status.
+    what a stop has given up, for the last status; `unconfirmed`: what of it has commits that no broker has confirmed.
     """
 
     member: ConsumerCoordinator
@@ -64,6 +64,7 @@ class Coordinated:
         self.assigned_once = False
         self.fatal: bytes | None = None
         self.had: list[TopicPartition] = []
+        self.unconfirmed: list[TopicPartition] = []
         self._sink = events
         self._recorder = recorder
         self._wall = wall

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from kafka_actors import decoders
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.status_page.document import Entry
@@ -73,7 +74,7 @@ def packed_error(error: BaseException) -> bytes:
 
 def unpack(data: bytes | memoryview, kind: type[M]) -> M:
     """The message of the given kind. Raises `msgspec.ValidationError` if the bytes are anything else."""
-    return msgspec.msgpack.decode(data, type=kind)
+    return decoders.msgpack(kind).decode(data)
 
 
 class Grant(Struct, frozen=True, tag=True):
@@ -193,7 +194,8 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     have come up. `ends_every_s`: how often to ask the brokers for the ends of the logs, because somebody decides by
     the lag or looks at it: what a fetch says of them is as old as the fetch, and a worker with full buffers makes
     none. `measured`: there are metrics of the job, which also tell where the logs begin and how many members the group
-    has.
+    has. `silent`: workers of whose nodes nothing is heard; what they have goes to others when their leases are over.
+    `unconnected`: workers on whose nodes the connection actors come up: they could not read yet.
     """
 
     version: int
@@ -204,6 +206,8 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     expected: int = 0
     ends_every_s: float | None = None
     measured: bool = False
+    silent: list[str] = []
+    unconnected: list[str] = []
 
 
 class GroupState(Struct, frozen=True, tag=True):
@@ -244,7 +248,8 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
 
     `finished`: a bounded run has processed and committed all of its partitions to their ends. `records`,
     `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry
-    that was asked for.
+    that was asked for. `unconfirmed`: of a job that was stopped, the partitions with work whose commit no broker has
+    confirmed.
     """
 
     group: GroupState
@@ -257,6 +262,7 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     retired: list[str] = []
     latency: dict[int, int] = {}
     timeline: list[Entry] = []
+    unconfirmed: list[TopicPartition] = []
 
 
 class WorkerProgress(Struct, frozen=True, tag=True):

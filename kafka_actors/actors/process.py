@@ -102,6 +102,10 @@ class CallFailed(Exception):
         self.last = last
         self.final = final
 
+    def goes_on(self, behind: CallFailed) -> bool:
+        """Whether that is the same failure, of the records behind these."""
+        return (type(self.cause), str(self.cause)) == (type(behind.cause), str(behind.cause))
+
 
 class Processor:
     """The made object. `call` works on a batch from row `start` on and raises `CallFailed` with the row it got to."""

@@ -174,6 +174,7 @@ class Worker:
         return True
 
     def _report(self, wait_s: float) -> Report:
+        self._bench.look()
         with self._lock:
             standings = self._standings(self._holdings.held)
             holdings = [
@@ -198,7 +199,7 @@ class Worker:
     def _blocked(self, held: Held) -> str:
         if held.state is HeldState.HALTED:
             return "failed: its function raised, and was not to be called again"
-        return self._bench.progress.blocked(held.partition)
+        return self._bench.blocked(held.partition)
 
     def _standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Standing]:
         """Where partitions stand, which the holdings learn: one that has delivered nothing yet still has a position, and
@@ -215,7 +216,7 @@ class Worker:
             changes = self._holdings.apply(orders)
         self._fetcher.drain(changes.drain)
         self._fetcher.revoke(changes.drop)
-        self._bench.progress.forget(changes.drop)
+        self._bench.forget(changes.drop)
         if changes.begin:
             self._fetcher.assign(
                 {
@@ -305,7 +306,7 @@ class Worker:
             waiting = self._holdings.drain_waits_for_commit
         if released:
             self._fetcher.revoke(released)
-            self._bench.progress.forget(released)
+            self._bench.forget(released)
             await self._report_now()
         if waiting:
             self._commit_now.set()

@@ -99,6 +99,7 @@ class WorkerOrders:
     def _orders(self, report: Report) -> Orders:
         worker, lease_s, paused = report.worker, self._lease_s(), self._job.plan.paused
         version = self._placement.version(worker)
+        self._placement.leased(worker, self._job.clock() + lease_s)
         if self._placement.recovering:
             # Until all have registered again nothing changes hands: a worker goes on with what it has.
             return Orders(version, [], [], lease_s, paused, hold=True)

@@ -186,7 +186,7 @@ def _not_deleted(group_id: str, code: int) -> KafkaActorsError | None:
         return unknown_group(group_id)
     if code == NonEmptyGroupError.code:
         return NonEmptyGroupError(f"group {group_id!r} has members: stop them first", request="DeleteGroups")
-    return error_for_code(code, f"group {group_id!r}", request="DeleteGroups")
+    return error_for_code(code, request="DeleteGroups", group=group_id)
 
 
 def _refused(group_id: str, response: OffsetCommitResponse) -> list[KafkaActorsError]:
@@ -201,7 +201,11 @@ def _refused(group_id: str, response: OffsetCommitResponse) -> list[KafkaActorsE
                     )
                 ]
             error = error_for_code(
-                p.error_code, request="OffsetCommit", topic=topic.name, partition=p.partition_index
+                p.error_code,
+                request="OffsetCommit",
+                topic=topic.name,
+                partition=p.partition_index,
+                group=group_id,
             )
             if error is not None:
                 errors.append(error)

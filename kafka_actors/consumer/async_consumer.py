@@ -19,6 +19,7 @@ from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.net.process_bound import another_loop
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
+from kafka_actors.timeouts import timeouts_by_name
 
 from .cursor import Cursor
 from .face import ConsumerFace
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@timeouts_by_name
 class AsyncConsumer(ConsumerFace):
     """`Consumer` with coroutines: the same options, the same calls, the same promises; see there.
 
@@ -69,7 +71,7 @@ class AsyncConsumer(ConsumerFace):
 
     # ------------------------------------------------------------ reading
 
-    async def poll_batch(self, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
+    async def poll_batch(self, *, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
         """As `Consumer.poll_batch`."""
         timeout_s = limit_of(timeout_ms)
         session = await self._reading()
@@ -205,7 +207,7 @@ class AsyncConsumer(ConsumerFace):
         session = await self._started()
         session.seek_to_ends(session.some(partitions), beginning=False)
 
-    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+    async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """As `Consumer.position`."""
         session = await self._started()
         tp = partition_of(partition)
@@ -225,6 +227,7 @@ class AsyncConsumer(ConsumerFace):
     async def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
         timeout_ms: float | None = None,
     ) -> None:
         """As `Consumer.commit`."""
@@ -237,7 +240,7 @@ class AsyncConsumer(ConsumerFace):
             session.reader.finish()
 
     async def committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """As `Consumer.committed`."""
         session = await self._started()
@@ -247,31 +250,31 @@ class AsyncConsumer(ConsumerFace):
     # ------------------------------------------------------------ what there is
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """As `Consumer.offsets_for_times`."""
         found = await self._list(times_of(timestamps), timeout_ms)
         return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
 
     async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.beginning_offsets`."""
         found = await self._list(dict.fromkeys(partitions_of(partitions), EARLIEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
     async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.end_offsets`."""
         found = await self._list(dict.fromkeys(partitions_of(partitions), LATEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
-    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
+    async def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> set[int] | None:
         """As `Consumer.partitions_for_topic`."""
         return await self._call((await self._started()).core.topics.partitions_for(topic), timeout_ms)
 
-    async def topics(self, timeout_ms: float | None = None) -> set[str]:
+    async def topics(self, *, timeout_ms: float | None = None) -> set[str]:
         """As `Consumer.topics`."""
         return await self._call((await self._started()).core.topics.names(), timeout_ms)
 
@@ -285,7 +288,7 @@ class AsyncConsumer(ConsumerFace):
 
     # ------------------------------------------------------------ life
 
-    async def close(self, timeout_ms: float = 30_000) -> None:
+    async def close(self, *, timeout_ms: float = 30_000) -> None:
         """As `Consumer.close`."""
         session, timeout_s = self._session, seconds_of(timeout_ms)
         if session.closed:

@@ -17,6 +17,7 @@ from kafka_actors.events import EventSink
 from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
+from kafka_actors.timeouts import timeouts_by_name
 
 from .cursor import Cursor
 from .face import ConsumerFace
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@timeouts_by_name
 class Consumer(ConsumerFace):
     """A member of a consumer group, or a reader of chosen partitions. For one thread at a time.
 
@@ -72,7 +74,7 @@ class Consumer(ConsumerFace):
 
     # ------------------------------------------------------------ reading
 
-    def poll_batch(self, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
+    def poll_batch(self, *, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
         """The next records, all of one partition, with the columns of `records.SCHEMA`; None if none came in time.
 
         `timeout_ms` None waits without end, 0 not at all. Partitions take turns. Raises the typed error of a
@@ -220,7 +222,7 @@ class Consumer(ConsumerFace):
         session = self._started()
         session.seek_to_ends(session.some(partitions), beginning=False)
 
-    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+    def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """The offset of the next record to be handed out.
 
         Waits until it is known. Raises `UsageError` if unassigned, `KafkaTimeoutError`, and the error of a
@@ -243,6 +245,7 @@ class Consumer(ConsumerFace):
     def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
         timeout_ms: float | None = None,
     ) -> None:
         """Commits the positions behind everything handed out, the batch or message in hand included; or `offsets`.
@@ -259,7 +262,7 @@ class Consumer(ConsumerFace):
             session.reader.finish()
 
     def committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed for these partitions; None where nothing."""
         session = self._started()
@@ -269,31 +272,31 @@ class Consumer(ConsumerFace):
     # ------------------------------------------------------------ what there is
 
     def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """The first record at or after a time (milliseconds since 1970), by partition; None where there is none."""
         found = self._list(times_of(timestamps), timeout_ms)
         return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
 
     def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset in the log of each partition."""
         found = self._list(dict.fromkeys(partitions_of(partitions), EARLIEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
     def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record; under read_committed the last stable offset."""
         found = self._list(dict.fromkeys(partitions_of(partitions), LATEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
-    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
+    def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> set[int] | None:
         """The partition ids of a topic; None if there is no such topic."""
         return self._call(self._started().core.topics.partitions_for(topic), timeout_ms)
 
-    def topics(self, timeout_ms: float | None = None) -> set[str]:
+    def topics(self, *, timeout_ms: float | None = None) -> set[str]:
         """The topics that may be read."""
         return self._call(self._started().core.topics.names(), timeout_ms)
 
@@ -306,7 +309,7 @@ class Consumer(ConsumerFace):
 
     # ------------------------------------------------------------ life
 
-    def close(self, timeout_ms: float = 30_000) -> None:
+    def close(self, *, timeout_ms: float = 30_000) -> None:
         """Commits what is done (unless `enable_auto_commit` is off), leaves the group, closes the connections.
 
         A static member (`group_instance_id`) doesn't leave: its partitions wait for it to come back until its session

@@ -213,7 +213,7 @@ class Core:
         try:
             if offsets := self.topics.left(offsets):
                 default_offset_commit_callback(
-                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_s * 1000 / 2)
+                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000 / 2)
                 )
         finally:
             await coordinator.close(autocommit=False, leave=leave, timeout_ms=timeout_s * 1000 / 4)
@@ -250,7 +250,7 @@ class Core:
     async def commit(self, offsets: Offsets, timeout_s: float) -> None:
         """Commits. Raises the first error of a partition, or that of the whole request."""
         await self.topics.check_partitions(offsets)
-        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_s * 1000)
+        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000)
         failed = next((error for error in outcome.values() if error is not None), None)
         if failed is not None:
             raise failed

@@ -21,7 +21,7 @@ from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.events import counting
-from kafka_actors.telemetry.recorder import metered
+from kafka_actors.telemetry.recorder import GroupRecorder, metered
 
 from .core import Core
 from .reader import Reader
@@ -64,7 +64,7 @@ class Session(ProcessBound):
         self.attention = False
         self.closed = False
         sink = log_event if events is None else _unharmed(events)
-        self._events = counting(metered(), self.config.group_id, sink)
+        self._events = counting(GroupRecorder(metered(), self.config.group_id), self.config.group_id, sink)
         self._on_wake = on_wake
         self._io: IoThread | None = None
         self._core: Core | None = None

@@ -109,7 +109,7 @@ class ConsumerCoordinator(SubscribedMember):
             self._auto_commit = AutoCommitTask(self, self._config.auto_commit_interval_ms / 1000)
             self._auto_commit.reschedule()
 
-    async def close(self, autocommit: bool = True, leave: bool = True, timeout_ms: float = 10_000) -> None:
+    async def close(self, autocommit: bool = True, *, leave: bool = True, timeout_ms: float = 10_000) -> None:
         """Drains and commits, leaves the group, and closes all connections, within `timeout_ms` and a little.
 
         autocommit: commit what was consumed, if auto-commit is on. leave: tell the group; without it a static
@@ -192,7 +192,7 @@ class ConsumerCoordinator(SubscribedMember):
         topic_id = self._topic_ids.of_owned(tp.topic) or self._client.snapshot.topic_id(tp.topic)
         return pack(offset.metadata, topic_id)
 
-    async def commit_offsets_sync(self, offsets: Offsets, timeout_ms: float | None = None) -> Results:
+    async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
 
         Metadata goes into an envelope that names the topic (`commit_metadata`), unless it is one. An offset of a topic
@@ -241,7 +241,7 @@ class ConsumerCoordinator(SubscribedMember):
         if not offsets:
             return
         try:
-            results = await self.commit_offsets_sync(offsets, max(0.0, seconds * 1000))
+            results = await self.commit_offsets_sync(offsets, timeout_ms=max(0.0, seconds * 1000))
             self._report(offsets, results)
         except KafkaActorsError as error:
             self._report(offsets, error)
@@ -249,7 +249,7 @@ class ConsumerCoordinator(SubscribedMember):
     # ------------------------------------------------------------ committed offsets
 
     async def fetch_committed_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offset of each partition, None where there is none, or one of a topic that was deleted and
         made anew since.
@@ -287,7 +287,7 @@ class ConsumerCoordinator(SubscribedMember):
         return {topic: snapshot.topic_id(topic) for topic in {tp.topic for tp in partitions}}
 
     async def refresh_committed_offsets_if_needed(
-        self, timeout_ms: float | None = None
+        self, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offset of each assigned partition, None where there is none.
 
@@ -296,7 +296,7 @@ class ConsumerCoordinator(SubscribedMember):
         """
         needed = [tp for tp in self.subscription.assigned if tp not in self._committed]
         before = self._forgotten
-        found = await self.fetch_committed_offsets(needed, timeout_ms)
+        found = await self.fetch_committed_offsets(needed, timeout_ms=timeout_ms)
         assigned = self.subscription.assigned
         known = {tp: offset for tp, offset in (self._committed | found).items() if tp in assigned}
         if self._forgotten == before:  # else what was found may be older than a commit that came meanwhile

@@ -272,6 +272,22 @@ class Fetcher:
         with self._lock:
             return self.take() if self._machine.buffer.newcomer else None
 
+    @property
+    def newcomer(self) -> bool:
+        """Whether `take_newcomer` has something."""
+        return self._machine.buffer.newcomer
+
+    def waiting(self) -> list[TopicPartition]:
+        """Partitions of which something waits to be handed out."""
+        with self._lock:
+            return list(self._machine.buffer.waiting)
+
+    def put_back(self, tp: TopicPartition) -> None:
+        """All that was taken of a partition and is not `consumed` is handed out again, after what waits of others. Nothing
+        that was taken of it before may be used any more."""
+        with self._lock:
+            self._machine.put_back(tp)
+
     async def next(self, timeout_s: float | None) -> FetchedBytes | None:
         """As `take`, waiting up to `timeout_s` (None: without end). In the loop's thread only."""
         deadline = None if timeout_s is None else self._clock() + timeout_s

@@ -31,6 +31,7 @@ from .building import Building
 from .names import Names
 from .progress import Reckoning
 from .running import BatchRun, Run, SparkStatus, StreamRun, context_of, enter
+from .source import initial_offsets
 
 
 class OnSpark(BoundPipeline[Run]):
@@ -53,7 +54,7 @@ class OnSpark(BoundPipeline[Run]):
     partitions over tasks. Parquet files of a stream have each record once. `output_mode` is Spark's: "complete" for
     aggregations without a watermark.
 
-    `ends` are a backfill's: its stream reads exactly up to there (see `Pipeline.backfill`).
+    `begin` and `ends` are a backfill's: its stream reads exactly from there to there (see `Pipeline.backfill`).
 
     As a context manager it stops at the end of the block. `progress`: a live line on stderr, or in a notebook's cell;
     None shows it where there is a terminal or a notebook.
@@ -73,6 +74,7 @@ class OnSpark(BoundPipeline[Run]):
         ordered: bool = True,
         output_mode: Literal["append", "complete"] = "append",
         progress: bool | None = None,
+        begin: StreamOffsets | None = None,
         ends: StreamOffsets | None = None,
         **options: Any,
     ) -> None:
@@ -100,6 +102,7 @@ class OnSpark(BoundPipeline[Run]):
         self._trigger = trigger_of(trigger)
         self._output_mode = output_mode
         self._positions = position_options(start, end)
+        self._begin = begin
         self._ends = ends
         self._more = options
 
@@ -114,7 +117,15 @@ class OnSpark(BoundPipeline[Run]):
             raise ConfigError("spark", f"is {kind_of(self._spark)}: accepts a SparkSession")
         options = self._options(streaming)
         _ = parse_stream(options, limits=LIMITS) if streaming else parse_batch(options)
-        return Building(self.pipeline, self._spark, options, names, streaming=streaming, ends=self._ends)
+        return Building(
+            self.pipeline,
+            self._spark,
+            options,
+            names,
+            streaming=streaming,
+            begin=self._begin,
+            ends=self._ends,
+        )
 
     # ------------------------------------------------------------ as a DataFrame
 
@@ -137,6 +148,10 @@ class OnSpark(BoundPipeline[Run]):
                 names.give_back()  # Spark has looked them up; Spark Connect does at each action
 
     # ------------------------------------------------------------ a run
+
+    def initial_offsets(self) -> StreamOffsets:
+        """Where a new query of this stream begins, asked of the brokers now. Raises as `StreamDriver.initial`."""
+        return initial_offsets(self._options(streaming=True), self._ends)
 
     def start(self) -> Self:
         """Starts and returns. Raises `ConfigError`, and what Spark finds wrong with the query."""

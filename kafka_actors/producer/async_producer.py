@@ -15,6 +15,7 @@ from kafka_actors.arguments import limit_of
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net.process_bound import ProcessBound, another_loop
+from kafka_actors.timeouts import timeouts_by_name
 
 from .core import Core
 from .futures import BatchFuture, RecordFuture
@@ -26,6 +27,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+@timeouts_by_name
 class AsyncProducer(ProcessBound):
     """`Producer` with coroutines; the same options, results and errors; see there. For the loop it is first used in.
 
@@ -114,7 +116,7 @@ class AsyncProducer(ProcessBound):
 
     # ------------------------------------------------------------ life
 
-    async def flush(self, timeout_ms: float | None = None) -> None:
+    async def flush(self, *, timeout_ms: float | None = None) -> None:
         """As `Producer.flush`."""
         limit_s = limit_of(timeout_ms)
         self._check_open()
@@ -149,7 +151,7 @@ class AsyncProducer(ProcessBound):
         if error is not None:
             raise error
 
-    async def close(self, timeout_ms: float | None = None) -> None:
+    async def close(self, *, timeout_ms: float | None = None) -> None:
         """As `Producer.close`."""
         if self._closed:
             return

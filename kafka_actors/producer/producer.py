@@ -19,6 +19,7 @@ from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
+from kafka_actors.timeouts import timeouts_by_name
 
 from .core import Core
 from .futures import BatchFuture, RecordFuture, wait_all
@@ -32,6 +33,7 @@ _POLL_S = 0.05
 """How often a thread that waits for room looks by itself."""
 
 
+@timeouts_by_name
 class Producer(ProcessBound):
     """Sends records to Kafka. For any thread, and several at once.
 
@@ -159,7 +161,7 @@ class Producer(ProcessBound):
 
     # ------------------------------------------------------------ life
 
-    def flush(self, timeout_ms: float | None = None) -> None:
+    def flush(self, *, timeout_ms: float | None = None) -> None:
         """Sends what there is at once, and waits for all records' outcomes.
 
         Raises `UndeliveredError` about failed records whose futures nobody asked; `KafkaTimeoutError` where
@@ -184,7 +186,7 @@ class Producer(ProcessBound):
         if error is not None:
             raise error
 
-    def close(self, timeout_ms: float | None = None) -> None:
+    def close(self, *, timeout_ms: float | None = None) -> None:
         """Sends what there is, waits for its outcomes, and closes the connections.
 
         What isn't acknowledged within `timeout_ms` is given up, and its futures say so; without a limit each

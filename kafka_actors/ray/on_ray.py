@@ -13,6 +13,7 @@ from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.bound import BoundPipeline
 from kafka_actors.pipeline.progress import Reading
 from kafka_actors.pipeline.stages import WriteParquet
+from kafka_actors.timeouts import timeouts_by_name
 
 from .process import Plan, process_of
 
@@ -35,6 +36,7 @@ _SOURCES = ("bootstrap_servers", "group_id")
 """Those that `read_kafka` says; a `config` may say otherwise."""
 
 
+@timeouts_by_name
 class OnRay(BoundPipeline[RunningJob]):
     """A job whose workers run all stages of a pipeline on each batch, and its sink.
 
@@ -94,11 +96,11 @@ class OnRay(BoundPipeline[RunningJob]):
         self._live.start()
         return self
 
-    def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
+    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
         """Finishes what is in hand, flushes the sink, commits, leaves the group. Safe to call twice."""
         if self._running is not None:
             self._live.end()
-            self._running.stop(timeout, leave)
+            self._running.stop(timeout=timeout, leave=leave)
             self._live.last()
 
     def status(self) -> JobStatus:

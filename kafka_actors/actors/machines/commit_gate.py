@@ -105,6 +105,16 @@ class CommitGate:
         for partition in partitions:
             self.committed.pop(partition, None)
 
+    def unconfirmed(self, processed: Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
+        """The partitions of which more is offered, or processed, than the broker has acknowledged."""
+        pending = {**self._offered, **self._in_flight}
+        return sorted(
+            partition
+            for partition in processed.keys() | pending.keys()
+            if max(processed.get(partition) or -1, pending[partition].offset if partition in pending else -1)
+            > (self.committed[partition].offset if partition in self.committed else -1)
+        )
+
     def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Where a new owner begins: what the broker acknowledged, or None."""
         return self.committed.get(partition)

@@ -52,7 +52,7 @@ def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int
     with real(kafka) if kafka else embedded() as place:
         output.print(f"3 topics with 4 partitions each on {place.brokers}")
         filled = fill(place, orders, output.print)
-        with _ray(ray_address):
+        with _ray(output, ray_address):
             result = _run(output, place, filled)
     if result is None:
         raise DemoFailed("stopped by a signal before its end")
@@ -61,17 +61,17 @@ def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int
 
 
 @contextmanager
-def _ray(address: str | None) -> Iterator[None]:
+def _ray(output: Output, address: str | None) -> Iterator[None]:
     """The demo's own local Ray, small enough for any machine, or the given cluster."""
     import ray
 
     from kafka_actors.actors.ray_cluster import start_local_ray
 
-    quiet = {"log_to_driver": True, "logging_level": "WARNING"}
+    output.print(f"joining the Ray cluster at {address}" if address else "starting a local Ray")
     if address:
-        ray.init(address=address, **quiet)
+        ray.init(address=address, log_to_driver=True, logging_level="warning")
     else:
-        start_local_ray(object_store_memory=256 * MIB, **quiet)
+        start_local_ray(object_store_memory=256 * MIB, log_to_driver=True)
     try:
         yield
     finally:
@@ -100,18 +100,18 @@ def _run(output: Output, place: Place, filled: Filled) -> Result | None:
     )
     output.print(f"starting a job of {WORKERS} workers on Ray, subscribed to {place.pattern!r}")
     began = time.monotonic()
-    running = start(job)
-    if running is None:
-        return None
-    try:
-        output.print(f"started after {time.monotonic() - began:.1f} s")
-        began = time.monotonic()
-        with view_for(output, f"demo on {place.brokers}", every_s=1.0) as view:
+    with view_for(output, f"demo on {place.brokers}", every_s=1.0) as view:
+        running = start(job, view)
+        if running is None:
+            return None
+        try:
+            view.note(f"started after {time.monotonic() - began:.1f} s")
+            began = time.monotonic()
             killer = Killer(ledger, filled.orders, view.note)
             end, _ = watch(running, view, stop=running.stop, each=killer)
-        took_s = time.monotonic() - began
-    finally:
-        running.stop()
+            took_s = time.monotonic() - began
+        finally:
+            running.stop()
     if end is End.STOPPED:
         return None
     account = ray.get(ledger.account.remote())

@@ -197,7 +197,13 @@ class CommitQueue:
         for tp in list(self._sent):
             # A partition that the answer leaves out is asked again: nothing was said about it.
             code = codes.get(tp, 14)
-            error = error_for_code(code, request="OffsetCommit", topic=tp.topic, partition=tp.partition)
+            error = error_for_code(
+                code,
+                request="OffsetCommit",
+                topic=tp.topic,
+                partition=tp.partition,
+                group=self._config.group_id,
+            )
             if error is None:
                 self._settle(tp, None, None)
                 continue
@@ -227,7 +233,7 @@ class CommitQueue:
     def _resolve(self, request: Outgoing, outcome: object, now: float, standing: Standing) -> None:
         """What the group has tells which of the unknown commits landed."""
         if isinstance(outcome, OffsetFetchResponse):
-            committed = read_offset_fetch(outcome)
+            committed = read_offset_fetch(outcome, self._config.group_id)
             error: Exception | None = committed.error
         else:
             assert isinstance(outcome, Exception)

@@ -55,6 +55,9 @@ class Member:
         self.asked += 1
         return 3
 
+    async def close(self, autocommit, leave, timeout_ms):
+        self.closed_within_ms = timeout_ms
+
 
 async def ends_of_nothing(partitions):
     return {}
@@ -67,9 +70,10 @@ async def made(
     ask_for_ends=ends_of_nothing,
     ask_for_starts=ends_of_nothing,
     events=lambda event: None,
+    **options,
 ):
     member = Member()
-    config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
+    config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092", **options)
     coordinator = JobCoordinator(
         config,
         1,
@@ -531,3 +535,38 @@ def test_a_verdict_that_nothing_decides_comes_after_its_time_and_without_partiti
         assert len(coordinator.status().partitions) == 1
 
     asyncio.run(scenario())
+
+
+async def stopped(coordinator, member, processed):
+    """A worker has processed so much of P0 and P1 when the job is stopped. Returns the status after."""
+    member.assignment = frozenset({P0, P1})
+    member.answer.set()
+    await coordinator.on_partitions_assigned(member.assignment)
+    report = Report("w", (0, 0), ready=True, holdings=[], wait_s=0)
+    await coordinator.poll(report)
+    orders = await coordinator.poll(report)
+    epochs = {grant.partition: grant.epoch for grant in orders.grants}
+    holdings = [Holding(p, epochs[p], done, position=done) for p, done in processed.items()]
+    await coordinator.poll(Report("w", orders.version, ready=True, holdings=holdings, wait_s=0))
+    entries = [CommitEntry(p, epochs[p], done) for p, done in processed.items()]
+    committing = asyncio.ensure_future(coordinator.commit(CommitRequest("w", 1, entries)))
+    await turns(10)
+    await coordinator.stop(leave=True)
+    committing.cancel()
+    return coordinator.status()
+
+
+def test_a_stop_names_the_partitions_whose_last_commits_no_broker_has_confirmed(monkeypatch):
+    monkeypatch.setattr(coordinator_module, "COMMIT_GRACE_S", 0.01)
+
+    async def scenario(answers):
+        coordinator, member = await made(None, drain_timeout_ms=0)
+        member.committed = {P0: OffsetAndMetadata(5, "", -1), P1: OffsetAndMetadata(3, "", -1)}
+        if not answers:
+            member.commit_offsets_sync = lambda offsets: asyncio.get_running_loop().create_future()
+        status = await stopped(coordinator, member, {P0: 5, P1: 7})
+        assert member.closed_within_ms <= 3_100, "the whole of it is bounded, not each part"
+        return status.unconfirmed
+
+    assert asyncio.run(scenario(answers=False)) == [P1]
+    assert asyncio.run(scenario(answers=True)) == []

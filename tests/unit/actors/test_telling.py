@@ -7,6 +7,9 @@ from kafka_actors.actors.machines.telling import told_of, told_of_facts
 from kafka_actors.events import (
     CoordinatorChanged,
     NoCommittedOffset,
+    NodeAnswers,
+    NodeSilent,
+    NoRoomForWorkers,
     PartitionMoved,
     PartitionNotRead,
     PartitionsAssigned,
@@ -36,6 +39,13 @@ MANY = tuple(("t", n) for n in range(12))
         (PartitionNotRead("t", 5, 30.2, "no worker"), ("stall", "t-5 has not been read for 30 s: no worker")),
         (PartitionStalled("t", 5, 300.4, "paused"), ("stall", "t-5 has not moved for 300 s: paused")),
         (WorkersChanged(2, 4, "the backlog is 44 s"), ("workers", "2 → 4: the backlog is 44 s")),
+        (NoRoomForWorkers(4, 2, "it needs 1"), ("workers", "2 of 4 have a place: it needs 1")),
+        (
+            NodeSilent("0123456789", 3.0, ["worker-0.1", "worker-1.1"]),
+            ("stall", "no actor on node 01234567 (worker-0.1, worker-1.1) has answered for 3 s"),
+        ),
+        (NodeSilent("01", 3.0, []), ("stall", "no actor on node 01 has answered for 3 s")),
+        (NodeAnswers("0123456789", []), ("stall", "node 01234567 answers again")),
         (PartitionMoved("t", 0, "worker-0.1", "balance"), None),
         (NoCommittedOffset("t", 0, 0, "earliest"), None),
     ],

@@ -173,11 +173,11 @@ def test_an_answer_behind_the_end_changes_nothing(bench):
     assert bench.source.pulls.empty()
 
 
-def records(first, last):
+def records(first, last, codec="none"):
     rows = [
         {"value": b"v", "offset": offset, "timestamp": 0, "timestampType": 0} for offset in range(first, last)
     ]
-    return bytearray(encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
+    return bytearray(encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA), codec=codec))
 
 
 @pytest.mark.parametrize(("policy", "reached"), [("skip", [(5, 5), (0, 9)]), ("fail", [(5, 5)])])
@@ -197,6 +197,34 @@ def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(p
     fetcher._machine.on_reply(issue, reply, [data], 0.0)
     chunks = list(fetcher.decode(fetcher.take()))
     assert [(chunk.batch.num_rows, chunk.next_offset) for chunk in chunks] == reached
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_what_is_put_back_is_decoded_from_the_record_on_where_it_was_left(codec):
+    """Also behind batches of the same slice that are consumed."""
+    config = build(ConsumerConfig, batch_rows=3)
+    fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
+    fetcher.update_metadata(snapshot())
+    fetcher.assign({TP: Start((0, 1), 0)})
+    (issue,) = fetcher._machine.plan(0.0).pulls
+    batches = [records(0, 5, codec=codec), records(5, 9, codec=codec), records(9, 20, codec=codec)]
+    data = bytes(b"".join(batches))
+    here = Fetched("t", 0, (0, 1), 0, 20, size=len(data))
+    fetcher._machine.on_reply(issue, FetchReply(1, issue.pull.sequence, [here], size=len(data)), [data], 0.0)
+    seen = []
+    for most in (1, 2, 1, 1, 9):
+        item = fetcher.take()
+        for chunk in fetcher.decode(item):
+            seen += chunk.batch["offset"].to_pylist()
+            fetcher.consumed(item, chunk.next_offset)
+            most -= 1
+            if not most:
+                fetcher.put_back(TP)
+                break
+    assert seen == list(range(20))
+    assert fetcher.position(TP) == 20
+    assert fetcher.take() is None
+    assert fetcher.buffered == 0
 
 
 @pytest.mark.parametrize(("buffer", "largest"), [(64 * 2**20, 4_000_000), (2**20, 2**20 // 4)])

@@ -6,6 +6,7 @@ import pytest
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.durations import MAX_THROTTLE_S
 from kafka_actors.errors import (
     CorruptRecordBatchError,
     DisconnectedError,
@@ -498,6 +499,14 @@ def test_a_throttled_broker_is_left_in_peace():
     assert bench.pulls() == []
     assert bench.machine.reason(A0, bench.now) == "broker 1: throttled"
     assert bench.pulls(after=0.31)
+
+
+def test_no_throttle_stops_a_stream_for_days():
+    bench = Bench()
+    bench.assign()
+    bench.reply(bench.pull(), got(10, 20), throttle_ms=2**31 - 1)
+    assert bench.pulls(after=MAX_THROTTLE_S - 1) == []
+    assert bench.pulls(after=2)
 
 
 # ---------------------------------------------------------------- brokers that go away

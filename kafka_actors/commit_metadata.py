@@ -22,7 +22,7 @@ __all__ = ["CommitMetadata", "pack", "unpack"]
 
 FORM = 1
 MOST_BYTES = 4_096
-"""The default of brokers' `offset.metadata.max.bytes`: a text that only fits without an envelope goes without."""
+"""The default of brokers' `offset.metadata.max.bytes`: a text that doesn't fit with an envelope goes without."""
 
 
 class CommitMetadata(NamedTuple):
@@ -49,8 +49,7 @@ def pack(text: str, topic_id: bytes | None) -> str:
         return text
     name = "" if topic_id is None else base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
     packed = _encoder.encode(_Envelope(FORM, name, text))
-    fits = len(packed) <= MOST_BYTES or len(text.encode()) > MOST_BYTES
-    return packed.decode() if fits else text
+    return packed.decode() if len(packed) <= MOST_BYTES else text
 
 
 def unpack(metadata: str | None) -> CommitMetadata:

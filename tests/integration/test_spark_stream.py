@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.commits import commit, committed_by
 from fakes.spark import errors_line, spark_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from kafka_actors.admin import Admin
+from kafka_actors.commit_metadata import unpack
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
@@ -311,6 +313,28 @@ def test_sparks_own_form_of_the_offsets_keeps_the_promises(
         source = progress["sources"][0]
         for name in ("startOffset", "endOffset", "latestOffset"):
             assert not source[name] or "@" not in str(source[name]), source
+
+
+@pytest.mark.slow
+def test_theme_17_a_groups_offsets_name_their_topic_and_do_not_count_for_another(
+    streams: Streams, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster, group_id: str
+) -> None:
+    topic, servers = kafka_topic(2), kafka_cluster.bootstrap_servers
+    produce(topic, [b"old"] * 20, partition=[i % 2 for i in range(20)])
+    options = {"subscribe": topic, "startingOffsets": "committed", "kafka.group.id": group_id}
+    streams.run(**options, commitOffsets="true")
+    streams.run(**options, commitOffsets="true")  # Spark 4.1 says it a batch late
+    written = committed_by(servers, group_id, topic, 2)
+    assert {p: offset for p, (offset, _) in written.items()} == {0: 10, 1: 10}
+    (metadata,) = {metadata for _, metadata in written.values()}
+    assert unpack(metadata).topic_id is not None
+    kafka_cluster.delete_topic(topic)
+    kafka_cluster.create_topic(topic, partitions=2)
+    produce(topic, [b"new"] * 20, partition=[i % 2 for i in range(20)])
+    commit(servers, group_id, topic, 2, 5, metadata or "")  # one that reaches the coordinator late
+    streams.checkpoint = streams.checkpoint.with_name("another")
+    streams.run(**options)
+    assert streams.values.count(b"new") == 20
 
 
 # ---------------------------------------------------------------- topics that come and go

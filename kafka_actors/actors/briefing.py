@@ -38,6 +38,7 @@ class Briefing:
             ends_every_s=job.scaling.ends_every_s(looked_at=measured or job.plan.status_address is not None),
             measured=measured,
             silent=job.machine.silent,
+            died=job.deaths.known,
         )
 
     async def plan_changed(self) -> None:

@@ -126,6 +126,7 @@ class WorkerOrders:
             None if ends is None else ends.get(slot.partition, 0),
             slot.continues,
             slot.partition not in self._present_at_start,
+            next((died for died in self._job.plan.died if died.partition == slot.partition), None),
         )
 
     def _drain_order(self, slot: Slot) -> Drain:

@@ -89,8 +89,8 @@ class Watching:
         words = await self._last_words(actor_name(key, running.incarnation), running.info)
         if words is None:
             return ""
-        how = words.ended or death.how
-        died = self._job.deaths.took(words.calls, how or KILLED)
+        how = words.ended or death.how or (KILLED if words.calls else "")
+        died = self._job.deaths.took(words.calls, how)
         return "".join(f": {part}" for part in (how, *(self._job.deaths.told(d) for d in died)) if part)
 
     async def _last_words(self, name: str, info: ActorInfo | None) -> LastWords | None:

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 RECOVERY_S = 3.0
 COMMIT_GRACE_S = 1.0
+LEAVE_S = 2.0
 
 
 class JobCoordinator:
@@ -109,19 +110,29 @@ class JobCoordinator:
         self._job.loops.go(self._job.wake())
 
     async def stop(self, leave: bool) -> None:
-        """Drains every worker within the drain timeout, commits, and leaves the group (or just goes)."""
-        had = self._job.had = sorted(self._placement.slots)
-        if self._job.fatal is None:
-            await self._drain(frozenset(had), self._config.drain_timeout_ms / 1000)
-        self._job.loops.cancel()
-        await self._member.close(autocommit=False, leave=leave)
+        """Drains every worker within the drain timeout, commits, and leaves the group (or just goes). Takes no more than
+        `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
+        job, drain_s = self._job, self._config.drain_timeout_ms / 1000
+        deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
+        had = job.had = sorted(self._placement.slots)
+        if job.fatal is None:
+            await self._drain(frozenset(had), drain_s)
+        job.unconfirmed = self._gate.unconfirmed({p: held.processed for p, held in job.held.items()})
+        job.loops.cancel()
+        left_s = max(LEAVE_S, deadline - job.clock())
+        await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)
 
     # ------------------------------------------------------------ the group's side (RebalanceListener)
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._job.rebalances += 1
-        committed = await self._member.fetch_committed_offsets(list(partitions)) if partitions else {}
-        self._gate.baseline(committed)
+        known = {p: self._gate.committed.get(p) for p in partitions}
+        origins = await self._member.fetch_origins(list(partitions)) if partitions else {}
+        # What was committed meanwhile, of partitions that workers hold already, is newer than the answer.
+        self._gate.baseline(
+            {p: o.committed for p, o in origins.items() if self._gate.committed.get(p) is known[p]}
+        )
+        self._job.origins |= origins
         self._placement.give(partitions)
         self._job.assigned_once = True
         self._overview.assigned()
@@ -151,6 +162,8 @@ class JobCoordinator:
         return self._placement.served()
 
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
+        for partition in partitions:
+            self._job.origins.pop(partition, None)
         self._orders.forget(partitions)
         self._overview.forget(partitions)
 
@@ -196,7 +209,7 @@ class JobCoordinator:
                 connected=worker not in plan.unconnected,
             )
         for worker in [w for w in placement.workers if w not in plan.capacities]:
-            placement.remove_worker(worker)
+            placement.remove_worker(worker, silent=worker in plan.silent)
             if (last := job.reports.pop(worker, None)) is not None:
                 self._overview.gone(last)
         await job.step()

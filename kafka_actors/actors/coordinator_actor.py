@@ -125,10 +125,11 @@ class CoordinatorActor(ActorShell):
         return None if self._tally is None else pack(self._tally.state())
 
     @once
-    async def stop(self, leave: bool) -> None:
-        """Drains, commits, leaves. Takes at most the drain timeout and a little."""
+    async def stop(self, leave: bool) -> bool:
+        """Drains, commits, leaves. Takes at most the drain timeout and a little. Its status says then what came of it."""
         started = time.monotonic()
         await self.job.stop(leave)
         if self._client is not None:
             await self._client.close()
         logger.info("group %s: stopped in %.1f s", self._config.group_id, time.monotonic() - started)
+        return True

@@ -19,10 +19,10 @@ from kafka_actors.addresses import parse_listening
 from kafka_actors.config import JobConfig, build, refusal
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.options import WORKER_RESOURCES
-from kafka_actors.sinks import as_sink
+from kafka_actors.sinks import KafkaSink, as_sink
 from kafka_actors.telemetry.settings import Settings
 from kafka_actors.timeouts import checked_amount, timeouts_by_name, wait_of
-from kafka_actors.topics import check_letters, check_pattern, check_topic, check_topics
+from kafka_actors.topics import check_letters, check_pattern, check_results, check_topic, check_topics
 
 from .autoscale import Autoscale, checked_workers
 from .outputs import OutputsSpec
@@ -137,6 +137,12 @@ class Job:
         letters = _dead_letters(config.on_error, self.dead_letter_topic)
         if letters is not None:
             check_letters(letters, "dead_letter_topic", self.topics, self.pattern)
+        if (
+            isinstance(sink := self._sink, KafkaSink)
+            and sink.topic
+            and "bootstrap_servers" not in sink.options
+        ):
+            check_results(sink.topic, "sink", self.topics, self.pattern)
         outputs = OutputsSpec(self._sink, letters)
         self._spec = checked(self._process, self._process_message, config.retries, config.on_error, outputs)
         if self.until not in (None, "latest"):
@@ -241,7 +247,7 @@ class Control(Protocol):
     def scale(self, workers: int | Autoscale) -> None: ...
     def pause(self, paused: bool) -> None: ...
     def wait(self, timeout: float | None) -> bool: ...
-    def stop(self, timeout: float, leave: bool) -> None: ...
+    def stop(self, timeout: float, leave: bool) -> bool: ...
     def detach(self) -> None: ...
 
 
@@ -310,10 +316,13 @@ class RunningJob:
                 if left <= 0:
                     return False
 
-    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
+    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> bool:
         """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling
-        deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice."""
-        self._control.stop(checked_amount("timeout", timeout), leave)
+        deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice.
+
+        Returns whether the brokers have confirmed the commits of all that was processed. If not, `status().unconfirmed`
+        names the partitions whose last records come again at the next start."""
+        return self._control.stop(checked_amount("timeout", timeout), leave)
 
     def __enter__(self) -> RunningJob:
         return self

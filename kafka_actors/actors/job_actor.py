@@ -79,8 +79,8 @@ class JobActor(ActorShell):
     async def wait(self, timeout_s: float | None) -> bool:
         return await self._job.ended_within(timeout_s)
 
-    async def stop(self, timeout_s: float, leave: bool) -> None:
-        await self._job.stop(timeout_s, leave)
+    async def stop(self, timeout_s: float, leave: bool) -> bool:
+        return await self._job.stop(timeout_s, leave)
 
 
 def claim_name(name: str, detached: bool) -> ActorHandle:

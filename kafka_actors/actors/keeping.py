@@ -245,6 +245,8 @@ class Keeper:
         """With its node its connection actors and its spare are given up: nothing starts there any more."""
         info = self._running[key].info
         node = info.node if info is not None else key.node
+        if key.kind == "worker" and death.node_gone and node in self._machine.silent:
+            self._briefing.cut_off(actor_name(key, self._running[key].incarnation))
         if death.node_gone or (death.unheard and self._machine.is_deserted(node)):
             self._running.lose_node(node)
             self.want()

@@ -111,8 +111,8 @@ class Grant(Struct, frozen=True, tag=True):
     `offset`: the group's committed offset to start from; None: there is none, the reset policy decides.
     `continues`: the epoch under which this very worker holds the partition already; it goes on from its own
     position. `end_offset`: stop there (bounded runs). `from_start`: the partition appeared in a topic that
-    is consumed already, so it is read from its beginning whatever the policy says. `died`: a call in which a worker
-    died, if that is not done with.
+    is consumed already, so it is read from its beginning whatever the policy says. `topic_id`: as in `fetch.Start`.
+    `died`: a call in which a worker died, if that is not done with.
     """
 
     partition: TopicPartition
@@ -122,6 +122,7 @@ class Grant(Struct, frozen=True, tag=True):
     end_offset: int | None = None
     continues: Epoch | None = None
     from_start: bool = False
+    topic_id: bytes | None = None
     died: Died | None = None
 
 
@@ -185,13 +186,15 @@ class Orders(Struct, frozen=True, tag=True):
 
 
 class CommitEntry(Struct, frozen=True, tag=True):
-    """The next offset to read of one partition. `rewind`: a declared reset, which alone may lower an offset."""
+    """The next offset to read of one partition. `rewind`: a declared reset, which alone may lower an offset. `topic_id`: of
+    the topic that the offset is of, None if that isn't known."""
 
     partition: TopicPartition
     epoch: Epoch
     offset: int
     leader_epoch: int = -1
     rewind: bool = False
+    topic_id: bytes | None = None
 
 
 class CommitRequest(Struct, frozen=True, tag=True):
@@ -221,9 +224,10 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     have come up. `ends_every_s`: how often to ask the brokers for the ends of the logs, because somebody decides by
     the lag or looks at it: what a fetch says of them is as old as the fetch, and a worker with full buffers makes
     none. `measured`: there are metrics of the job, which also tell where the logs begin and how many members the group
-    has. `silent`: workers of whose nodes nothing is heard; what they have goes to others when their leases are over.
-    `unconnected`: workers on whose nodes the connection actors come up: they could not read yet. `died`: calls in
-    which workers died.
+    has. `silent`: workers of whose nodes nothing is heard, or was heard before Ray called them dead; what they have goes
+    to others when their leases are over.
+    `unconnected`: workers on whose nodes the connection actors come up: they could not read yet. `died`: calls in which
+    workers died.
     """
 
     version: int
@@ -277,7 +281,8 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
 
     `finished`: a bounded run has processed and committed all of its partitions to their ends. `records`,
     `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry
-    that was asked for. `passed`: partitions that are past a call in which a worker died.
+    that was asked for. `unconfirmed`: of a job that was stopped, the partitions with work whose commit no broker has
+    confirmed. `passed`: partitions that are past a call in which a worker died.
     """
 
     group: GroupState
@@ -290,6 +295,7 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     retired: list[str] = []
     latency: dict[int, int] = {}
     timeline: list[Entry] = []
+    unconfirmed: list[TopicPartition] = []
     passed: list[TopicPartition] = []
 
 

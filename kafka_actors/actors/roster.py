@@ -94,7 +94,7 @@ class Roster(dict[ActorKey, Running]):
         silent: Iterable[str],
         died: list[Died],
     ) -> WorkerPlan:
-        """For the coordinator, under the next version. `silent`: nodes on which nobody answers; `died`: calls in which
+        """For the coordinator, under the next version. `silent`: workers of which nothing is heard; `died`: calls in which
         workers died."""
         placed = {k: r for k, r in self.of_kind("worker").items() if r.info is not None}
         self._plan_version += 1
@@ -107,7 +107,7 @@ class Roster(dict[ActorKey, Running]):
             expected,
             ends_every_s,
             measured,
-            silent=[name for node in silent for name in self.workers_on(node)],
+            silent=sorted(silent),
             unconnected=[
                 actor_name(k, r.incarnation)
                 for k, r in placed.items()
@@ -161,6 +161,7 @@ class Roster(dict[ActorKey, Running]):
                 self._actor_status(key, restarts.get(key, 0)) for key in sorted(self) if key.kind != "worker"
             ],
             latency=group.latency if group else {},
+            unconfirmed=[(p.topic, p.partition) for p in group.unconfirmed] if group else [],
         )
 
     def _pid(self, key: ActorKey) -> int | None:

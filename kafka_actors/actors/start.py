@@ -9,6 +9,7 @@ import ray
 from ray.actor import ActorHandle
 
 from kafka_actors.errors import ConfigError
+from kafka_actors.pickling import unpicklable
 
 from .beforehand import check_cluster
 from .control import ActorControl, LocalControl
@@ -131,9 +132,8 @@ def job_to_watch(name: str | None) -> RunningJob | str:
 def _check_process(plan: JobPlan) -> None:
     """Workers get the user's code by pickle; Ray says of what doesn't travel pages, and after a while."""
     what = "process" if plan.spec.unit == "batch" else "process_message"
-    for option, given in (("sink", plan.spec.outputs), (what, plan.spec)):
-        try:
-            ray.cloudpickle.dumps(given)
-        except Exception as error:
-            said = str(error).partition("\n")[0]
-            raise ConfigError(option, f"can't be sent to the workers: {said}") from error
+    sink = plan.spec.outputs.sink
+    users = (("sink", getattr(sink, "target", sink)), (what, plan.spec.target), (what, plan.spec))
+    for option, given in users:
+        if (why := unpicklable(given, ray.cloudpickle.dumps)) is not None:
+            raise ConfigError(option, f"can't be sent to the workers: {why}")

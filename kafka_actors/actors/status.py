@@ -85,6 +85,8 @@ class JobStatus(Struct, frozen=True):
     that happened. `started_s`, `state_since_s`: when the job started, and entered its state, in seconds since 1970.
     `page`: the URL of its status page, empty where it has none; `page_node`: the IP address of the machine that serves
     it. `waits_for`: what a job that starts still waits for, in words, with the last error of a connection; empty later.
+    `unconfirmed`: of a job that has stopped, the partitions with work whose commit no broker has confirmed: those records
+    may come again.
     """
 
     state: str
@@ -106,6 +108,7 @@ class JobStatus(Struct, frozen=True):
     page: str = ""
     page_node: str = ""
     waits_for: list[str] = []
+    unconfirmed: list[tuple[str, int]] = []
 
     @property
     def lag(self) -> int:

@@ -224,7 +224,9 @@ class Worker:
             self._bench.suspect(g.died for g in changes.begin if g.died is not None)
             self._fetcher.assign(
                 {
-                    g.partition: Start(g.epoch, g.offset, g.leader_epoch, g.end_offset, g.from_start)
+                    g.partition: Start(
+                        g.epoch, g.offset, g.leader_epoch, g.end_offset, g.from_start, g.topic_id
+                    )
                     for g in changes.begin
                 }
             )
@@ -331,10 +333,10 @@ class Worker:
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, OffsetReset):
+            partition = TopicPartition(event.topic, event.partition)
+            topic_id = self._fetcher.topic_id(partition)
             with self._lock:
-                self._holdings.positioned(
-                    TopicPartition(event.topic, event.partition), event.new, rewind=True
-                )
+                self._holdings.positioned(partition, event.new, rewind=True, topic_id=topic_id)
         self._events(event)
 
     def __repr__(self) -> str:

@@ -16,11 +16,13 @@ from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.timeouts import timeouts_by_name
 
 from .asking import Deadline, raise_first
+from .cluster import describe_cluster
 from .groups import Groups
 from .machines.reset import OffsetTarget
 from .offsets import Offsets, Scope
 from .topics import Topics
 from .types import (
+    ClusterDescription,
     GroupDescription,
     GroupListing,
     NewTopic,
@@ -84,6 +86,15 @@ class AsyncAdmin:
         await self._client.bootstrap(timeout_ms=timeout_ms)
         return deadline
 
+    # ------------------------------------------------------------ the cluster
+
+    async def describe_cluster(
+        self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None
+    ) -> ClusterDescription:
+        """The cluster's id, brokers and controller; and, if asked for, what the principal may do with it (KIP-430)."""
+        deadline = await self._connected(timeout_ms)
+        return await describe_cluster(self._client, include_authorized_operations, deadline)
+
     # ------------------------------------------------------------ groups
 
     async def list_groups(
@@ -93,7 +104,8 @@ class AsyncAdmin:
         types: Collection[str] = (),
         timeout_ms: float | None = None,
     ) -> list[GroupListing]:
-        """All groups, by id, or only those of the given states or types, whose case doesn't matter.
+        """All groups, by id, or only those of the given states or types, whose case doesn't matter. Brokers leave out,
+        without a word, groups that the principal may not describe, unless it may describe the cluster.
 
         Raises `UnsupportedVersionError` for `states` where brokers don't report them (before Kafka 2.6), and
         whatever kept any broker from answering: its groups would be missing.

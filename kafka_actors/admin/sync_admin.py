@@ -18,6 +18,7 @@ from .async_admin import AsyncAdmin, Offset
 from .machines.reset import OffsetTarget
 from .offsets import Scope
 from .types import (
+    ClusterDescription,
     GroupDescription,
     GroupListing,
     NewTopic,
@@ -71,6 +72,16 @@ class Admin(ProcessBound):
                 self._call(self._admin.close())
             finally:
                 self._io.stop()
+
+    def describe_cluster(
+        self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None
+    ) -> ClusterDescription:
+        """As `AsyncAdmin.describe_cluster`."""
+        return self._call(
+            self._admin.describe_cluster(
+                include_authorized_operations=include_authorized_operations, timeout_ms=timeout_ms
+            )
+        )
 
     def list_groups(
         self,

@@ -10,7 +10,7 @@ import click
 
 from kafka_actors.errors import ConfigError
 
-from .errors import EXIT_DONE
+from .errors import EXIT_DONE, EXIT_FAILED
 from .job_options import changed, job_options, job_settings, required, target_of
 from .late import late
 from .options import command, needs
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kafka_actors.actors import Job, JobStatus, RunningJob
 
 __all__ = ["run"]
+
+NAMED = 3
+"""So many partitions are named, more are counted."""
 
 
 @click.command()
@@ -62,9 +65,11 @@ def run(
             end, reading = watch(running, view, stop=running.stop)
         finally:
             with late(view.note, "waiting for the job to stop"):
-                running.stop()
+                confirmed = running.stop()
     output.print(closing_line(end, reading))
-    return EXIT_DONE
+    if not confirmed:
+        output.error(unconfirmed_line(running.status().unconfirmed))
+    return EXIT_DONE if confirmed else EXIT_FAILED
 
 
 def start(job: Job, view: View) -> RunningJob | None:
@@ -92,6 +97,13 @@ def start(job: Job, view: View) -> RunningJob | None:
 def page_line(status: JobStatus, *, elsewhere: bool) -> str:
     """Where the status page is. A detached job's may be on another machine, and bound to that."""
     return f"status page: {status.page}" + (f" on {status.page_node}" if elsewhere else "")
+
+
+def unconfirmed_line(partitions: list[tuple[str, int]]) -> str:
+    """What is said where no broker has confirmed the last commits."""
+    named = ", ".join(f"{topic}-{number}" for topic, number in partitions[:NAMED])
+    more = f" and {len(partitions) - NAMED} more" if len(partitions) > NAMED else ""
+    return f"no broker has confirmed the last commits of {named}{more}: their last records come again"
 
 
 def closing_line(end: End, reading: Reading) -> str:

@@ -142,7 +142,7 @@ class BaseCoordinator(MemberDriver):
         if len(response.groups) != 1:
             raise ProtocolError(f"DescribeGroups of one group was answered with {len(response.groups)}")
         (group,) = response.groups
-        raise_for_code(group.error_code, group.error_message, request="DescribeGroups")
+        raise_for_code(group.error_code, group.error_message, request="DescribeGroups", group=self.group_id)
         return len(group.members)
 
     def user_progress(self) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from kafka_actors.cluster import SubscriptionState
+from kafka_actors.commit_metadata import pack, unpack
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import PartitionNotRead
 from kafka_actors.metrics import Metrics
@@ -17,6 +19,7 @@ from kafka_actors.telemetry.spans import settling
 from .committing import CommitCallback, Committer, Offsets, default_offset_commit_callback
 from .fetching import OffsetFetcher
 from .machines.commits import CommitQueue
+from .machines.origins import Ids, Origin, as_committed, origins, outdated
 from .machines.states import MemberState
 from .machines.steps import Event, Lost, Partitions, Revoke
 from .machines.tickets import Results, Standing, standing_of
@@ -169,20 +172,31 @@ class ConsumerCoordinator(SubscribedMember):
 
     def _standing(self) -> Standing:
         if not self.subscription.uses_group:
-            return standing_of(self._member, None, self._crashed)
+            return standing_of(self._member, None, self._crashed, self._client.snapshot.topic_id)
         owned = without(self.ownership.owned() | self.ownership.releasing, self._recreated)
-        return standing_of(self._member, owned, self._crashed)
+        return standing_of(self._member, owned, self._crashed, self._client.snapshot.topic_id)
 
     def _submit(self, offsets: Offsets, timeout_ms: float | None) -> asyncio.Future[Results]:
         self._run()
         self._member.find_coordinator()
         timeout = DEFAULT_API_TIMEOUT_MS if timeout_ms is None else timeout_ms
-        done = self._committer.submit(offsets, timeout / 1000)
+        named = {tp: offset._replace(metadata=self._named(tp, offset)) for tp, offset in offsets.items()}
+        done = self._committer.submit(named, timeout / 1000)
         done.add_done_callback(lambda _: self._forget_committed(offsets))
         return done
 
+    def _named(self, tp: TopicPartition, offset: OffsetAndMetadata) -> str:
+        """Metadata that names the topic of the offset: as it does already, else as the topic was when it was assigned."""
+        if unpack(offset.metadata).topic_id is not None:
+            return offset.metadata
+        topic_id = self._topic_ids.of_owned(tp.topic) or self._client.snapshot.topic_id(tp.topic)
+        return pack(offset.metadata, topic_id)
+
     async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
+
+        Metadata goes into an envelope that names the topic (`commit_metadata`), unless it is one. An offset of a topic
+        that was deleted and made anew is never sent: `TopicRecreatedError`.
 
         Raises where nothing was committed and the reason concerns the whole commit: the membership is lost or
         fenced, not authorized, no answer in time (whether it was carried out is then unknown).
@@ -237,15 +251,40 @@ class ConsumerCoordinator(SubscribedMember):
     async def fetch_committed_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offset of each partition, None where there is none.
+        """The group's committed offset of each partition, None where there is none, or one of a topic that was deleted and
+        made anew since.
 
         Retries what passes, pending transactions too, for `timeout_ms` (None: until it is known). Raises a
         partition's error, what ended the membership, `KafkaTimeoutError`.
         """
+        found, ids = await self._fetch(partitions, timeout_ms)
+        return as_committed(found, ids)
+
+    async def fetch_origins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Origin]:
+        """Where these partitions are to be taken on. Waits and raises as `fetch_committed_offsets`."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        found, ids = await self._fetch(wanted, None)
+        config = self._config
+        fatal = config.on_data_loss == "fail" or config.auto_offset_reset == "none"
+        return origins(wanted, found, ids, self._topic_ids, loss_is_fatal=fatal)
+
+    async def _fetch(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], Ids]:
+        """Committed offsets as they are, and the present ids of their topics."""
         self._run()
         self._member.find_coordinator()
         self._wake()
-        return await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
+        found = await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
+        if outdated(found, self._present_ids(found)):  # or what is known of the cluster is
+            with suppress(KafkaActorsError, TimeoutError):
+                async with asyncio.timeout(self._group_config.request_timeout):
+                    await self._client.cluster.request_update()
+        return found, self._present_ids(found)
+
+    def _present_ids(self, partitions: Iterable[TopicPartition]) -> Ids:
+        snapshot = self._client.snapshot
+        return {topic: snapshot.topic_id(topic) for topic in {tp.topic for tp in partitions}}
 
     async def refresh_committed_offsets_if_needed(
         self, *, timeout_ms: float | None = None

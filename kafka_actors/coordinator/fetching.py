@@ -74,7 +74,9 @@ class OffsetFetcher:
         request = offset_fetch_request(self._config.group_id, partitions, require_stable=True)
         broker = self._channels.broker
         try:
-            committed = read_offset_fetch(await self._channels.ask(request, self._request_timeout_ms))
+            committed = read_offset_fetch(
+                await self._channels.ask(request, self._request_timeout_ms), self._config.group_id
+            )
             if committed.error is not None:
                 raise committed.error
         except Exception as error:
@@ -119,5 +121,5 @@ async def fetch_offsets_of_groups(
     found = {}
     for group_id, partitions in groups.items():
         request = offsets_of_groups_request({group_id: partitions}, require_stable=require_stable)
-        found[group_id] = read_offset_fetch(await send_in_some_shape(send, request))
+        found[group_id] = read_offset_fetch(await send_in_some_shape(send, request), group_id)
     return found

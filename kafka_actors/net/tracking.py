@@ -70,7 +70,7 @@ class ClientMetadata(ClientNodes):
                     await asyncio.sleep(self.cluster.ttl() / 1000)
                     await self._refresher.refresh()
             except TimeoutError:
-                raise NoBrokersAvailable(self._bootstrap_failure(f" within {limit:g} s")) from None
+                raise self.not_connected(limit) from None
             except KafkaActorsError:
                 self._raise_if_hopeless()
         self._start_refreshing()
@@ -97,6 +97,10 @@ class ClientMetadata(ClientNodes):
     def trouble(self) -> str:
         """Why none of the bootstrap servers has answered yet; empty once one has."""
         return "" if self.snapshot.brokers else self._bootstrap_errors("no answer yet")
+
+    def not_connected(self, seconds: float) -> NoBrokersAvailable:
+        """Why no bootstrap server has answered in that time, with a reason for each. For any thread."""
+        return NoBrokersAvailable(self._bootstrap_failure(f" within {seconds:.3g} s"))
 
     def _bootstrap_failure(self, within: str = "") -> str:
         return (

@@ -55,6 +55,10 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 BOTH = frozenset({A, B})
 
 
+def committed(group: FakeGroup) -> dict[TopicPartition, int]:
+    return {tp: found.offset for tp, found in group.model.offsets.items()}
+
+
 def at(offset: int) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset)
 
@@ -359,14 +363,14 @@ async def test_consumed_offsets_are_committed_at_intervals_at_a_revoke_and_at_th
     async with group.cluster:
         async with member(group, consumed=lambda: position, auto_commit_interval_ms=100) as one:
             await until(lambda: one.listener.has == BOTH)
-            await until(lambda: group.model.offsets.get(A) == at(1))
+            await until(lambda: committed(group).get(A) == 1)
             position[A] = at(2)
-            await until(lambda: group.model.offsets.get(A) == at(2))
+            await until(lambda: committed(group).get(A) == 2)
             position[A] = position[B] = at(3)
-        assert group.model.offsets == {A: at(3), B: at(3)}
+        assert committed(group) == {A: 3, B: 3}
         async with member(group, consumed=lambda: {A: at(7)}, enable_auto_commit=False) as two:
             await until(lambda: two.listener.has == BOTH)
-        assert group.model.offsets[A] == at(3)
+        assert committed(group)[A] == 3
 
 
 @in_loop

@@ -178,6 +178,8 @@ def test_what_the_constructor_raises_is_raised_by_start(scene):
     with pytest.raises(FileNotFoundError, match=r"^no such model$") as raised:
         scene.start(workers=2, process=Broken)
     assert type(raised.value) is FileNotFoundError
+    line = Broken.__init__.__code__.co_firstlineno + 1
+    assert f"raised by the constructor of Broken (test_job_errors.py, line {line})" in raised.value.__notes__
     assert scene.cluster.describe_group(scene.group).members == []
 
 

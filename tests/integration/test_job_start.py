@@ -103,7 +103,9 @@ def test_code_that_cannot_travel_is_refused_in_one_line(scene):
         with lock:
             pass
 
-    with pytest.raises(ConfigError, match=r"process: can't be sent to the workers: .*lock") as failed:
+    with pytest.raises(
+        ConfigError, match=r"process: can't be sent to the workers: the variable 'lock': .*lock"
+    ) as failed:
         ka.Job(**scene.options(process=process)).start()
     one_line(failed.value)
 

@@ -44,7 +44,7 @@ class Nodes:
         for known in actual.values():
             if known.has_answered:
                 answers[known.node] = answers.get(known.node, False) or not known.overdue(now, timeout_s)
-        silent = frozenset(node for node, any_answers in answers.items() if not any_answers) - {self.here}
+        silent = frozenset(node for node, any_answers in answers.items() if not any_answers) - {self.here, ""}
         fell, rose = silent - self.silent, (self.silent - silent) & answers.keys()
         self.silent = silent
         for known in actual.values():

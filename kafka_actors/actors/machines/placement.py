@@ -162,13 +162,13 @@ class Placement:
             self._unplaced = True
             self._newcomers = self._newcomers or self.workers[worker].takes_part
 
-    def remove_worker(self, worker: str) -> None:
-        """The worker is dead or gone: what it held is free at once. Who was silent before may only be cut off, whatever is
-        said of it, and has its lease."""
+    def remove_worker(self, worker: str, *, silent: bool = False) -> None:
+        """The worker is dead or gone: what it held is free at once. One that is `silent`, and was given up as dead, may only
+        be cut off: it has its lease."""
         known = self.workers.pop(worker, None)
         self._unplaced = True
         self._expected.discard(worker)
-        if known is not None and known.silent:
+        if known is not None and silent:
             self._leased[worker] = known.leased_until
         else:
             self._take_from(worker, "worker_died")
@@ -246,13 +246,14 @@ class Placement:
 
     def _place(self, now: float, *, gathering: bool) -> None:
         live = {w: k for w, k in self.workers.items() if k.takes_part and not (k.retiring or k.silent)}
-        wanted, silent = self._wanted(live), self._silent()
+        wanted, silent, first = self._wanted(live), self._silent(), self._epochs == 0
         for slot in self.slots.values():
             target = wanted.get(slot.partition)
             if slot.worker in silent:
                 continue  # nobody could tell it to drain
             if slot.state is SlotState.FREE and target is not None:
-                self._grant(slot, target)
+                if not (gathering and first):
+                    self._grant(slot, target)
             elif slot.state is SlotState.GRANTED and target != slot.worker and self._must_move(slot, target):
                 if gathering and not self.workers[slot.worker or ""].retiring:
                     continue

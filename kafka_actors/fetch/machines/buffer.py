@@ -87,6 +87,12 @@ class FetchedBytes:
         return self.slices[-1].valid  # the last one to be let go
 
     @property
+    def log_end(self) -> int | None:
+        """The high watermark that came with the last of them; None where the broker didn't say."""
+        end = self.slices[-1].fetched.high_watermark
+        return end if end >= 0 else None
+
+    @property
     def brokers(self) -> set[int]:
         """Whose responses they are in."""
         return {piece.held.broker for piece in self.slices}

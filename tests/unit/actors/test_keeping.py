@@ -251,6 +251,31 @@ def test_of_a_node_that_is_gone_nothing_is_wanted_any_more():
     scenario(lambda: Stage(place), of)
 
 
+@pytest.mark.parametrize("node_gone", [True, False])
+def test_a_worker_of_a_silent_node_that_ray_calls_dead_is_named_until_its_lease_is_over(node_gone):
+    place = Place()
+
+    async def of(stage):
+        def told():
+            return unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan)
+
+        await stage.goes_on(2)
+        place.lost["worker", "ping"] = place.lost["connection", "ping"] = place.lost["spare", "ping"] = 10**6
+        await stage.goes_on(8)
+        assert (told().silent, list(told().capacities)) == (["worker-0.1"], ["worker-0.1"])
+        assert place.killed == []
+        place.last("worker").ended.set_result(
+            runtime.Death("gone", node_gone=node_gone, unheard=not node_gone)
+        )
+        await stage.until(lambda: "worker-0.1" not in told().capacities)
+        assert ("worker-0.1" in told().silent) == node_gone
+        await stage.goes_on(45)
+        await stage.keeper._briefing.plan_changed()
+        assert "worker-0.1" not in told().silent
+
+    scenario(lambda: Stage(place), of)
+
+
 def test_a_node_on_which_no_port_listens_any_more_is_gone_though_ray_has_not_said_so():
     place = Place()
 

@@ -422,7 +422,7 @@ def test_the_lease_of_a_silent_worker_outlives_its_name_in_the_plan():
     """Ray calls its node dead, which may only be cut off."""
     placement, its = silenced()
     epochs = {slot.partition: slot.epoch for slot in placement.slots.values() if slot.worker == "a"}
-    placement.remove_worker("a")
+    placement.remove_worker("a", silent=True)
     assert placement.step(5.0) == 20.0
     assert {slot.partition.partition for slot in placement.slots.values() if slot.worker == "a"} == its
     assert all(placement.holder("a", partition) == epoch for partition, epoch in epochs.items())
@@ -433,6 +433,13 @@ def test_the_lease_of_a_silent_worker_outlives_its_name_in_the_plan():
     placement.step(20.0)
     assert not held(placement, "a")
     assert all(slot.worker in ("b", "c") for slot in placement.slots.values() if slot.worker is not None)
+
+
+def test_a_silent_worker_whose_process_is_known_to_be_gone_has_no_lease():
+    placement, _ = silenced()
+    placement.remove_worker("a")
+    placement.step(5.0)
+    assert held(placement, "b") == {0, 1, 2, 3}
 
 
 def test_what_a_worker_has_that_was_heard_until_it_died_goes_to_others_at_once():
@@ -447,7 +454,7 @@ def test_what_a_worker_has_that_was_heard_until_it_died_goes_to_others_at_once()
 
 def test_the_group_takes_from_a_silent_worker_by_the_drains_deadline():
     placement, _ = silenced(lease=100.0)
-    placement.remove_worker("a")
+    placement.remove_worker("a", silent=True)
     placement.take_away(partitions(0, 1, 2, 3), deadline=10.0)
     for worker in ("b",):
         placement.reported(worker, placement.version(worker), [])
@@ -467,3 +474,25 @@ def test_a_worker_is_given_nothing_before_the_connections_of_its_node_are_up():
     placement.set_worker("b", connected=True)
     placement.step(9.0)
     assert placement.moves == 2
+
+
+def test_the_first_grants_wait_a_moment_for_the_nodes_whose_connections_come_up_last():
+    placement = made()
+    placement.expected = 2
+    for worker in "ab":
+        placement.set_worker(worker, connected=False)
+        placement.worker_ready(worker)
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.set_worker("a", connected=True)
+    assert placement.step(1.0) == 1.0 + GATHER_S
+    assert held(placement, "a") == set()
+    placement.set_worker("b", connected=True)
+    placement.step(2.0)
+    assert len(held(placement, "a")) == len(held(placement, "b")) == 2
+    placement.remove_worker("a")
+    placement.remove_worker("b")
+    placement.set_worker("c")
+    placement.worker_ready("c")
+    placement.step(3.0)
+    assert len(held(placement, "c")) == 4, "later ones are granted at once"

@@ -10,7 +10,7 @@ from kafka_actors.actors import Autoscale, Job
 from kafka_actors.cli import job_options, load
 from kafka_actors.cli import run as run_module
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.cli.run import closing_line
+from kafka_actors.cli.run import closing_line, unconfirmed_line
 from kafka_actors.cli.watch import End
 
 
@@ -206,6 +206,15 @@ def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_the_line_of_commits_that_nobody_has_confirmed() -> None:
+    one = "no broker has confirmed the last commits of t-0: their last records come again"
+    assert unconfirmed_line([("t", 0)]) == one
+    many = (
+        "no broker has confirmed the last commits of t-0, t-1, t-2 and 2 more: their last records come again"
+    )
+    assert unconfirmed_line([("t", n) for n in range(5)]) == many
 
 
 def test_the_closing_line() -> None:

@@ -64,6 +64,7 @@ def consumer():
     session.subscription.assign_from_user([T0, T1])
     session._reader = Reader(fetcher, observer)
     session._io = SimpleNamespace(inside=False, post=lambda _: None, submit=lambda work: work.close() or done)
+    session.ready = True
     session._core = SimpleNamespace(
         fetcher=fetcher,
         observer=observer,

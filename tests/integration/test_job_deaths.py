@@ -30,20 +30,19 @@ def filled(scene, produce):
     return scene
 
 
-def segfault():
-    ctypes.string_at(0)
+HOWS = ["exit code 3", "SIGSEGV in string_at (__init__.py:", "SIGKILL, perhaps of the kernel"]
 
 
-ENDS = {
-    "exit code 3": lambda: os._exit(3),
-    "SIGSEGV in string_at (__init__.py:": segfault,
-    "SIGKILL, perhaps of the kernel": lambda: os.kill(os.getpid(), signal.SIGKILL),
-}
-
-
-def ending(scene, end, bad):
+def ending(scene, how, bad):
     """A `process` class with a journal that ends its process for batches of partition 3 with one of these offsets."""
     directory = str(scene.journal.directory)
+
+    def end():
+        if how.startswith("exit"):
+            os._exit(3)
+        if how.startswith("SIGSEGV"):
+            ctypes.string_at(0)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     class Ending(Recorder):
         def __init__(self):
@@ -57,14 +56,12 @@ def ending(scene, end, bad):
     return Ending
 
 
-@pytest.mark.parametrize(
-    "how", [next(iter(ENDS)), *(pytest.param(how, marks=pytest.mark.slow) for how in [*ENDS][1:])]
-)
+@pytest.mark.parametrize("how", [HOWS[0], *(pytest.param(how, marks=pytest.mark.slow) for how in HOWS[1:])])
 def test_a_function_that_ends_its_process_ends_the_job_with_how_and_where(filled, how):
     bad = TopicPartition(filled.topic, 3)
-    running = filled.start(workers=2, process=ending(filled, ENDS[how], [45]), retries=1, batch_rows=20)
+    running = filled.start(workers=2, process=ending(filled, how, [45]), retries=1, batch_rows=20)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(60)
+        running.wait(timeout=60)
     cause = failed.value.cause
     assert isinstance(cause, ProcessError)
     assert (cause.topic, cause.partition) == bad
@@ -77,7 +74,7 @@ def test_a_function_that_ends_its_process_ends_the_job_with_how_and_where(filled
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "async function"])
 def test_under_skip_the_record_at_fault_is_found_and_no_other_is_lost(filled, kind):
-    made = ending(filled, lambda: os._exit(3), [17])
+    made = ending(filled, HOWS[0], [17])
 
     class Asynchronous(made):
         async def __call__(self, batch):
@@ -86,7 +83,7 @@ def test_under_skip_the_record_at_fault_is_found_and_no_other_is_lost(filled, ki
 
     process = made if kind == "function" else Asynchronous
     running = filled.start(workers=2, process=process, retries=1, on_error="skip", until="latest")
-    running.wait(150)
+    running.wait(timeout=150)
     assert filled.journal.counts().keys() == set(filled.partitions)
     assert filled.committed() == filled.ends()
     calls = [e for e in filled.journal.entries() if e.partition.partition == 3]

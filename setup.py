@@ -34,7 +34,7 @@ setup(
         Extension(
             "kafka_actors.records._kernel",
             ["kafka_actors/records/_kernel.pyx"],
-            depends=["kafka_actors/records/_native.h", "kafka_actors/records/_encode.pxi"],
+            depends=[f"kafka_actors/records/{part}" for part in ("_native.h", "_encode.pxi", "_frames.pxi")],
             extra_compile_args=["-O3"],
             optional=True,
         )

@@ -21,7 +21,7 @@ from .doorkeeper import DoorKeeper
 from .messages import pack, unpack
 from .setup import Setup
 from .shared_memory import SharedMemory
-from .shell import ActorShell, set_up_process
+from .shell import ActorShell, once, set_up_process
 
 __all__ = ["ConnectionActor"]
 
@@ -40,6 +40,7 @@ class ConnectionActor(ActorShell):
         self._fetchers: dict[str, BrokerFetcher] = {}
         self._doors = DoorKeeper(self._fetcher_into)
 
+    @once
     async def begin(self, broker: int, host: str, port: int) -> None:
         """Learns its broker. Sockets are opened when first needed, and again after each failure."""
         self._config = resolved(self._config)

@@ -121,6 +121,7 @@ class Overview:
             self._retired(),
             added((self._gone_latency, *(r.latency for r in reports.values()))) if partitions else {},
             job.timeline.after(known),
+            job.unconfirmed,
         )
 
     def decides(self) -> bool:

@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -16,7 +15,7 @@ from typing import Protocol
 from kafka_actors.fetch.broker_fetcher import Outcome
 from kafka_actors.fetch.messages import Pull
 
-from .door import Answered, Asked, prepare, receive, send
+from .door import Answered, Asked, prepare, receive, same_user, send
 from .messages import pack, packed_error, unpack
 from .shared_memory import SharedMemory
 
@@ -24,8 +23,6 @@ __all__ = ["DoorKeeper", "Pulls"]
 
 LET_IN_AGAIN_S = 0.5
 """After a worker could not be let in: what there is too little of, file descriptors, doesn't come at once."""
-
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +76,7 @@ class DoorKeeper:
     def _welcome(self, sock: socket.socket) -> None:
         """Not in the loop above, which would keep the last visit until the next one comes."""
         sock.setblocking(True)
-        if not _same_user(sock):
+        if not same_user(sock):
             sock.close()
             return
         try:
@@ -151,9 +148,3 @@ class _Visit:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-
-
-def _same_user(sock: socket.socket) -> bool:
-    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, uid, _ = _CREDENTIALS.unpack(told)
-    return bool(uid == os.getuid())

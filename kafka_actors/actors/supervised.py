@@ -40,7 +40,7 @@ class Supervised:
         self.runtime = runtime
         self.clock = clock
         self.fail = fail
-        self.machine = Supervision(plan.timings)
+        self.machine = Supervision(plan.timings, runtime.here)
         self.roster = Roster(plan)
         self.scaling = Autoscaling(
             plan.workers,

@@ -22,7 +22,7 @@ from .messages import pack
 from .process import ProcessSpec
 from .ray_links import CoordinatorActorLink, MetadataActorLink, RelayClient, Wiring
 from .setup import Setup
-from .shell import ActorShell, set_up_process
+from .shell import ActorShell, once, set_up_process
 from .worker import Worker
 
 __all__ = ["WorkerActor"]
@@ -81,6 +81,7 @@ class WorkerActor(ActorShell):
             known = self._links[broker] = (handle, BrokerLink(self._name, handle))
         return known[1]
 
+    @once
     async def begin(self, wiring: Wiring) -> None:
         """Makes the user's class and starts to work. What the constructor raises comes through."""
         await self.wire(wiring)
@@ -112,5 +113,6 @@ class WorkerActor(ActorShell):
         latency = Buckets(LATENCY.name, of_group(group), *histogram(self._worker.latency, LATENCY.boundaries))
         return pack(self._tally.state(gauges, [latency]))
 
+    @once
     async def close(self) -> None:
         await self._worker.close()

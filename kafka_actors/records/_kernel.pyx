@@ -19,6 +19,7 @@ cdef extern from "_native.h" nogil:
     int32_t ka_load32(const uint8_t *p)
     short ka_load16(const uint8_t *p)
     unsigned int ka_crc32c(const uint8_t *p, size_t n)
+    unsigned int ka_crc32(const uint8_t *p, size_t n)
     void ka_native_init()
     int ka_use_crc_hardware(int wanted)
     void ka_copy(uint8_t *dst, const uint8_t *src, int64_t n, const uint8_t *src_end)
@@ -26,12 +27,14 @@ cdef extern from "_native.h" nogil:
     const uint8_t *ka_varint(const uint8_t *p, const uint8_t *end, int32_t *out)
     const uint8_t *ka_varint_ahead(const uint8_t *p, int32_t *out)
     const uint8_t *ka_varlong(const uint8_t *p, const uint8_t *end, int64_t *out)
-    int64_t ka_micros(int64_t base, int64_t delta)
+    int ka_micros(int64_t base, int64_t delta, int64_t *out)
     void ka_store16(uint8_t *p, int64_t v)
     void ka_store32(uint8_t *p, int64_t v)
     void ka_store64(uint8_t *p, int64_t v)
     int64_t ka_varint_size(int64_t v)
     uint8_t *ka_put_varint(uint8_t *p, int64_t v)
+    unsigned int ka_load32_little(const uint8_t *p)
+    unsigned int ka_xxh32(const uint8_t *p, int64_t n)
     int32_t ka_murmur2(const uint8_t *p, int64_t n)
 
 cdef enum:
@@ -40,6 +43,7 @@ cdef enum:
     ATTRIBUTES_AT = 21
     HEADER_SIZE = 61
     MIN_LENGTH_V0 = 14
+    MIN_LENGTH_V1 = 22
     MIN_LENGTH_V2 = 49
     MIN_RECORD = 7
     CODEC_MASK = 0x07
@@ -68,6 +72,9 @@ cdef enum:
     FILL_BAD_HEADER_COUNT = 4
     FILL_BAD_OFFSET = 5
     FILL_TRAILING = 6
+    FILL_BAD_TIMESTAMP = 7
+    FILL_BAD_CRC = 8
+    FILL_BAD_FORMAT = 9
     FILL_GROW = 100
 
 # One row of a batch table: batch.Field in the same order.
@@ -86,6 +93,7 @@ cdef struct Batch:
     int64_t last_delta
     int64_t timestamp_type
     int64_t start
+    int64_t magic
 
 cdef struct Bytes:
     # A binary column under construction: `used` bytes of `cap`, and its nulls.
@@ -128,7 +136,7 @@ cdef struct Out:
 
 cdef struct Record:
     int64_t timestamp_delta
-    int32_t offset_delta
+    int64_t offset_delta
     int32_t key_length
     int32_t value_length
     int32_t headers
@@ -169,7 +177,7 @@ cdef inline int parse_headers(Record *r, const uint8_t *q) noexcept nogil:
 
 cdef inline int parse_prefix(Record *r, const uint8_t *p, const uint8_t *end) noexcept nogil:
     """Reads up to the length of the key, byte by byte checked."""
-    cdef int32_t length
+    cdef int32_t length, offset_delta
     cdef const uint8_t *q = ka_varint(p, end, &length)
     if q == NULL:
         return FILL_TRUNCATED
@@ -181,16 +189,17 @@ cdef inline int parse_prefix(Record *r, const uint8_t *p, const uint8_t *end) no
     q = ka_varlong(q + 1, r.end, &r.timestamp_delta)
     if q == NULL:
         return FILL_TRUNCATED
-    q = ka_varint(q, r.end, &r.offset_delta)
+    q = ka_varint(q, r.end, &offset_delta)
     if q == NULL:
         return FILL_TRUNCATED
+    r.offset_delta = offset_delta
     r.key = ka_varint(q, r.end, &r.key_length)
     return FILL_TRUNCATED if r.key == NULL else FILL_DONE
 
 
 cdef inline int parse_prefix_ahead(Record *r, const uint8_t *p, const uint8_t *end) noexcept nogil:
     """The same where KA_PREFIX bytes can be read at p: one check at the end instead of one a byte."""
-    cdef int32_t length
+    cdef int32_t length, offset_delta
     cdef const uint8_t *q = ka_varint_ahead(p, &length)
     if q == NULL:
         return FILL_TRUNCATED
@@ -202,9 +211,10 @@ cdef inline int parse_prefix_ahead(Record *r, const uint8_t *p, const uint8_t *e
     q = ka_varlong(q + 1, end, &r.timestamp_delta)
     if q == NULL:
         return FILL_TRUNCATED
-    q = ka_varint_ahead(q, &r.offset_delta)
+    q = ka_varint_ahead(q, &offset_delta)
     if q == NULL:
         return FILL_TRUNCATED
+    r.offset_delta = offset_delta
     r.key = ka_varint_ahead(q, &r.key_length)
     return FILL_TRUNCATED if r.key == NULL or r.key > r.end else FILL_DONE
 
@@ -245,6 +255,47 @@ cdef inline int parse(Record *r, const uint8_t *p, const uint8_t *end) noexcept 
     if r.headers < 0 or r.headers > (r.end - q) // 2:
         return FILL_BAD_HEADER_COUNT
     return parse_headers(r, q)
+
+
+cdef int parse_field(const uint8_t **q, const uint8_t *end, int32_t *length, const uint8_t **field) noexcept nogil:
+    """Reads a key or a value of the old formats: its length in 4 bytes, -1 for null, and the bytes."""
+    if end - q[0] < 4:
+        return FILL_TRUNCATED
+    length[0] = ka_load32(q[0])
+    field[0] = q[0] + 4
+    if length[0] < -1 or length[0] > end - field[0]:
+        return FILL_BAD_FIELD
+    q[0] = field[0] + max(length[0], 0)
+    return FILL_DONE
+
+
+cdef int parse_message(Record *r, const uint8_t *p, const uint8_t *end, int64_t magic) noexcept nogil:
+    """Reads one uncompressed message of format v0 or v1 that begins at p; nothing is trusted."""
+    cdef const uint8_t *q
+    cdef int64_t length
+    cdef int status
+    if end - p <= MAGIC_AT + 1:
+        return FILL_TRUNCATED
+    length = ka_load32(p + 8)
+    if p[MAGIC_AT] != magic or p[MAGIC_AT + 1] & CODEC_MASK:
+        return FILL_BAD_FORMAT
+    if length < (MIN_LENGTH_V1 if magic else MIN_LENGTH_V0):
+        return FILL_BAD_FIELD
+    if length > end - p - LOG_OVERHEAD:
+        return FILL_TRUNCATED
+    r.end = p + LOG_OVERHEAD + length
+    if ka_crc32(p + MAGIC_AT, length - 4) != <unsigned int>ka_load32(p + LOG_OVERHEAD):
+        return FILL_BAD_CRC
+    r.offset_delta = ka_load64(p)
+    r.timestamp_delta = ka_load64(p + MAGIC_AT + 2) if magic else -1
+    q = p + MAGIC_AT + (10 if magic else 2)
+    status = parse_field(&q, r.end, &r.key_length, &r.key)
+    if status == FILL_DONE:
+        status = parse_field(&q, r.end, &r.value_length, &r.value)
+    r.headers = 0
+    r.header_key_bytes = 0
+    r.header_value_bytes = 0
+    return FILL_TRAILING if status == FILL_DONE and q != r.end else status
 
 
 cdef inline void put(Bytes *column, int64_t row, const uint8_t *src, int64_t length, const uint8_t *src_end) noexcept nogil:
@@ -305,16 +356,18 @@ cdef int fill_batch(Out *o, Batch *b, const uint8_t *base, const uint8_t *src_en
     cdef const uint8_t *end = base + b.end
     cdef int64_t floor = o.next_offset
     cdef int64_t max_delta = b.last_offset - b.base_offset
-    cdef int64_t offset, row, size
+    cdef int64_t offset, row, size, append_timestamp
     cdef bint append_time = b.timestamp_type == LOG_APPEND_TIME
-    cdef int64_t append_timestamp = ka_micros(b.max_timestamp, 0)
+    cdef bint append_fits = ka_micros(b.max_timestamp, 0, &append_timestamp)
+    cdef int64_t magic = b.magic
+    cdef int64_t last = b.last_delta
     cdef int status = FILL_DONE
     cdef Record r
     while b.count > 0:
-        status = parse(&r, p, end)
+        status = parse(&r, p, end) if magic == 2 else parse_message(&r, p, end, magic)
         if status != FILL_DONE:
             break
-        if r.offset_delta <= b.last_delta or r.offset_delta > max_delta:
+        if r.offset_delta <= last or r.offset_delta > max_delta:
             status = FILL_BAD_OFFSET
             break
         offset = b.base_offset + r.offset_delta
@@ -327,8 +380,15 @@ cdef int fill_batch(Out *o, Batch *b, const uint8_t *base, const uint8_t *src_en
             if not fits(o, &r):
                 status = FILL_GROW
                 break
+            if append_time:
+                if not append_fits:
+                    status = FILL_BAD_TIMESTAMP
+                    break
+                o.timestamp[row] = append_timestamp
+            elif not ka_micros(b.base_timestamp, r.timestamp_delta, &o.timestamp[row]):
+                status = FILL_BAD_TIMESTAMP
+                break
             o.offset[row] = offset
-            o.timestamp[row] = append_timestamp if append_time else ka_micros(b.base_timestamp, r.timestamp_delta)
             o.timestamp_type[row] = <int32_t>b.timestamp_type
             put(&o.key, row, r.key, r.key_length, src_end)
             put(&o.value, row, r.value, r.value_length, src_end)
@@ -341,10 +401,11 @@ cdef int fill_batch(Out *o, Batch *b, const uint8_t *base, const uint8_t *src_en
                 o.header_offsets[row + 1] = <int32_t>o.headers
             o.spent += size
             o.rows = row + 1
-        b.last_delta = r.offset_delta
+        last = r.offset_delta
         b.count -= 1
         p = r.end
     b.pos = p - base
+    b.last_delta = last
     if status == FILL_DONE and p != end:
         status = FILL_TRAILING
     if b.last_delta >= 0:
@@ -355,12 +416,14 @@ cdef int fill_batch(Out *o, Batch *b, const uint8_t *base, const uint8_t *src_en
 
 
 cdef int fill_batches(Out *o, Batch *b, int64_t *lo, int64_t hi, const uint8_t **base, const uint8_t **end) noexcept nogil:
-    """Decodes batches lo..hi; lo moves to the batch that was not finished."""
+    """Decodes batches lo..hi; lo moves to the batch that was not finished. All rows have one leader epoch."""
     cdef int status
     cdef Batch *one
     while lo[0] < hi:
         one = &b[lo[0]]
         one.source &= 1
+        if o.rows and one.leader_epoch != o.leader_epoch:
+            return FILL_FULL
         if one.count > 0 and not one.attributes & CONTROL_BIT:
             if one.pos < 0 or one.pos > one.end or one.end > end[one.source] - base[one.source]:
                 return FILL_TRUNCATED
@@ -389,6 +452,7 @@ cdef int read_header(Batch *b, const uint8_t *p, int64_t start, int64_t length) 
     b.producer_id = ka_load64(p + 43)
     b.count = ka_load32(p + 57)
     b.last_delta = -1
+    b.magic = 2
     b.timestamp_type = LOG_APPEND_TIME if b.attributes & TIMESTAMP_TYPE_BIT else 0
     if b.base_offset < 0 or b.base_offset > MAX_BASE_OFFSET or delta < 0 or b.count < 0:
         return SCAN_BAD_HEADER
@@ -449,6 +513,33 @@ def scan(data, int64_t pos, int64_t[:, ::1] table, int64_t span):
             n += 1
     PyBuffer_Release(&view)
     return n, pos, status, flags, count
+
+
+def messages(data, int64_t pos, int64_t end):
+    """Walks over the complete messages of formats v0 and v1 in data[pos:end], which belong to a compressed one.
+
+    Returns (how many, own offset of the last, position behind it); -1 of them where lengths or offsets are impossible.
+    """
+    cdef Py_buffer view
+    cdef const uint8_t *base
+    cdef int64_t count = 0, last = -1, length
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    base = <const uint8_t *>view.buf
+    end = min(end, <int64_t>view.len)
+    pos = max(pos, 0)
+    with nogil:
+        while end - pos >= LOG_OVERHEAD:
+            length = ka_load32(base + pos + 8)
+            if length >= MIN_LENGTH_V0 and length > end - pos - LOG_OVERHEAD:
+                break
+            if length < MIN_LENGTH_V0 or ka_load64(base + pos) <= last:
+                count = -1
+                break
+            last = ka_load64(base + pos)
+            count += 1
+            pos += LOG_OVERHEAD + length
+    PyBuffer_Release(&view)
+    return count, last, pos
 
 
 def next_offset(data):
@@ -757,5 +848,6 @@ def columns(int64_t next_offset, int64_t max_rows, int64_t max_bytes, int64_t ro
 
 
 include "_encode.pxi"
+include "_frames.pxi"
 
 ka_native_init()

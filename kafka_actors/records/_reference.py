@@ -6,12 +6,13 @@ It is what property tests compare the kernel with, and what decodes where the ex
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import crc32c as _crc32c
 import numpy as np
 import pyarrow as pa
 
+from kafka_actors.records._reference_frames import lz4_blocks, xxh32, zstd_end
 from kafka_actors.records._reference_writer import group, murmur2, rows, writer
 from kafka_actors.records.batch import (
     ATTRIBUTES_AT,
@@ -24,6 +25,7 @@ from kafka_actors.records.batch import (
     MAGIC_AT,
     MAX_BASE_OFFSET,
     MAX_BINARY,
+    MAX_MILLIS,
     MIN_LENGTH_V0,
     MIN_LENGTH_V2,
     MIN_RECORD,
@@ -37,15 +39,26 @@ from kafka_actors.records.batch import (
     Scan,
     Table,
 )
-from kafka_actors.records.record import MalformedError, Record, read_record, wrap_int64
+from kafka_actors.records.record import MalformedError, Record, read_message, read_record, timestamp_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Columns", "columns", "crc32c", "group", "murmur2", "next_offset", "rows", "scan", "writer"]
-
-_MICROS_MAX: Final = 2**63 - 1
-_MICROS_MIN: Final = -(2**63)
+__all__ = [
+    "Columns",
+    "columns",
+    "crc32c",
+    "group",
+    "lz4_blocks",
+    "messages",
+    "murmur2",
+    "next_offset",
+    "rows",
+    "scan",
+    "writer",
+    "xxh32",
+    "zstd_end",
+]
 
 
 def _probe(data: memoryview, pos: int) -> tuple[Scan, int]:
@@ -80,7 +93,7 @@ def _read_header(row: Table, data: memoryview, start: int, length: int) -> Scan:
     end = start + LOG_OVERHEAD + length
     last = base + delta
     place = (0, start + HEADER_SIZE, end)
-    values = (base, last, base_ts, max_ts, count, attributes, producer, epoch, -1, append_time, start)
+    values = (base, last, base_ts, max_ts, count, attributes, producer, epoch, -1, append_time, start, 2)
     row[:] = place + values
     if not attributes & CODEC_MASK and count > (length - MIN_LENGTH_V2) // MIN_RECORD:
         return Scan.BAD_HEADER
@@ -117,6 +130,24 @@ def scan(data: Buffer, pos: int, table: Table, span: int) -> tuple[int, int, int
     return n, pos, int(status), flags, count
 
 
+def messages(data: Buffer, pos: int, end: int) -> tuple[int, int, int]:
+    """Walks over the complete messages of formats v0 and v1 in data[pos:end], which belong to a compressed one.
+
+    Returns (how many, own offset of the last, position behind it); -1 of them where lengths or offsets are impossible.
+    """
+    count, last = 0, -1
+    with memoryview(data).cast("B") as view:
+        end = min(end, len(view))
+        while end - pos >= LOG_OVERHEAD:
+            offset, length = struct.unpack_from(">qi", view, pos)
+            if length >= MIN_LENGTH_V0 and length > end - pos - LOG_OVERHEAD:
+                break
+            if length < MIN_LENGTH_V0 or offset <= last:
+                return -1, last, pos
+            count, last, pos = count + 1, offset, pos + LOG_OVERHEAD + length
+    return count, last, pos
+
+
 def next_offset(data: Buffer) -> int | None:
     """The offset behind the last complete batch, by headers alone; None where there is no complete batch."""
     pos, found = 0, -1
@@ -136,12 +167,6 @@ def next_offset(data: Buffer) -> int | None:
 
 def crc32c(data: Buffer) -> int:
     return int(_crc32c.crc32c(data))
-
-
-def _micros(base: int, delta: int) -> int:
-    """base + delta in milliseconds, wrapping as Java does, then in microseconds, held at the ends of int64."""
-    ms = wrap_int64(base + delta)
-    return max(_MICROS_MIN, min(_MICROS_MAX, ms * 1000))
 
 
 class _Bytes:
@@ -200,6 +225,8 @@ class Columns:
         with fetched, unpacked:
             while lo < hi:
                 row = table[lo]
+                if self.rows and row[Field.LEADER_EPOCH] != self.leader_epoch:
+                    return lo, int(Fill.FULL)  # all rows have one leader epoch
                 if row[Field.COUNT] > 0 and not row[Field.ATTRIBUTES] & CONTROL:
                     status = self._fill_batch(unpacked if row[Field.SOURCE] else fetched, row)
                     if status != Fill.DONE:
@@ -219,7 +246,8 @@ class Columns:
             return Fill.TRUNCATED
         while count > 0:
             try:
-                record = read_record(data, pos, end)
+                magic = cursor[Field.MAGIC]
+                record = read_record(data, pos, end) if magic == 2 else read_message(data, pos, end, magic)
             except MalformedError as error:
                 status = error.code
                 break
@@ -229,6 +257,9 @@ class Columns:
             if base + record.offset_delta >= floor:
                 if self._full(record.end - pos):
                     status = Fill.FULL
+                    break
+                if not -MAX_MILLIS <= timestamp_of(cursor, record) <= MAX_MILLIS:
+                    status = Fill.BAD_TIMESTAMP
                     break
                 self._append(cursor, record, record.end - pos)
             last, pos = record.offset_delta, record.end
@@ -245,13 +276,9 @@ class Columns:
         return self.rows >= self._max_rows or (self.rows > 0 and self._spent + size > self._max_bytes)
 
     def _append(self, batch: list[int], record: Record, size: int) -> None:
-        kind = batch[Field.TIMESTAMP_TYPE]
-        base, delta = batch[Field.BASE_TIMESTAMP], record.timestamp_delta
-        if kind == LOG_APPEND_TIME:
-            base, delta = batch[Field.MAX_TIMESTAMP], 0
         self._offset.append(batch[Field.BASE_OFFSET] + record.offset_delta)
-        self._timestamp.append(_micros(base, delta))
-        self._timestamp_type.append(kind)
+        self._timestamp.append(timestamp_of(batch, record) * 1000)
+        self._timestamp_type.append(batch[Field.TIMESTAMP_TYPE])
         self._key.values.append(record.key)
         self._value.values.append(record.value)
         self._headers.append(len(record.headers))

@@ -35,6 +35,7 @@ CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21  # where what the CRC covers begins
 HEADER_SIZE: Final = 61
 MIN_LENGTH_V0: Final = 14  # smallest legal `length` of any version
+MIN_LENGTH_V1: Final = 22
 MIN_LENGTH_V2: Final = HEADER_SIZE - LOG_OVERHEAD
 MIN_RECORD: Final = 7  # a length byte and six one-byte fields
 MAX_BASE_OFFSET: Final = 2**63 - 2**31 - 1  # so that base + delta + 1 is an int64
@@ -49,6 +50,9 @@ CONTROL: Final = 0x20
 NO_TIMESTAMP_TYPE: Final = -1
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
+
+MAX_MILLIS: Final = (2**63 - 1) // 1000
+"""The latest timestamp, in milliseconds, that int64 microseconds hold; the earliest is its negative."""
 
 MAX_BINARY: Final = 2**31 - 1  # int32 offsets of Arrow's binary columns
 
@@ -70,6 +74,7 @@ class Field(IntEnum):
     LAST_DELTA = 11  # offset delta of the last decoded record, -1 before the first
     TIMESTAMP_TYPE = 12
     START = 13  # of the batch's header in the fetched bytes
+    MAGIC = 14  # of the records: 2, or that of messages of the old formats, whose own offsets are added to BASE_OFFSET
 
 
 TABLE_WIDTH: Final = len(Field)
@@ -102,6 +107,11 @@ class Fill(IntEnum):
     BAD_HEADER_COUNT = 4
     BAD_OFFSET = 5
     TRAILING = 6
+    BAD_TIMESTAMP = 7  # beyond what int64 microseconds hold; POS is at the record
+    BAD_CRC = 8  # of a message of the old formats
+    BAD_FORMAT = (
+        9  # a message of the old formats that is compressed itself, or of another format than what holds it
+    )
 
 
 class BinaryBuffers(msgspec.Struct, gc=False):
@@ -256,6 +266,8 @@ class Kernel(Protocol):
 
     def scan(self, data: Buffer, pos: int, table: Table, span: int) -> tuple[int, int, int, int, int]: ...
 
+    def messages(self, data: Buffer, pos: int, end: int) -> tuple[int, int, int]: ...
+
     def next_offset(self, data: Buffer) -> int | None: ...
 
     def columns(
@@ -267,5 +279,11 @@ class Kernel(Protocol):
     def writer(self, capacity: int) -> Writer: ...
 
     def group(self, partitions: Places, order: Places, bounds: npt.NDArray[np.int64]) -> None: ...
+
+    def xxh32(self, data: Buffer) -> int: ...
+
+    def lz4_blocks(self, data: Buffer) -> tuple[int, bool, int, list[tuple[int, int, bool]]]: ...
+
+    def zstd_end(self, data: Buffer) -> int: ...
 
     def murmur2(self, key: bytes) -> int: ...

@@ -15,6 +15,8 @@ from typing import Final
 import cramjam
 import zstandard
 
+from kafka_actors.records.kernel import ACTIVE
+
 GZIP: Final = 1
 SNAPPY: Final = 2
 LZ4: Final = 3
@@ -24,14 +26,15 @@ CODECS: Final = {"none": 0, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = 16
 
-_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-# Flags of frames whose blocks stand on their own, without or with a checksum behind each; the batch has one anyway.
-_LZ4_TRAILERS: Final = {0x60: 0, 0x70: 4}
-_LZ4_STORED: Final = 1 << 31  # of a block's length: it is not compressed
+_LZ4_SHORTEST: Final = 7  # magic, flags, block size and their checksum
+_LZ4_CONTENT_SIZE: Final = 0x08  # of a frame's flags
+_LZ4_CONTENT: Final = 0x1C  # its size, and checksums of blocks and of all
 
 _INITIAL: Final = 2 << 20
 _KEEP: Final = 8 << 20  # a scratch that one huge batch made larger is not kept
 _GZIP_WBITS: Final = 31
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
+_GZIP_SHORTEST: Final = 19  # of a member
 
 
 class DecompressionError(Exception):
@@ -48,7 +51,14 @@ class UnknownCodecError(Exception):
 
 def _memory(size: int) -> mmap.mmap:
     """Private: a shared map (Python's default) would keep its size underneath and fault beyond it when resized."""
-    return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise _no_memory(size) from error
+
+
+def _no_memory(size: int) -> MemoryError:
+    return MemoryError(f"no {size} bytes of memory for decompressed records")
 
 
 class Scratch:
@@ -76,6 +86,8 @@ class Scratch:
     def _grow(self, size: int) -> None:
         try:
             self.buffer.resize(size)
+        except OSError as error:
+            raise _no_memory(size) from error
         except SystemError:  # no mremap on this platform
             grown = _memory(size)
             grown[: self.used] = self.buffer[: self.used]
@@ -103,19 +115,24 @@ class Decompressor:
     def append(self, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
         """Appends the decompressed `data` to the scratch; returns its range there.
 
-        Raises OversizedError past `limit` bytes, DecompressionError, UnknownCodecError.
+        Raises OversizedError past `limit` bytes, DecompressionError, UnknownCodecError; MemoryError where there is none,
+        which says nothing about the batch.
         """
         if codec not in self._codecs:
             raise UnknownCodecError(codec)
         start = self.scratch.used
         try:
             self._codecs[codec](data, limit)
-        except (DecompressionError, OversizedError):
+        except (DecompressionError, OversizedError, MemoryError):
             self.scratch.used = start
             raise
         return start, self.scratch.used
 
     def _zstd_frames(self, data: memoryview, limit: int) -> None:
+        try:
+            data = data[: ACTIVE.zstd_end(data)]
+        except ValueError as error:
+            raise DecompressionError(str(error)) from None
         start = self.scratch.used
         least = 4 * len(data)
         with self._zstd.stream_reader(data, read_across_frames=True) as reader:
@@ -126,7 +143,7 @@ class Decompressor:
                     try:
                         got = reader.readinto(room)
                     except zstandard.ZstdError as error:
-                        raise DecompressionError(str(error)) from None
+                        raise _failure(error) from None
                 self.scratch.used += got
                 if got < size:
                     return  # the reader fills what it is given unless the input has ended
@@ -144,15 +161,15 @@ class Decompressor:
             try:
                 out = member.decompress(rest, min(step, left))
             except zlib.error as error:
-                raise DecompressionError(str(error)) from None
+                raise _failure(error) from None
             scratch.append(out)
             if len(out) == left:
                 raise OversizedError
             rest = member.unconsumed_tail
             if member.eof:
                 rest = member.unused_data
-                if rest[:2] != b"\x1f\x8b":  # like Java: more members are read, other bytes are padding
-                    return
+                if len(rest) < _GZIP_SHORTEST or rest[:3] != _GZIP_MAGIC:
+                    return  # like Java: more members are read, other bytes are padding
                 member = zlib.decompressobj(_GZIP_WBITS)
             elif not rest and not out:
                 raise DecompressionError("the gzip stream ends too early")
@@ -162,12 +179,10 @@ class Decompressor:
             self._snappy_block(data, limit)
             return
         start, pos = self.scratch.used, XERIAL_HEADER
-        while pos < len(data):
-            if len(data) - pos < 4:
-                raise DecompressionError("the snappy stream ends too early")
+        while len(data) - pos >= 4:  # like Java: less is padding
             (size,) = struct.unpack_from(">i", data, pos)
             pos += 4
-            if size < 0 or size > len(data) - pos:
+            if size <= 0 or size > len(data) - pos:
                 raise DecompressionError(f"a snappy block of {size} bytes in {len(data) - pos}")
             self._snappy_block(data[pos : pos + size], limit - (self.scratch.used - start))
             pos += size
@@ -185,30 +200,21 @@ class Decompressor:
         self.scratch.used += size
 
     def _lz4(self, data: memoryview, limit: int) -> None:
-        """Frames as producers write them go block by block: a decoder of frames costs as much as a small batch."""
-        if len(data) > 7 and bytes(data[:4]) == _LZ4_MAGIC and data[4] in _LZ4_TRAILERS:
-            self._lz4_blocks(data, limit)
-        else:
-            self._lz4_frame(data, limit)
-
-    def _lz4_blocks(self, data: memoryview, limit: int) -> None:
-        start, pos, trailer = self.scratch.used, 7, _LZ4_TRAILERS[data[4]]
-        longest = 1 << (8 + 2 * (data[5] >> 4 & 7))
-        while True:
-            if len(data) - pos < 4:
-                raise DecompressionError("the LZ4 frame ends too early")
-            size, pos = int.from_bytes(data[pos : pos + 4], "little"), pos + 4
-            packed, size = size < _LZ4_STORED, size & (_LZ4_STORED - 1)
-            if not size:
-                break
-            if size + trailer > len(data) - pos:
-                raise DecompressionError(f"an LZ4 block of {size} bytes in {len(data) - pos}")
+        """One frame, up to its end mark. As with Java's reader nothing is made of what stands behind that, nor of the
+        size and the checksum of the whole content; Kafka's batches have both themselves."""
+        try:
+            longest, independent, _, blocks = ACTIVE.lz4_blocks(data)
+        except ValueError as error:
+            raise DecompressionError(str(error)) from None
+        if not independent:
+            self._lz4_linked(data, blocks, limit)
+            return
+        # Block by block, as producers write it: a decoder of frames costs as much as a small batch.
+        start = self.scratch.used
+        for pos, size, packed in blocks:
             self._lz4_block(data[pos : pos + size], packed, longest)
-            pos += size + trailer
             if self.scratch.used - start > limit:
                 raise OversizedError
-        if pos < len(data):
-            self._lz4(data[pos:], limit - (self.scratch.used - start))
 
     def _lz4_block(self, block: memoryview, packed: bool, most: int) -> None:
         if not packed:
@@ -221,7 +227,14 @@ class Decompressor:
                 raise DecompressionError(str(error)) from None
         self.scratch.used += got
 
-    def _lz4_frame(self, data: memoryview, limit: int) -> None:
+    def _lz4_linked(self, data: memoryview, blocks: list[tuple[int, int, bool]], limit: int) -> None:
+        """Blocks that need those before them, which Java refuses and other clients read: as a frame of blocks alone."""
+        descriptor = bytes([data[4] & ~_LZ4_CONTENT, data[5]])
+        parts = [bytes(data[:4]), descriptor, _lz4_checksum(descriptor)]
+        parts += [bytes(data[pos - 4 : pos + size]) for pos, size, _ in blocks]
+        self._lz4_frame(b"".join([*parts, bytes(4)]), limit)
+
+    def _lz4_frame(self, data: bytes, limit: int) -> None:
         # cramjam stops when its output is full and starts over when called again, so the room grows fast.
         least = min(max(65536, 8 * len(data)), limit + 1)
         while True:
@@ -232,7 +245,7 @@ class Decompressor:
                     break
                 except cramjam.DecompressionError as error:
                     if "whole buffer" not in str(error):
-                        raise DecompressionError(str(error)) from None
+                        raise _failure(error) from None
             if size > limit:
                 raise OversizedError
             least = min(4 * size, limit + 1)
@@ -241,25 +254,17 @@ class Decompressor:
         self.scratch.used += got
 
 
-_PRIME: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
-_U32: Final = 0xFFFFFFFF
+def _failure(error: Exception) -> Exception:
+    """What an error of a codec's library means: that there is no memory is no property of the bytes."""
+    text = str(error)
+    if "not enough memory" in text or "allocation" in text or "Error -4 " in text:
+        return MemoryError(f"no memory to decompress records: {text}")
+    return DecompressionError(text)
 
 
-def _rotate(x: int, bits: int) -> int:
-    return ((x << bits) | (x >> (32 - bits))) & _U32
-
-
-def _xxh32_short(data: bytes) -> int:
-    """xxHash-32 with seed 0 of fewer than 16 bytes: what an LZ4 frame descriptor needs."""
-    h = (_PRIME[4] + len(data)) & _U32
-    words = len(data) // 4
-    for (word,) in struct.iter_unpack("<I", data[: 4 * words]):
-        h = _rotate((h + word * _PRIME[2]) & _U32, 17) * _PRIME[3] & _U32
-    for byte in data[4 * words :]:
-        h = _rotate((h + byte * _PRIME[4]) & _U32, 11) * _PRIME[0] & _U32
-    h = (h ^ (h >> 15)) * _PRIME[1] & _U32
-    h = (h ^ (h >> 13)) * _PRIME[2] & _U32
-    return h ^ (h >> 16)
+def _lz4_checksum(descriptor: bytes) -> bytes:
+    """The byte behind an LZ4 frame's descriptor."""
+    return bytes([ACTIVE.xxh32(descriptor) >> 8 & 0xFF])
 
 
 def repair_lz4_header(data: memoryview) -> memoryview:
@@ -267,11 +272,11 @@ def repair_lz4_header(data: memoryview) -> memoryview:
 
     Clients of message format v0 computed it over the wrong bytes, and Kafka ignores it there (KAFKA-3160).
     """
-    if len(data) < 7:
+    if len(data) < _LZ4_SHORTEST:
         return data
-    size = 2 + (8 if data[4] & 0x08 else 0) + (4 if data[4] & 0x01 else 0)
+    size = 2 + (8 if data[4] & _LZ4_CONTENT_SIZE else 0)
     if len(data) < 5 + size:
         return data
     fixed = bytearray(data)
-    fixed[4 + size] = (_xxh32_short(bytes(data[4 : 4 + size])) >> 8) & 0xFF
+    fixed[4 + size : 5 + size] = _lz4_checksum(bytes(data[4 : 4 + size]))
     return memoryview(fixed)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from kafka_actors.errors import (
     BatchTooLargeError,
     CorruptRecordBatchError,
+    MalformedTimestampError,
     RecordError,
     UnknownMagicError,
     UnsupportedCompressionError,
@@ -21,6 +22,7 @@ from kafka_actors.records.batch import (
     CODEC_MASK,
     CONTROL,
     MAX_BINARY,
+    MIN_RECORD,
     TRANSACTIONAL,
     Columns,
     Field,
@@ -35,7 +37,7 @@ from kafka_actors.records.compression import (
 )
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.records.record import control_type
-from kafka_actors.records.resume import resume_offset
+from kafka_actors.records.resume import behind_bad_timestamps, resume_offset
 from kafka_actors.records.transactions import ABORT, AbortedTransactions
 from kafka_actors.records.workspace import TABLE_ROWS, Workspace, borrow, give_back
 
@@ -46,6 +48,9 @@ _SPAN: Final = (
     512 * 1024
 )  # bytes checked at a time: what was summed up is still in the cache when it is decoded
 _FLUSH: Final = 1024 * 1024  # decompressed bytes that wait at most before they are decoded
+_RESERVE: Final = (
+    64 * 1024 * 1024
+)  # bytes of a column that are reserved at most for what isn't decompressed yet
 
 _SCAN_ERRORS: Final = {
     Scan.BAD_LENGTH: "the batch claims an impossible length",
@@ -58,8 +63,15 @@ _FILL_ERRORS: Final = {
     Fill.BAD_HEADER_COUNT: "a record claims an impossible number of headers",
     Fill.BAD_OFFSET: "the offsets of the records do not rise, or leave the batch",
     Fill.TRAILING: "there are bytes behind a record or behind the last one",
+    Fill.BAD_CRC: "the checksum of a message is wrong",
+    Fill.BAD_FORMAT: "a message inside a compressed one is compressed too, or of another format",
 }
 
+
+_SOURCE, _POS, _END, _COUNT, _ATTRIBUTES = map(
+    int, (Field.SOURCE, Field.POS, Field.END, Field.COUNT, Field.ATTRIBUTES)
+)
+"""Fields that are used for each batch: looking up a member of an enum takes ten times as long as a constant."""
 
 _UNREADABLE: Final = (UnknownCodecError, OversizedError, DecompressionError, legacy.LegacyError)
 
@@ -88,7 +100,8 @@ class Chunk(msgspec.Struct, frozen=True):
 
     `next_offset` is the offset behind all that was read or stepped over (control, aborted and compacted records
     included): the position to fetch from next, and to commit when `batch` is processed. `leader_epoch` is that of
-    the last batch read, -1 where its format has none. `batch` has 0 rows where only the position moved.
+    the last batch read and of all rows, -1 where their format has none. `batch` has 0 rows where only the position
+    moved.
     """
 
     batch: pa.RecordBatch
@@ -108,7 +121,8 @@ class Decoder:
     """Decodes the bytes of one partition out of one fetch response, or of several that follow each other.
 
     `fetch_offset` is the first offset wanted: earlier records of the first batch are dropped. `aborted` is the
-    response's list of aborted transactions, (producer_id, first_offset); only read_committed heeds it.
+    response's list of aborted transactions, (producer_id, first_offset); only read_committed heeds it. `log_end` is
+    the high watermark that came with the bytes, if it is known: `RecordError.next_offset` is never behind it.
     """
 
     def __init__(
@@ -119,6 +133,7 @@ class Decoder:
         fetch_offset: int = 0,
         isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         aborted: Iterable[tuple[int, int]] = (),
+        log_end: int | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         kernel: Kernel = ACTIVE,
     ) -> None:
@@ -131,29 +146,32 @@ class Decoder:
         self.limits = limits
         self.next_offset = fetch_offset
         self._kernel = kernel
+        self._log_end = log_end
         self._aborted = AbortedTransactions(aborted if isolation_level == "read_committed" else ())
         self._columns: Columns | None = None
         self._rows_per_byte = 0.0
         self._growth = 1.0  # decompressed bytes per fetched byte
         self._ahead = 0  # bytes of the parts behind the one at hand
+        self._following: Buffer | None = None  # the part behind the one at hand
 
     def feed(self, *parts: Buffer) -> Iterator[Chunk]:
         """Yields the chunks of `parts`, each all the bytes of the partition in one response, as they get ready.
 
         A partial batch at the end of a part is normal and left out. Raises CorruptRecordBatchError,
-        BatchTooLargeError, UnsupportedCompressionError or UnknownMagicError, with offset and next_offset, after the
-        records before the bad place were yielded. `parts` are not held when the generator has ended.
+        BatchTooLargeError, UnsupportedCompressionError, UnknownMagicError or MalformedTimestampError, with offset and
+        next_offset, after the records before the bad place were yielded. `parts` are not held when the generator has
+        ended.
         """
         work = borrow()
         try:
             self._ahead = sum(len(memoryview(part).cast("B")) for part in parts)
-            for part in parts:
+            for part, self._following in zip(parts, (*parts[1:], None), strict=True):
                 with memoryview(part) as whole, whole.cast("B") as view:
                     self._ahead -= len(view)
                     yield from self._part(view, work)
             yield from self._flush()
         finally:
-            self._columns = None
+            self._columns = self._following = None
             give_back(work)
 
     def _part(self, view: memoryview, work: Workspace) -> Iterator[Chunk]:
@@ -196,7 +214,7 @@ class Decoder:
 
     def _prepare(self, view: memoryview, work: Workspace, i: int, row: list[int]) -> None:
         """Decompresses one batch; empties it in the table when its transaction was aborted."""
-        attributes = row[Field.ATTRIBUTES]
+        attributes = row[_ATTRIBUTES]
         if attributes & (TRANSACTIONAL | CONTROL) and self._aborted.active:
             self._aborted.advance(row[Field.LAST_OFFSET])
             if self._aborted.is_aborted(row[Field.PRODUCER_ID]):
@@ -204,18 +222,23 @@ class Decoder:
                     self._end_transaction(view, work, row)
                 work.table[i, Field.COUNT] = 0
                 return
-        if attributes & CODEC_MASK and row[Field.COUNT] and not attributes & CONTROL:
+        if attributes & CODEC_MASK and row[_COUNT] and not attributes & CONTROL:
             start, end = self._decompress(view, work, row)
-            work.table[i, Field.SOURCE] = 1
-            work.table[i, Field.POS] = start
-            work.table[i, Field.END] = end
+            if row[_COUNT] > (end - start) // MIN_RECORD:
+                raise _UnreadableError(
+                    CorruptRecordBatchError,
+                    f"{end - start} bytes can't hold the {row[_COUNT]} records it claims",
+                )
+            work.table[i, _SOURCE] = 1
+            work.table[i, _POS] = start
+            work.table[i, _END] = end
 
     def _decompress(self, view: memoryview, work: Workspace, row: list[int]) -> tuple[int, int]:
-        size = row[Field.END] - row[Field.POS]
-        with view[row[Field.POS] : row[Field.END]] as packed:
+        size = row[_END] - row[_POS]
+        with view[row[_POS] : row[_END]] as packed:
             try:
                 start, end = work.append(
-                    row[Field.ATTRIBUTES] & CODEC_MASK, packed, self.limits.max_decompressed_batch_bytes
+                    row[_ATTRIBUTES] & CODEC_MASK, packed, self.limits.max_decompressed_batch_bytes
                 )
             except _UNREADABLE as error:
                 raise self._unreadable(error) from None
@@ -255,30 +278,18 @@ class Decoder:
         failure: _UnreadableError | None = None
         while n < TABLE_ROWS and work.scratch.used < _FLUSH and legacy.complete_at(view, pos):
             try:
-                entry = legacy.read(view, pos, work, limit)
+                row, end = legacy.read(view, pos, work, limit, self._kernel)
             except _UNREADABLE as error:
                 failure = self._unreadable(error)
                 break
-            self._enter_legacy(work, n, pos, entry)
-            pos, n = entry.end, n + 1
+            work.table[n] = list(row.values())
+            pos, n = end, n + 1
         yield from self._fill(view, work, 0, n)
         work.scratch.reset()
         if failure is not None:
             yield from self._flush()
             raise self._error(failure.error, str(failure), view, pos)
         return pos
-
-    def _enter_legacy(self, work: Workspace, n: int, start: int, entry: legacy.Entry) -> None:
-        """Appends the rewritten records to the scratch and enters them into the table."""
-        begin = work.scratch.used
-        work.scratch.append(entry.body)
-        row = dict.fromkeys(Field, 0)
-        row |= {Field.SOURCE: 1, Field.POS: begin, Field.END: work.scratch.used, Field.START: start}
-        row |= {Field.BASE_OFFSET: entry.base_offset, Field.LAST_OFFSET: entry.last_offset}
-        row |= {Field.COUNT: entry.count, Field.TIMESTAMP_TYPE: entry.timestamp_type}
-        row |= {Field.MAX_TIMESTAMP: entry.append_timestamp, Field.LAST_DELTA: -1}
-        row |= {Field.PRODUCER_ID: -1, Field.LEADER_EPOCH: -1}
-        work.table[n] = list(row.values())
 
     def _fill(self, view: memoryview, work: Workspace, lo: int, hi: int) -> Iterator[Chunk]:
         """Decodes batches lo..hi of the table, which are ready, into columns; yields those that got full."""
@@ -289,14 +300,17 @@ class Decoder:
             if code == Fill.DONE:
                 return
             yield from self._flush()
+            if code == Fill.BAD_TIMESTAMP:
+                raise self._bad_timestamp(view, work, work.table[lo].tolist())
             if code != Fill.FULL:
                 start = int(work.table[lo, Field.START])
                 raise self._error(CorruptRecordBatchError, _FILL_ERRORS[Fill(code)], view, start)
 
     def _new_columns(self, view: memoryview, work: Workspace, lo: int) -> Columns:
         left = len(view) - int(work.table[lo, Field.START]) + self._ahead
-        rows = int(self._rows_per_byte * left * 1.05) + 16
-        unpacked = int(left * self._growth * 1.05)
+        # What headers claim is a guess until the records are there: no more is reserved than their bytes could hold.
+        rows = min(int(self._rows_per_byte * left * 1.05), (left + work.scratch.used) // MIN_RECORD) + 16
+        unpacked = min(int(left * self._growth * 1.05), left + _RESERVE)
         return self._kernel.columns(
             self.next_offset, self.limits.chunk_rows, self.limits.chunk_bytes, rows, unpacked
         )
@@ -312,8 +326,21 @@ class Decoder:
 
     def _error(self, error: type[RecordError], reason: str, view: memoryview, start: int) -> RecordError:
         """The error for the batch that begins at `start`."""
-        offset, behind = resume_offset(view, start, self.next_offset)
+        with memoryview(self._following or b"") as whole, whole.cast("B") as following:
+            offset, behind = resume_offset(
+                view, start, self.next_offset, self._kernel, self._log_end, following
+            )
         return error(self.topic, self.partition, offset, behind, reason)
+
+    def _bad_timestamp(self, view: memoryview, work: Workspace, row: list[int]) -> RecordError:
+        """The error for the record that the row of the batch table is at."""
+        with memoryview(work.scratch.buffer) as unpacked:
+            offset, timestamp, behind = behind_bad_timestamps(unpacked if row[Field.SOURCE] else view, row)
+        reason = (
+            f"the record's timestamp, {timestamp}, is beyond what microseconds in 64 bits hold: Kafka's timestamps are "
+            "milliseconds, and its producer seems to have written a finer unit"
+        )
+        return MalformedTimestampError(self.topic, self.partition, offset, behind, reason)
 
 
 def decode(data: Buffer, *, topic: str, partition: int) -> pa.RecordBatch:
@@ -323,6 +350,7 @@ def decode(data: Buffer, *, topic: str, partition: int) -> pa.RecordBatch:
     """
     limits = Limits(chunk_rows=MAX_BINARY, chunk_bytes=MAX_BINARY)
     chunks = [chunk.batch for chunk in Decoder(topic, partition, limits=limits).feed(data)]
-    if len(chunks) > 1:
-        raise OverflowError("the records pass 2 GiB; read them in chunks with Decoder")
-    return chunks[0] if chunks else EMPTY
+    try:
+        return pa.concat_batches(chunks) if len(chunks) > 1 else chunks[0] if chunks else EMPTY
+    except pa.ArrowInvalid:
+        raise OverflowError("the records pass 2 GiB; read them in chunks with Decoder") from None

@@ -1,11 +1,25 @@
-"""One record of format v2 in plain Python: the twin kernel, the old formats and `encode` read and write it."""
+"""One record in plain Python: the twin kernel reads those of all formats and writes those of v2."""
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from kafka_actors.records.batch import MIN_RECORD, Fill
+from kafka_actors.records.batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MIN_LENGTH_V0,
+    MIN_LENGTH_V1,
+    MIN_RECORD,
+    Field,
+    Fill,
+)
+
+NO_TIMESTAMP: Final = -1
 
 Headers = Sequence[tuple[bytes, bytes | None]]
 
@@ -90,6 +104,51 @@ def read_record(data: memoryview, pos: int, end: int) -> Record:
     if pos != end:
         raise MalformedError(Fill.TRAILING)
     return Record(end, timestamp_delta, offset_delta, key, value, headers)
+
+
+def read_field(data: memoryview, pos: int, end: int) -> tuple[bytes | None, int]:
+    """A key or a value of the old formats: its length in 4 bytes, -1 for None, and the bytes."""
+    if end - pos < 4:
+        raise MalformedError(Fill.TRUNCATED)
+    (length,) = struct.unpack_from(">i", data, pos)
+    pos += 4
+    if length < -1 or length > end - pos:
+        raise MalformedError(Fill.BAD_FIELD)
+    return (None, pos) if length < 0 else (bytes(data[pos : pos + length]), pos + length)
+
+
+def read_message(data: memoryview, pos: int, end: int, magic: int) -> Record:
+    """The uncompressed message of format v0 or v1 that begins at `pos`, its deltas as they stand there; raises
+    MalformedError."""
+    if end - pos <= MAGIC_AT + 1:
+        raise MalformedError(Fill.TRUNCATED)
+    offset, length, stored, found, attributes = struct.unpack_from(">qiIBB", data, pos)
+    if found != magic or attributes & CODEC_MASK:
+        raise MalformedError(Fill.BAD_FORMAT)
+    if length < (MIN_LENGTH_V0, MIN_LENGTH_V1)[magic]:
+        raise MalformedError(Fill.BAD_FIELD)
+    if length > end - pos - LOG_OVERHEAD:
+        raise MalformedError(Fill.TRUNCATED)
+    end = pos + LOG_OVERHEAD + length
+    if zlib.crc32(data[pos + MAGIC_AT : end]) != stored:
+        raise MalformedError(Fill.BAD_CRC)
+    pos += MAGIC_AT + 2
+    timestamp = NO_TIMESTAMP
+    if magic:
+        (timestamp,) = struct.unpack_from(">q", data, pos)
+        pos += 8
+    key, pos = read_field(data, pos, end)
+    value, pos = read_field(data, pos, end)
+    if pos != end:
+        raise MalformedError(Fill.TRAILING)
+    return Record(end, timestamp, offset, key, value, [])
+
+
+def timestamp_of(batch: Sequence[int], record: Record) -> int:
+    """The timestamp in milliseconds of a record of a batch, a row of a batch table; it wraps as Java's does."""
+    if batch[Field.TIMESTAMP_TYPE] == LOG_APPEND_TIME:
+        return batch[Field.MAX_TIMESTAMP]
+    return wrap_int64(batch[Field.BASE_TIMESTAMP] + record.timestamp_delta)
 
 
 def _write_bytes(out: bytearray, value: bytes | None) -> None:

@@ -3,41 +3,131 @@
 from __future__ import annotations
 
 import struct
+from typing import Final, NamedTuple
 
-from kafka_actors.records.batch import LOG_OVERHEAD, MAGIC_AT, MAX_BASE_OFFSET, MIN_LENGTH_V0
+from kafka_actors.records import legacy
+from kafka_actors.records.batch import (
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAX_BASE_OFFSET,
+    MAX_MILLIS,
+    MIN_LENGTH_V0,
+    MIN_LENGTH_V2,
+    Field,
+    Kernel,
+    new_table,
+)
+from kafka_actors.records.record import MalformedError, read_message, read_record, timestamp_of
 
-_COUNT_AT = 57
+_DELTA_AT: Final = 23
+_NOTHING: Final = memoryview(b"")
 
 
-def _header(view: memoryview, pos: int) -> tuple[int, int, int] | None:
-    """(base offset, end, magic) of what may be a batch at `pos`; None when it can't be one."""
+class _Header(NamedTuple):
+    """What may be a batch. `base` and `end`, the position behind it, are outside of what its checksum covers."""
+
+    base: int
+    end: int
+    magic: int
+    claimed: int  # the offset behind it
+
+
+def resume_offset(
+    view: memoryview,
+    start: int,
+    position: int,
+    kernel: Kernel,
+    log_end: int | None = None,
+    following: memoryview = _NOTHING,
+) -> tuple[int, int | None]:
+    """(first offset not read, offset behind the bad batch at `start` or None where it can't be known).
+
+    `position` is where everything before is read; `log_end` is the high watermark, which no base offset is behind;
+    `following` are the bytes that follow those of `view`.
+    What the bad batch claims counts where its own checksum is right, where it ends the log, and up to the base offset
+    of the batch that follows, if that has a right checksum: to go on too far would lose records without a word, and a
+    place that is too early only brings the same batch again.
+    """
+    bad = _header(view, start)
+    if bad is None:
+        return position, None
+    claimed = bad.claimed if bad.claimed > position else None
+    if claimed is not None and _is_sound(view, start, bad, kernel):
+        # From where the position lies within it, its checksummed length in offsets leads behind it; not to a far place.
+        behind = claimed if bad.base <= position or log_end is None or claimed <= log_end else None
+    elif claimed is not None and claimed == log_end and bad.end == len(view):
+        behind = claimed
+    else:
+        after, pos = (following, 0) if bad.end == len(view) else (view, bad.end)
+        behind = _before_the_next(after, pos, position, claimed, kernel)
+        if behind is not None and log_end is not None and behind > log_end:
+            behind = None
+    if behind is None:
+        return position, None
+    return max(position, bad.base) if bad.magic == 2 and bad.base < behind else position, behind
+
+
+def _before_the_next(
+    view: memoryview, pos: int, position: int, claimed: int | None, kernel: Kernel
+) -> int | None:
+    """Where reading goes on if a sound batch, which is the next one, stands at `pos`; at most its base offset."""
+    following = _header(view, pos)
+    if following is None or following.base <= position or not _is_sound(view, pos, following, kernel):
+        return None
+    if claimed is not None and claimed <= following.base:
+        return claimed
+    return (
+        following.base if following.magic == 2 else None
+    )  # the offset of an old message may be that of its last
+
+
+def _header(view: memoryview, pos: int) -> _Header | None:
+    """The header of what may be a batch at `pos`; None when it can't be one."""
     if len(view) - pos <= MAGIC_AT:
         return None
     base, length = struct.unpack_from(">qi", view, pos)
     if length < MIN_LENGTH_V0 or not 0 <= base <= MAX_BASE_OFFSET:
         return None
-    return base, pos + LOG_OVERHEAD + length, view[pos + MAGIC_AT]
+    magic, claimed = view[pos + MAGIC_AT], base
+    if magic == 2 and length >= MIN_LENGTH_V2 and len(view) - pos >= _DELTA_AT + 4:
+        claimed = base + struct.unpack_from(">i", view, pos + _DELTA_AT)[0] + 1
+    elif magic < 2:  # the offset of a message, or of the last message in a compressed one
+        claimed = base + 1
+    return _Header(base, pos + LOG_OVERHEAD + length, magic, claimed)
 
 
-def resume_offset(view: memoryview, start: int, position: int) -> tuple[int, int | None]:
-    """(first offset not read, offset behind the bad batch at `start` or None where it can't be known).
+def _is_sound(view: memoryview, pos: int, header: _Header, kernel: Kernel) -> bool:
+    """Whether a batch with a right checksum and a possible header stands at `pos`."""
+    if header.magic < 2:
+        return legacy.complete_at(view, pos) and legacy.is_sound(view, pos)
+    n, *_ = kernel.scan(view, pos, new_table(1), 1)
+    return n == 1
 
-    The batch's own last offset is inside what may be corrupt, so the base offset of the batch that follows is
-    asked first: to go on too far would lose records without a word.
+
+def behind_bad_timestamps(data: memoryview, row: list[int]) -> tuple[int, int, int]:
+    """(offset, timestamp in milliseconds, offset behind all such) of the records that can't be expressed.
+
+    `row` is that of the batch, at the first of them. Those that follow it are passed over in one go, so that a producer
+    whose clock is wrong doesn't cost a fetch for each record.
     """
-    bad = _header(view, start)
-    if bad is None:
-        return position, None
-    base, end, magic = bad
-    if magic < 2:  # the offset of a message, or of the last message in a compressed one
-        return position, base + 1 if base >= position else None
-    offset = max(position, base)
-    following = _header(view, end)
-    if following is not None and following[2] == 2 and following[0] > offset:
-        return offset, following[0]
-    if magic > 2 or end > len(view) or end < start + _COUNT_AT + 4:
-        return offset, None
-    (delta,) = struct.unpack_from(">i", view, start + 23)
-    (count,) = struct.unpack_from(">i", view, start + _COUNT_AT)
-    plausible = 0 <= count <= delta + 1 and base + delta + 1 > offset
-    return offset, base + delta + 1 if plausible else None
+    first, behind = None, row[Field.BASE_OFFSET]
+    pos, end = row[Field.POS], row[Field.END]
+    for _ in range(row[Field.COUNT]):
+        try:
+            record = (
+                read_record(data, pos, end)
+                if row[Field.MAGIC] == 2
+                else read_message(data, pos, end, row[Field.MAGIC])
+            )
+        except MalformedError:
+            break  # which is found again from there on
+        offset, timestamp = row[Field.BASE_OFFSET] + record.offset_delta, timestamp_of(row, record)
+        if first is None:
+            first = offset, timestamp
+        elif -MAX_MILLIS <= timestamp <= MAX_MILLIS:
+            break
+        behind, pos = offset + 1, record.end
+    else:
+        behind = row[Field.LAST_OFFSET] + 1
+    assert first is not None  # the kernel has just read it
+    return *first, behind

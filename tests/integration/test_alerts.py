@@ -23,6 +23,12 @@ def rules():
     return shown
 
 
+def test_the_charts_alerts_are_those_of_the_page():
+    assert yaml.safe_load((ROOT / "helm/kafka-actors/files/alerts.yaml").read_text()) == yaml.safe_load(
+        rules()
+    )
+
+
 def alerts():
     return {rule["alert"]: rule for group in yaml.safe_load(rules())["groups"] for rule in group["rules"]}
 

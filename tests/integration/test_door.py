@@ -6,8 +6,11 @@ import errno
 import gc
 import os
 import queue
+import secrets
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import weakref
 from types import SimpleNamespace
@@ -269,13 +272,42 @@ def test_an_actor_that_gives_up_its_tasks_has_nothing_to_complain_of(loop):
 
 
 def test_a_process_of_another_user_is_not_let_in(doorway, monkeypatch):
-    monkeypatch.setattr("kafka_actors.actors.doorkeeper.os.getuid", lambda: os.geteuid() + 1)
+    monkeypatch.setattr(doorkeeper, "same_user", lambda sock: False)
     outcomes = queue.Queue()
     try:
         doorway.open("w-2").fetch(Pull(0), outcomes.put)
     except OSError:  # it was fast
         return
     assert isinstance(outcomes.get(timeout=SOON_S), DisconnectedError)
+
+
+OTHERS_DOOR = """
+import os, socket, sys
+os.setuid(65534)
+listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listening.bind("\\0" + sys.argv[1])
+listening.listen()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_worker_doesnt_enter_where_a_process_of_another_user_listens():
+    name = f"others-{secrets.token_hex(8)}"
+    command = [sys.executable, "-c", OTHERS_DOOR, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(PermissionError, match="another user"):
+            Door.open(name, "w-1")
+        other.communicate()
+
+
+def test_a_worker_checks_whose_door_it_is_before_it_says_anything(doorway, monkeypatch):
+    monkeypatch.setattr(doorkeeper, "same_user", lambda sock: True)
+    monkeypatch.setattr("kafka_actors.actors.door.os.getuid", lambda: os.geteuid() + 1)
+    with pytest.raises(PermissionError, match="another user"):
+        doorway.open("w-2")
 
 
 def test_a_worker_that_could_not_be_let_in_keeps_no_other_out(doorway, monkeypatch, caplog):

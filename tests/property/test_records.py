@@ -1,11 +1,16 @@
 """The compiled kernel against its plain-Python twin, on good, cut, mutated and random bytes."""
 
+import gzip
 import random
 import struct
+import zlib
+from typing import Any
 
+import cramjam
 import crc32c
 import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +27,7 @@ HEADERS = st.lists(
     st.fixed_dictionaries({"key": st.text(max_size=5), "value": BYTES}), min_size=1, max_size=3
 )
 MICROS = st.integers(-(2**62), 2**62).map(lambda us: us // 1000 * 1000)
+MILLIS = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2).map(lambda off: off + 2**63 // 1000)
 ROWS = st.lists(st.tuples(BYTES, BYTES, st.none() | HEADERS, MICROS, st.integers(1, 100)), max_size=12)
 LIMITS = st.builds(
     records.Limits,
@@ -83,6 +89,44 @@ def comparable(batch: pa.RecordBatch) -> tuple:
     return tuple(tuple(column) for column in plain.to_pydict().values())
 
 
+@given(st.binary(max_size=60), st.sampled_from(["lz4", "zstd"]), st.data())
+def test_walks_over_frames_agree(tail, codec, choice):
+    """Good frames, mutated and cut, with anything behind them."""
+    text = choice.draw(st.binary(max_size=200).map(lambda part: part * 30))
+    if codec == "zstd":
+        sums, sizes = choice.draw(st.booleans()), choice.draw(st.booleans())
+        pack = zstandard.ZstdCompressor(write_checksum=sums, write_content_size=sizes).compress
+        frame = pack(text) + choice.draw(st.sampled_from([b"", b"\x51\x2a\x4d\x18\1\0\0\0x", pack(b"more")]))
+    else:
+        packer = cramjam.lz4.Compressor(block_linked=choice.draw(st.booleans()))
+        packer.compress(text)
+        frame = bytes(packer.finish())
+    frame = bytearray(
+        frame[: choice.draw(st.sampled_from([len(frame), choice.draw(st.integers(0, len(frame)))]))]
+    )
+    for _ in range(choice.draw(st.integers(0, 2)) if frame else 0):
+        frame[choice.draw(st.integers(0, len(frame) - 1))] = choice.draw(st.integers(0, 255))
+    data = bytes(frame) + tail
+    assert walked(compiled, codec, data) == walked(_reference, codec, data)
+
+
+def walked(kernel: Any, codec: str, data: bytes) -> object:
+    try:
+        return kernel.lz4_blocks(data) if codec == "lz4" else kernel.zstd_end(data)
+    except ValueError as error:
+        return str(error)
+
+
+@given(st.binary(max_size=200), st.integers(1, 300))
+def test_xxh32_agrees(data, times):
+    assert compiled.xxh32(data * times) == _reference.xxh32(data * times)
+
+
+@given(st.binary(max_size=300), st.integers(0, 20), st.integers(0, 320))
+def test_walks_over_old_messages_agree(data, pos, end):
+    assert compiled.messages(data, pos, end) == _reference.messages(data, pos, end)
+
+
 def agree(data: bytes, **options: object) -> tuple:
     ours, twin = outcome(data, compiled, **options), outcome(data, _reference, **options)
     assert ours == twin
@@ -110,6 +154,13 @@ ABORTED = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2**40)), max_size
 @given(batches(), LIMITS, ISOLATION, ABORTED, st.integers(0, 2**40))
 def test_kernel_and_twin_agree_on_good_batches(data, limits, level, aborted, fetch_offset):
     agree(data, limits=limits, isolation_level=level, aborted=aborted, fetch_offset=fetch_offset)
+
+
+@given(batches(), LIMITS, MILLIS, st.sampled_from([27, 35]))
+def test_kernel_and_twin_agree_on_any_timestamp(data, limits, millis, at):
+    moved = bytearray(data)
+    struct.pack_into(">q", moved, at, millis)  # the base, or the largest
+    agree(resealed(bytes(moved)), limits=limits)
 
 
 @given(batches(), LIMITS)
@@ -175,6 +226,37 @@ def test_theme_19_mutated_records_behind_a_right_crc(values, choice):
         at = choice.draw(st.integers(57, len(data) - 1))
         data[at] = choice.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF]) | st.integers(0, 255))
     agree(resealed(bytes(data)), limits=choice.draw(LIMITS))
+
+
+@st.composite
+def old_messages(draw: st.DrawFn) -> bytes:
+    """Messages of formats v0 and v1, plain and inside of compressed ones."""
+    magic, inner = draw(st.integers(0, 1)), b""
+    rows = draw(st.lists(st.tuples(BYTES, BYTES, st.integers(-(2**63), 2**63 - 1) | st.just(0)), max_size=5))
+    base = draw(st.integers(0, 1000))
+    for number, row in enumerate(rows):
+        inner += old_message(number if magic else base + number, magic, 0, *row)
+    if not rows or draw(st.booleans()):
+        return inner
+    attributes = 1 | draw(st.sampled_from([0, 8]))
+    return old_message(base + len(rows) - 1, magic, attributes, None, gzip.compress(inner), rows[0][2])
+
+
+def old_message(offset: int, magic: int, attributes: int, key: bytes | None, value: bytes | None, ms: int):
+    body = struct.pack(">BB", magic, attributes) + (struct.pack(">q", ms) if magic else b"")
+    for field in (key, value):
+        body += struct.pack(">i", -1) if field is None else struct.pack(">i", len(field)) + field
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+@settings(max_examples=200)
+@given(old_messages(), old_messages(), LIMITS, st.data())
+def test_kernel_and_twin_agree_on_old_formats(first, second, limits, choice):
+    data = bytearray(first + second)
+    agree(bytes(data), limits=limits)
+    for _ in range(choice.draw(st.integers(0, 3)) if data else 0):
+        data[choice.draw(st.integers(0, len(data) - 1))] = choice.draw(st.integers(0, 255))
+    agree(bytes(data), limits=limits)
 
 
 @given(st.binary(min_size=17, max_size=300))

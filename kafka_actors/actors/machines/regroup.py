@@ -11,8 +11,8 @@ __all__ = ["Piece", "Regrouper"]
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What one call of the user's function gets; `next_offset` is where its partition is after it, `resets` how often
-    its position had been reset before."""
+    """What one call of the user's function gets; `next_offset` is where its partition is after it, `leader_epoch` that of
+    all its records, `resets` how often its position had been reset before."""
 
     batch: pa.RecordBatch
     next_offset: int
@@ -35,8 +35,8 @@ class Regrouper:
         if self.rows is None:
             yield piece
             return
-        if self._held and self._held[-1].resets != piece.resets:
-            yield self._take()  # its offsets are of another log, or are read again
+        if self._held and _kind(self._held[-1]) != _kind(piece):
+            yield self._take()  # other offsets of another log, or read again; or committed with another leader epoch
         for part in _cut(piece, self.rows - self._held_rows, self.rows):
             if not self._held:
                 self._due = now + self.linger_s
@@ -62,6 +62,10 @@ class Regrouper:
         filled = [p.batch for p in held if p.batch.num_rows] or [last.batch]
         joined = filled[0] if len(filled) == 1 else pa.concat_batches(filled)
         return msgspec.structs.replace(last, batch=joined)
+
+
+def _kind(piece: Piece) -> tuple[int, int]:
+    return piece.resets, piece.leader_epoch
 
 
 def _cut(piece: Piece, first: int, rest: int) -> Iterator[Piece]:

@@ -20,7 +20,7 @@ from kafka_actors.protocol.types import TopicPartition
 
 from .backoff import Backoff
 from .buffer import Buffer, FetchedBytes, Records, Slice
-from .partition import Partition, Purpose, Standing, Start, State
+from .partition import UNKNOWN, Partition, Purpose, Standing, Start, State
 from .positions import Positions
 from .resets import Lookup, ResetPolicy
 from .streams import Stream, want_of
@@ -430,6 +430,13 @@ class FetchMachine:
             self.needs_plan = True
         return True
 
+    def put_back(self, tp: TopicPartition) -> None:
+        """What was handed out of a partition and is not consumed waits again, after what waits of others."""
+        partition = self.positions.get(tp)
+        if partition is not None and not partition.draining:
+            self.buffer.put_back(tp, partition.position, paused=partition.paused)
+            partition.delivered = partition.position
+
     def _may_feed(self, broker: int) -> bool:
         """Whether a stream that had no room for another pull has it now, or can have that of paused partitions."""
         stream = self._streams.get(broker)
@@ -441,22 +448,32 @@ class FetchMachine:
 
     def bad_batch(self, item: FetchedBytes, error: RecordError) -> int | None:
         """A batch of `item` can't be read; everything before it was handed out. `on_bad_batch` decides. Returns where it
-        goes on, if the batch is skipped."""
+        goes on, if the batch is skipped or fetched again."""
         partition = self.positions.get(item.partition)
         if not item.valid or partition is None:
             return None
-        skipped = error.next_offset if self._on_bad_batch == "skip" else None
-        if skipped is not None:
-            topic, number = item.partition
-            self.positions.events.append(BadBatchSkipped(topic, number, error.offset, skipped, error.kind))
-            self.positions.skip_to(partition, skipped)
+        following = self._behind_bad_batch(partition, item, error) if self._on_bad_batch == "skip" else None
+        if following is not None:
+            self.positions.skip_to(partition, following)
         else:
             self.buffer.drop(item.partition, in_hand=True)
             partition.delivered = partition.fetched = partition.position
-            self.positions.fail(partition, error)
+            self.positions.fail(partition, error if self._on_bad_batch == "fail" else _not_skipped(error))
         self._collect_errors()
         self._apply_void()
         self.needs_plan = True
+        return following
+
+    def _behind_bad_batch(self, partition: Partition, item: FetchedBytes, error: RecordError) -> int | None:
+        """Where "skip" goes on; None where that can't be known."""
+        skipped = error.next_offset
+        if skipped is None:
+            # Perhaps only because the response ends with it: the next one begins with it.
+            return error.offset if error.offset > item.fetch_offset else None
+        topic, number = item.partition
+        self.positions.events.append(BadBatchSkipped(topic, number, error.offset, skipped, error.kind))
+        # The epoch of what was left out isn't known; that of the batch before may have ended in front of it.
+        item.leader_epoch = partition.position_epoch = UNKNOWN
         return skipped
 
     def end_reached(self, tp: TopicPartition) -> bool:
@@ -510,6 +527,11 @@ class FetchMachine:
             self.buffer.drop(tp, in_hand=in_hand)
             self._full.discard(tp)
             self.needs_plan = True
+
+
+def _not_skipped(error: RecordError) -> RecordError:
+    why = f'{error.message}; no sound batch behind it says where on_bad_batch="skip" could go on: seek behind it'
+    return type(error)(error.topic, error.partition, error.offset, None, why, error.kind)
 
 
 def _left_session(fetched: Fetched) -> bool:

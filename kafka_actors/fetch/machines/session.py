@@ -80,7 +80,9 @@ class FetchSession:
         self._session_id = NO_SESSION
         self._epoch = FULL
         self._with_ids: bool | None = None
-        self._told: dict[Key, bytes | None] = {}  # what the broker's session holds, and under which topic id
+        self._told: dict[
+            Key, bytes | None
+        ] = {}  # what the broker's session holds, and under which topic id if any
         self._changed: dict[Key, None] = {}
         self._requested: frozenset[Key] | None = None  # what a full request asked for
         self._turn: list[Key] | None = None  # whose turn it is, where partitions take turns
@@ -154,7 +156,7 @@ class FetchSession:
         for key in forgotten:
             self._told.pop(key, None)
         for key in named:
-            self._told[key] = self._wanted[key].want.topic_id
+            self._told[key] = self._told_id(key)
         self._changed.clear()
         return request, max_version if with_ids else min(max_version, LAST_WITHOUT_TOPIC_IDS)
 
@@ -177,6 +179,8 @@ class FetchSession:
                 name = self._names.get(topic.topic_id.bytes, "") if self._with_ids else topic.topic
                 for data in topic.partitions:
                     key = (name, data.partition_index)
+                    if key in answered:
+                        continue  # named twice: what comes second is asked for again
                     answered.add(key)
                     wanted = self._wanted.get(key)
                     if wanted is not None:
@@ -279,9 +283,13 @@ class FetchSession:
         """What the broker's session holds and shouldn't; under another topic id it is another partition."""
         gone: dict[Key, bytes | None] = {}
         for key in suspects:
-            if key in self._told and (key not in asked or self._wanted[key].want.topic_id != self._told[key]):
+            if key in self._told and (key not in asked or self._told_id(key) != self._told[key]):
                 gone[key] = self._told[key]
         return gone
+
+    def _told_id(self, key: Key) -> bytes | None:
+        """The topic id that the broker is told: a session of names (Fetch up to version 12) knows none."""
+        return self._wanted[key].want.topic_id if self._with_ids else None
 
     def _topics(self, keys: Iterable[Key]) -> list[FetchTopic]:
         topics: list[FetchTopic] = []

@@ -142,7 +142,7 @@ public final class RecordsOracle {
             for (; !some.isEmpty(); some = fetch.fetchRecords(config, plain, 10)) {
                 some.forEach(record -> row(rows.addObject(), record));
             }
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | OutOfMemoryError e) {
             answer.put("failed", e.toString());
         }
         answer.put("next_offset", fetch.nextFetchOffset());

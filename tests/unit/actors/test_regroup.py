@@ -5,10 +5,10 @@ import pyarrow as pa
 from kafka_actors.actors.machines.regroup import Piece, Regrouper
 
 
-def piece(first, rows, next_offset=None, resets=0):
+def piece(first, rows, next_offset=None, resets=0, leader_epoch=-1):
     offsets = pa.array(range(first, first + rows), pa.int64())
     batch = pa.record_batch([offsets], ["offset"])
-    return Piece(batch, first + rows if next_offset is None else next_offset, resets=resets)
+    return Piece(batch, first + rows if next_offset is None else next_offset, leader_epoch, resets)
 
 
 def shape(pieces):
@@ -42,6 +42,16 @@ def test_theme_17_what_came_before_a_reset_is_not_joined_with_what_comes_after()
     assert shape(regrouper.add(piece(0, 2, resets=1), 0.5)) == [([100, 101, 102], 103)]
     assert regrouper.next_due == 1.5
     assert shape(regrouper.add(piece(2, 2, resets=1), 0.5)) == [([0, 1, 2, 3], 4)]
+
+
+def test_records_of_two_leader_epochs_are_not_joined():
+    """What is committed within a batch has one epoch."""
+    regrouper = Regrouper(4, linger_s=1.0)
+    assert list(regrouper.add(piece(0, 3, leader_epoch=1), 0.0)) == []
+    (first,) = regrouper.add(piece(3, 3, leader_epoch=2), 0.5)
+    assert (shape([first]), first.leader_epoch) == ([([0, 1, 2], 3)], 1)
+    last = regrouper.due(1.5)
+    assert (shape([last]), last.leader_epoch) == ([([3, 4, 5], 6)], 2)
 
 
 def test_a_chunk_without_rows_moves_the_offset_of_what_is_held():

@@ -221,13 +221,33 @@ def test_theme_28_a_chunk_without_records_moves_the_position_silently():
     assert machine.buffer.total == 0
 
 
+def test_a_position_within_a_chunk_has_the_leader_epoch_of_what_lies_before_it(bench):
+    """Else a restart behind an election takes the log for truncated (KIP-320)."""
+    data = bytes(encode(rows(0, 0, 3), partition_leader_epoch=3))
+    data += bytes(encode(rows(0, 3, 1), base_offset=3, is_control=True, partition_leader_epoch=4))
+    data += bytes(encode(rows(0, 4, 3), partition_leader_epoch=4))
+    machine = bench.fetcher._machine
+    (issue,) = machine.plan(0.0).pulls
+    part = Fetched("t", 0, (0, 1), 0, 7, high_watermark=7, size=len(data))
+    machine.on_reply(issue, FetchReply(1, 0, [part], size=len(data)), [data], 0.0)
+    seen = []
+    while (cursor := bench.reader.next_cursor()) is not None:
+        for row in range(cursor.batch.num_rows):
+            position = cursor.at(row)
+            seen.append((position.offset, position.leader_epoch))
+        cursor.take_rows()
+    assert seen == [(0, -1), (1, 3), (2, 3), (3, 3), (5, 4), (6, 4)]
+    end = bench.reader.positions([T0])[T0]
+    assert (end.offset, end.leader_epoch) == (7, 4)
+
+
 def test_theme_21_records_before_a_corrupt_batch_are_handed_out(bench):
     good, bad = bytes(encode(rows(0, 0, 5))), bytearray(encode(rows(0, 5, 5)))
     bad[-1] ^= 0xFF
     data = good + bytes(bad)
     machine = bench.fetcher._machine
     (issue,) = machine.plan(0.0).pulls
-    part = Fetched("t", 0, (0, 1), 0, 10, size=len(data))
+    part = Fetched("t", 0, (0, 1), 0, 10, high_watermark=10, size=len(data))
     machine.on_reply(issue, FetchReply(1, 0, [part], size=len(data)), [data], 0.0)
     assert bench.reader.next_batch()["offset"].to_pylist() == list(range(5))
     bench.reader.settle()

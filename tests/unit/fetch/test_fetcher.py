@@ -11,6 +11,7 @@ from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, Parti
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import Fetched, Fetcher, FetchReply, Start
+from kafka_actors.fetch.ahead import AHEAD
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import SCHEMA, encode
 
@@ -173,16 +174,26 @@ def test_an_answer_behind_the_end_changes_nothing(bench):
     assert bench.source.pulls.empty()
 
 
-def records(first, last):
+def records(first, last, codec="none"):
     rows = [
         {"value": b"v", "offset": offset, "timestamp": 0, "timestampType": 0} for offset in range(first, last)
     ]
-    return bytearray(encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    return bytearray(encode(batch, codec=codec, partition_leader_epoch=2))
 
 
-@pytest.mark.parametrize(("policy", "reached"), [("skip", [(5, 5), (0, 9)]), ("fail", [(5, 5)])])
-def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(policy, reached):
-    """So the offset to commit gets there too, also where nothing follows."""
+@pytest.mark.parametrize(
+    ("policy", "log_end", "reached", "fetched_next"),
+    [
+        ("skip", 9, [(5, 5, 2), (0, 9, -1)], None),
+        ("skip", 12, [(5, 5, 2), (0, 5, 2)], 5),  # what comes behind it has to be seen first
+        ("fail", 9, [(5, 5, 2)], None),
+    ],
+)
+def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(
+    policy, log_end, reached, fetched_next
+):
+    """So the offset to commit gets there too, also where nothing follows; the leader epoch there isn't known."""
     config = build(ConsumerConfig, on_bad_batch=policy)
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
     fetcher.update_metadata(snapshot())
@@ -191,12 +202,40 @@ def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(p
     bad = records(5, 9)
     bad[-1] ^= 1
     data = bytes(records(0, 5) + bad)
-    reply = FetchReply(
-        1, issue.pull.sequence, [Fetched("t", 0, (0, 1), 0, 9, size=len(data))], size=len(data)
-    )
-    fetcher._machine.on_reply(issue, reply, [data], 0.0)
+    part = Fetched("t", 0, (0, 1), 0, 9, high_watermark=log_end, size=len(data))
+    fetcher._machine.on_reply(issue, FetchReply(1, issue.pull.sequence, [part], size=len(data)), [data], 0.0)
     chunks = list(fetcher.decode(fetcher.take()))
-    assert [(chunk.batch.num_rows, chunk.next_offset) for chunk in chunks] == reached
+    assert [(chunk.batch.num_rows, chunk.next_offset, chunk.leader_epoch) for chunk in chunks] == reached
+    wants = [want.fetch_offset for pull in fetcher._machine.plan(0.0).pulls for want in pull.pull.wants]
+    assert wants == ([] if fetched_next is None else [fetched_next])
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_what_is_put_back_is_decoded_from_the_record_on_where_it_was_left(codec):
+    """Also behind batches of the same slice that are consumed."""
+    config = build(ConsumerConfig, batch_rows=3)
+    fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
+    fetcher.update_metadata(snapshot())
+    fetcher.assign({TP: Start((0, 1), 0)})
+    (issue,) = fetcher._machine.plan(0.0).pulls
+    batches = [records(0, 5, codec=codec), records(5, 9, codec=codec), records(9, 20, codec=codec)]
+    data = bytes(b"".join(batches))
+    here = Fetched("t", 0, (0, 1), 0, 20, size=len(data))
+    fetcher._machine.on_reply(issue, FetchReply(1, issue.pull.sequence, [here], size=len(data)), [data], 0.0)
+    seen = []
+    for most in (1, 2, 1, 1, 9):
+        item = fetcher.take()
+        for chunk in fetcher.decode(item):
+            seen += chunk.batch["offset"].to_pylist()
+            fetcher.consumed(item, chunk.next_offset)
+            most -= 1
+            if not most:
+                fetcher.put_back(TP)
+                break
+    assert seen == list(range(20))
+    assert fetcher.position(TP) == 20
+    assert fetcher.take() is None
+    assert fetcher.buffered == 0
 
 
 @pytest.mark.parametrize(("buffer", "largest"), [(64 * 2**20, 4_000_000), (2**20, 2**20 // 4)])
@@ -219,3 +258,10 @@ def test_theme_18_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buff
     chunks = list(fetcher.decode(fetcher.take()))
     assert sum(chunk.batch.num_rows for chunk in chunks) == 4_000
     assert largest // 2 < max(1_000 * chunk.batch.num_rows for chunk in chunks) <= largest
+
+
+@pytest.mark.parametrize("buffer", [48 << 20, 64 << 20, 1 << 20])
+def test_what_is_decoded_ahead_fits_into_what_the_fetched_bytes_leave_of_the_buffer(buffer):
+    config = build(ConsumerConfig, bootstrap_servers="b:1", worker_buffer_bytes=buffer)
+    fetcher = Fetcher(config, sources=lambda broker: None, lookups=None, budget=buffer // 2)
+    assert fetcher._limits.chunk_bytes * (AHEAD + 1) <= buffer // 2

@@ -221,6 +221,34 @@ def test_theme_17_a_recreated_topic_is_forgotten_under_its_old_id():
     assert [t.topic_id for t in request.topics] == [new]
 
 
+@pytest.mark.parametrize("ids", [True, False])
+def test_theme_17_a_session_of_names_does_not_forget_what_it_asks_for(ids):
+    """Brokers without topic ids take a partition out that stands in both lists, and it is never asked for again."""
+    wire = Wire(version=12)
+    wire.ask([want(ids=ids), want(partition=1, ids=ids)])
+    wire.answer(response(data(0), data(1), named=True))
+    request, version = wire.ask([want(offset=3, topic_id=uuid.UUID(int=77).bytes)])
+    assert version == 12
+    assert named(request) == [("a", 0, 3)]
+    assert request.forgotten_topics_data == []
+    wire.answer(response(named=True))
+    request, _ = wire.ask(forget=[("a", 0)])
+    assert forgotten(request) == [("a", 0)]
+
+
+def test_of_a_partition_that_a_response_names_twice_the_first_counts():
+    wire = Wire()
+    wire.ask([want(partition=0), want(partition=1)])
+    reply = wire.answer(response(data(0, b"5"), data(1, b"3"), data(0, b"5"), data(1, error_code=6)))
+    assert [(p.partition, p.fetch_offset, p.next_offset, p.error_code) for p in reply.partitions] == [
+        (0, 0, 5, 0),
+        (1, 0, 3, 0),
+    ]
+    assert wire.records == [b"5", b"3"]
+    request, _ = wire.ask()
+    assert named(request) == [("a", 0, 5), ("a", 1, 3)]
+
+
 def test_a_broker_without_room_for_sessions_is_asked_for_everything_who_got_records_last():
     wire = Wire()
     wire.ask([want(partition=p) for p in range(4)])

@@ -31,12 +31,9 @@ def test_nobody_waits_in_vain_for_a_producer_that_failed(where, monkeypatch):
 
             core._start(failing())
         with pytest.raises(UsageError, match="the producer failed: ValueError: a mistake"):
-            await asyncio.wait_for(asyncio.ensure_future(awaited(RecordFuture(result, index, 0))), 10)
+            async with asyncio.timeout(10):
+                await RecordFuture(result, index, 0)
         with pytest.raises(UsageError, match="the producer failed: ValueError: a mistake"):
             core.intake.append_one(TopicPartition("t", 0), None, b"x", None, 0)
 
     asyncio.run(main())
-
-
-async def awaited(future):
-    return await future

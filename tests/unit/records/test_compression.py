@@ -7,6 +7,7 @@ import cramjam
 import pytest
 import zstandard
 
+from kafka_actors.records._reference import xxh32
 from kafka_actors.records.compression import (
     CODECS,
     GZIP,
@@ -32,12 +33,26 @@ def lz4(data: bytes, linked: bool = False) -> bytes:
 
 
 def lz4_plain(*blocks: bytes, stored: bool = False, checksum: bool = False) -> bytes:
-    """As producers write it: blocks on their own, without checksums or with one behind each that nobody looks at."""
-    frame = b"\x04\x22\x4d\x18" + bytes([0x70 if checksum else 0x60, 0x40]) + b"\x82"
+    """As producers write it: blocks on their own, without checksums or with one behind each."""
+    frame = LZ4_MAGIC + lz4_descriptor(0x70 if checksum else 0x60)
     for block in blocks:
         packed = block if stored else bytes(cramjam.lz4.compress_block(block, store_size=False))
-        frame += struct.pack("<I", len(packed) | stored << 31) + packed + b"none" * checksum
+        frame += struct.pack("<I", len(packed) | stored << 31) + packed
+        frame += struct.pack("<I", xxh32(packed)) if checksum else b""
     return frame + bytes(4)
+
+
+LZ4_MAGIC = b"\x04\x22\x4d\x18"
+
+
+def lz4_descriptor(flags: int, sizes: int = 0x40, more: bytes = b"") -> bytes:
+    descriptor = bytes([flags, sizes]) + more
+    return descriptor + bytes([xxh32(descriptor) >> 8 & 0xFF])
+
+
+def with_flags(frame: bytes, flags: int, sizes: int = 0x40, more: bytes = b"") -> bytes:
+    """A frame with another header, whose checksum is right."""
+    return LZ4_MAGIC + lz4_descriptor(flags, sizes, more) + frame[7:]
 
 
 TEXT_BLOCKS = [TEXT[at : at + 65_536] for at in range(0, len(TEXT), 65_536)]
@@ -66,10 +81,21 @@ STREAMS = {
     "lz4 of plain blocks": (LZ4, lz4_plain(*TEXT_BLOCKS)),
     "lz4 of plain blocks with checksums": (LZ4, lz4_plain(*TEXT_BLOCKS, checksum=True)),
     "lz4 of stored blocks": (LZ4, lz4_plain(*TEXT_BLOCKS, stored=True)),
-    "lz4 in three frames": (
+    "lz4 and bytes behind it": (LZ4, lz4_plain(*TEXT_BLOCKS) + b"abc"),
+    "lz4 and 2,000 empty frames": (LZ4, lz4_plain(*TEXT_BLOCKS) + 2_000 * lz4_plain()),
+    "lz4 with a wrong size and checksum of its content": (
         LZ4,
-        lz4_plain(*TEXT_BLOCKS[:1]) + lz4_plain(*TEXT_BLOCKS[1:3]) + lz4(TEXT[3 << 16 :]),
+        with_flags(lz4_plain(*TEXT_BLOCKS), 0x6C, more=bytes(8)) + b"none",
     ),
+    "lz4 of linked blocks with a wrong checksum of its content": (
+        LZ4,
+        with_flags(lz4(TEXT, linked=True), 0x54, 0x70) + b"none",
+    ),
+    "gzip and the start of a member": (GZIP, gzip.compress(TEXT) + gzip.compress(TEXT)[:18]),
+    "gzip and what only looks like a member": (GZIP, gzip.compress(TEXT) + b"\x1f\x8bno member, but padding"),
+    "xerial snappy and bytes behind it": (SNAPPY, xerial(TEXT) + b"\0\0\0"),
+    "zstd and the start of a frame": (ZSTD, zstandard.compress(TEXT) + zstandard.compress(TEXT)[:9]),
+    "zstd and a skippable frame": (ZSTD, zstandard.compress(TEXT) + b"\x5a\x2a\x4d\x18\2\0\0\0ab"),
     "zstd": (ZSTD, zstandard.compress(TEXT)),
     "zstd of unknown size": (ZSTD, zstd_streamed(TEXT)),
     "zstd in three frames": (
@@ -124,17 +150,33 @@ def test_theme_19_a_refused_batch_leaves_the_scratch_as_it_was(name):
         (SNAPPY, b"\xff\xff\xff\xff\xff\xff"),
         (SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT))[:-5]),
         (SNAPPY, xerial(TEXT)[:-5]),
-        (SNAPPY, xerial(TEXT) + b"\0\0"),
+        (SNAPPY, xerial(TEXT) + b"\0\0\0\0"),
+        (GZIP, gzip.compress(TEXT) + gzip.compress(TEXT)[:19]),
+        (GZIP, gzip.compress(TEXT)[:-1]),
         (SNAPPY, XERIAL_MAGIC + struct.pack(">iii", 1, 1, -4)),
         (LZ4, b"\x04\x22\x4d\x18 but nothing more"),
         (LZ4, b"no frame at all"),
         (LZ4, lz4_plain(TEXT_BLOCKS[0])[:-4]),
         (LZ4, lz4_plain(TEXT_BLOCKS[0])[:-5]),
         (LZ4, lz4_plain(TEXT_BLOCKS[0])[:100]),
-        (LZ4, lz4_plain(TEXT_BLOCKS[0]) + b"more"),
+        (LZ4, LZ4_MAGIC + b"\x60\x40\x83" + lz4_plain(TEXT_BLOCKS[0])[7:]),
+        (LZ4, with_flags(lz4_plain(TEXT_BLOCKS[0]), 0x60, 0x30)),
+        (LZ4, with_flags(lz4_plain(TEXT_BLOCKS[0]), 0x60, 0x41)),
+        (LZ4, with_flags(lz4_plain(TEXT_BLOCKS[0]), 0x62)),
+        (LZ4, with_flags(lz4_plain(TEXT_BLOCKS[0]), 0x61)),
+        (LZ4, with_flags(lz4_plain(TEXT_BLOCKS[0]), 0xA0)),
+        (LZ4, with_flags(lz4_plain(TEXT_BLOCKS[0]), 0x64) + b"abc"),
+        (LZ4, lz4_plain(TEXT[:70_000], stored=True)),
+        (LZ4, lz4_plain(b"abcd", stored=True, checksum=True)[:-8] + b"none" + bytes(4)),
+        (LZ4, b"\x50\x2a\x4d\x18\0\0\0\0" + lz4_plain(TEXT_BLOCKS[0])),
         (LZ4, lz4_plain(TEXT_BLOCKS[0])[:30] + b"\xff" * 99 + lz4_plain(TEXT_BLOCKS[0])[129:]),
         (LZ4, lz4_plain(TEXT)),
         (ZSTD, b"no frame at all"),
+        (ZSTD, zstandard.compress(TEXT)[:-1]),
+        (ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)[:-4]),
+        (ZSTD, zstd_streamed(TEXT)[:-3]),
+        (ZSTD, zstandard.compress(TEXT) + b"\0"),
+        (ZSTD, zstandard.compress(TEXT)[:3]),
         (ZSTD, zstandard.compress(TEXT)[:10] + b"\xff" * 40),
     ],
 )

@@ -1,6 +1,8 @@
 """What a Decoder hands out, drops, steps over and refuses."""
 
+import random
 import struct
+from types import SimpleNamespace
 
 import crc32c
 import pyarrow as pa
@@ -10,6 +12,7 @@ from kafka_actors import records
 from kafka_actors.errors import (
     BatchTooLargeError,
     CorruptRecordBatchError,
+    MalformedTimestampError,
     RecordError,
     UnknownMagicError,
     UnsupportedCompressionError,
@@ -121,10 +124,19 @@ def test_a_partial_batch_at_the_end_is_left_out(kernel):
         assert drain(records.Decoder("t", 0, kernel=kernel), whole + cut[:size]) == ([0, 1, 2], None)
 
 
-def test_the_leader_epoch_is_that_of_the_last_batch_in_the_chunk(kernel):
-    data = batch(0, partition_leader_epoch=3) + batch(3, partition_leader_epoch=8)
-    chunks = list(records.Decoder("t", 0, limits=Limits(chunk_rows=2), kernel=kernel).feed(data))
-    assert [(c.next_offset, c.leader_epoch) for c in chunks] == [(2, 3), (4, 8), (6, 8)]
+def test_all_rows_of_a_chunk_have_its_leader_epoch(kernel):
+    """So that a position in the middle of a chunk is committed with the epoch of what lies before it."""
+    data = batch(0, partition_leader_epoch=3) + batch(3, partition_leader_epoch=3)
+    data += batch(6, partition_leader_epoch=8) + batch(9, 1, is_control=True, partition_leader_epoch=9)
+    data += batch(10, partition_leader_epoch=9)
+    chunks = list(records.Decoder("t", 0, limits=Limits(chunk_rows=4), kernel=kernel).feed(data))
+    assert [(c.batch.num_rows, c.next_offset, c.leader_epoch) for c in chunks] == [
+        (4, 4, 3),
+        (2, 6, 3),
+        (3, 9, 8),
+        (3, 13, 9),
+    ]
+    assert records.decode(data, topic="t", partition=0).num_rows == 12
 
 
 def test_chunks_span_batches_and_split_them(kernel):
@@ -238,11 +250,53 @@ def test_theme_30_log_append_time_is_the_batchs_own(kernel):
     assert chunk.batch.column("timestampType").to_pylist() == [1] * 3
 
 
-def test_timestamps_that_microseconds_cannot_hold_stop_at_the_end(kernel):
-    """Producers that send nanoseconds for milliseconds are seen in the wild; their records stay readable."""
-    data = patched(records.encode(rows(1)), 27, ">q", 1_700_000_000_000_000_000)
+MOST_MILLIS = 2**63 // 1000
+NANOS = 1_700_000_000_000_000_000
+
+
+@pytest.mark.parametrize("millis", [MOST_MILLIS, -MOST_MILLIS, -1, -5, 0])
+def test_timestamps_up_to_the_last_that_microseconds_hold(kernel, millis):
+    data = patched(records.encode(rows(1)), 27, ">q", millis)
     (chunk,) = records.Decoder("t", 0, kernel=kernel).feed(data)
-    assert chunk.batch.column("timestamp").cast(pa.int64()).to_pylist() == [2**63 - 1]
+    assert chunk.batch.column("timestamp").cast(pa.int64()).to_pylist() == [1000 * millis]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize(
+    "millis", [NANOS, MOST_MILLIS + 1, -MOST_MILLIS - 1, 2**63 - 1, -(2**63), 3 * MOST_MILLIS]
+)
+def test_a_timestamp_that_microseconds_cannot_hold_is_an_error(kernel, millis, codec):
+    """SPARK-56243; as a maximum it would drive every watermark to the end of time."""
+    bad = patched(batch(3, codec=codec), 27, ">q", millis)
+    offsets, error = drain(records.Decoder("orders", 4, kernel=kernel), batch(0) + bad + batch(6))
+    assert offsets == [0, 1, 2]
+    assert type(error) is MalformedTimestampError
+    assert (error.topic, error.partition, error.offset, error.next_offset) == ("orders", 4, 3, 6)
+    assert error.kind == "timestamp"
+    assert str(millis) in str(error)
+
+
+def test_log_append_time_that_microseconds_cannot_hold_is_an_error(kernel):
+    bad = patched(batch(3, timestamp_type="log_append_time"), 35, ">q", NANOS)
+    offsets, error = drain(records.Decoder("t", 0, kernel=kernel), batch(0) + bad + batch(6))
+    assert offsets == [0, 1, 2]
+    assert (type(error), error.offset, error.next_offset) == (MalformedTimestampError, 3, 6)
+    # Its records' own timestamps don't count, and a batch of which nothing is read is not looked at.
+    own = patched(batch(3, timestamp_type="log_append_time"), 27, ">q", NANOS)
+    assert drain(records.Decoder("t", 0, kernel=kernel), own) == ([3, 4, 5], None)
+    assert drain(records.Decoder("t", 0, fetch_offset=6, kernel=kernel), bad + batch(6)) == ([6, 7, 8], None)
+
+
+def test_reading_goes_on_behind_all_bad_timestamps_in_a_row(kernel):
+    stamps = pa.array([0, 1000, 2000, 3000, 4000, 5000], pa.timestamp("us", "UTC"))
+    data = records.encode(rows(6, timestamp=stamps), base_offset=10)
+    data = patched(data, 27, ">q", MOST_MILLIS - 2)  # so that the last three are beyond it
+    offsets, error = drain(records.Decoder("t", 0, kernel=kernel), data)
+    assert (offsets, error.offset, error.next_offset) == ([10, 11, 12], 13, 16)
+    data = patched(data, 27, ">q", -MOST_MILLIS - 3)  # and now the first three
+    offsets, error = drain(records.Decoder("t", 0, kernel=kernel), data)
+    assert (offsets, error.offset, error.next_offset) == ([], 10, 13)
+    assert drain(records.Decoder("t", 0, fetch_offset=13, kernel=kernel), data) == ([13, 14, 15], None)
 
 
 @pytest.mark.parametrize(
@@ -272,17 +326,81 @@ def test_theme_21_good_batches_around_a_bad_one_are_delivered(bad, error, kernel
     assert drain(behind, data[len(batch(0)) + len(bad) :]) == ([6, 7, 8], None)
 
 
+def behind_a_bad_batch(bad, *more, kernel, **options):
+    """(first offset not read, where reading can go on) of a bad batch at offset 3."""
+    _, raised = drain(records.Decoder("t", 0, kernel=kernel, **options), batch(0) + bytes(bad), *more)
+    return raised.offset, raised.next_offset
+
+
+def with_wrong_checksum(data, at=70):
+    out = bytearray(data)
+    out[at] ^= 0xFF
+    return out
+
+
 def test_theme_21_the_batch_that_follows_says_where_to_go_on(kernel):
     """The last offset inside a batch with a wrong checksum may itself be what is wrong."""
     bad = bytearray(batch(3))
-    struct.pack_into(">i", bad, 23, 1_000_000)
-    _, raised = drain(records.Decoder("t", 0, kernel=kernel), batch(0) + bytes(bad) + batch(6))
-    assert (raised.offset, raised.next_offset) == (3, 6)
-    _, raised = drain(records.Decoder("t", 0, kernel=kernel), batch(0) + bytes(bad))
-    assert (raised.offset, raised.next_offset) == (3, 1_000_004)
-    struct.pack_into(">i", bad, 23, -5)
-    _, raised = drain(records.Decoder("t", 0, kernel=kernel), batch(0) + bytes(bad))
-    assert (raised.offset, raised.next_offset) == (3, None)
+    for delta, behind in (
+        (1_000_000, 6),
+        (-5, 6),
+        (0, 4),
+    ):  # too early is safe: the next fetch finds the rest
+        struct.pack_into(">i", bad, 23, delta)
+        assert behind_a_bad_batch(bad + batch(6), kernel=kernel) == (3, behind)
+        assert behind_a_bad_batch(bad, batch(6), kernel=kernel) == (
+            3,
+            behind,
+        )  # the first of the next response
+
+
+def test_theme_21_without_a_sound_batch_behind_it_nobody_knows_where_to_go_on(kernel):
+    bad = with_wrong_checksum(batch(3))
+    assert behind_a_bad_batch(bad, kernel=kernel) == (3, None)
+    assert behind_a_bad_batch(bad + batch(6)[:-1], kernel=kernel) == (3, None)
+    assert behind_a_bad_batch(bad + with_wrong_checksum(batch(6)), kernel=kernel) == (3, None)
+    assert behind_a_bad_batch(bad + bytes(1000), kernel=kernel) == (3, None)
+    assert behind_a_bad_batch(bad + batch(2), kernel=kernel) == (3, None)  # that is not behind it
+
+
+def test_theme_21_the_end_of_the_log_says_where_to_go_on(kernel):
+    bad = with_wrong_checksum(batch(3))
+    assert behind_a_bad_batch(bad, kernel=kernel, log_end=6) == (3, 6)
+    assert behind_a_bad_batch(bad, kernel=kernel, log_end=7) == (3, None)
+    assert behind_a_bad_batch(bad, kernel=kernel, log_end=5) == (3, None)
+
+
+def test_theme_21_no_record_is_behind_the_end_of_the_log(kernel):
+    """The base offset is not covered by the checksum."""
+    struct.pack_into(">i", bad := with_wrong_checksum(batch(3)), 23, -1)
+    far = bytearray(batch(6))
+    far[1] ^= 0x10
+    assert behind_a_bad_batch(bad + batch(6), kernel=kernel, log_end=9) == (3, 6)
+    assert behind_a_bad_batch(bad + far, kernel=kernel, log_end=9) == (3, None)
+    sound = bytearray(patched(batch(3, codec="zstd"), 61, ">I", 0))  # a right checksum over a broken frame
+    assert behind_a_bad_batch(sound, kernel=kernel, log_end=5) == (3, 6)  # more was written since
+    sound[1] ^= 0x10
+    assert behind_a_bad_batch(sound, kernel=kernel, log_end=9) == (3, None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_theme_21_one_flipped_bit_never_leads_past_a_sound_batch(kernel, seed):
+    """Wherever it is, reading goes on at the next batch at most, and nothing sound is left out."""
+    rand = random.Random(seed)
+    sizes = [rand.choice([3, 3, 3, rand.randint(1, 9)]) for _ in range(6)]
+    good = [batch(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
+    end, begins = sum(sizes), [sum(sizes[:i]) for i in range(7)]
+    for number in range(5):
+        at = rand.choice([None, rand.randrange(8, len(good[number]))])
+        for bit in (
+            range(8 * 8, 8 * 12) if at is None else range(8 * at, 8 * at + 8)
+        ):  # its length, or any byte
+            flipped = bytearray(b"".join(good))
+            flipped[sum(map(len, good[:number])) + bit // 8] ^= 1 << bit % 8
+            decoder = records.Decoder("t", 0, kernel=kernel, log_end=end)
+            _, error = drain(decoder, bytes(flipped))
+            if error is not None and error.next_offset is not None:
+                assert error.next_offset <= begins[number + 1]
 
 
 @pytest.mark.parametrize(
@@ -333,6 +451,25 @@ def test_limits_name_what_is_wrong(name, value):
 def test_an_unknown_isolation_level_is_refused():
     with pytest.raises(ValueError, match="isolation_level"):
         records.Decoder("t", 0, isolation_level="committed")
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_theme_19_a_count_that_its_bytes_cannot_hold_reserves_nothing(codec, kernel):
+    bad = patched(batch(0, 1, codec=codec), 57, ">i", 2**31 - 1)
+    held = []
+
+    def columns(next_offset, max_rows, max_bytes, rows, size):
+        held.append((rows, size))
+        return kernel.columns(next_offset, max_rows, max_bytes, rows, size)
+
+    watched = SimpleNamespace(scan=kernel.scan, messages=kernel.messages, columns=columns)
+    most = Limits(chunk_rows=2**31 - 1, chunk_bytes=2**31 - 1)
+    offsets, error = drain(records.Decoder("t", 0, limits=most, kernel=watched), batch(0) + bad)
+    assert (offsets, type(error)) == ([0, 1, 2], CorruptRecordBatchError)
+    assert "2147483647 records" in str(error)
+    assert all(rows <= 200_000 and size <= 65 << 20 for rows, size in held)
+    with pytest.raises(CorruptRecordBatchError):
+        records.decode(bad, topic="t", partition=0)
 
 
 def test_decode_of_nothing_is_an_empty_batch():

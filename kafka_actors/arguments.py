@@ -8,11 +8,10 @@ from typing import Any, SupportsIndex
 
 from kafka_actors.errors import UsageError, kind_of
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.timeouts import checked_amount
 
 API_TIMEOUT_S = 60.0
 """Kafka's `default.api.timeout.ms`: the bound of calls without a timeout of their own."""
-MOST_MS = 1e12
-"""Nothing waits for longer, so that threads can: `math.inf`, or Java's largest long, is as good as this."""
 MOST_OFFSET = 2**63 - 1
 
 
@@ -93,11 +92,7 @@ def seconds_of(timeout_ms: Any) -> float:
     """A timeout in seconds; the default one where none is given."""
     if timeout_ms is None:
         return API_TIMEOUT_S
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
-        raise UsageError(
-            f"timeout_ms is {timeout_ms!r}, {kind_of(timeout_ms)}: accepts milliseconds, at least 0"
-        )
-    return min(timeout_ms, MOST_MS) / 1000
+    return checked_amount("timeout_ms", timeout_ms) / 1000
 
 
 def limit_of(timeout_ms: Any) -> float | None:

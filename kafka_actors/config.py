@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
+from . import decoders
 from .addresses import parse_bootstrap_servers
 from .errors import ConfigError, kind_of
-from .options import ClientConfig, ConsumerConfig, JobConfig, ProducerConfig
+from .options import WORKER_RESOURCES, ClientConfig, ConsumerConfig, JobConfig, ProducerConfig
 from .references import refers, resolve
 from .security import MECHANISMS, RENAMED, SECRETS, Secret, check_security
 
@@ -26,7 +27,10 @@ __all__ = [
     "build",
     "convert",
     "known_name",
+    "looked_up",
     "producer_over",
+    "references_of",
+    "refusal",
     "resolved",
 ]
 
@@ -78,6 +82,10 @@ _REFUSED = {
     "default_api_timeout_ms": "is not used: what waits for an answer takes timeout_ms itself",
     "allow_auto_create_topics": "is not used: neither reading nor writing makes a topic",
     "enable_auto_offset_store": "is not used: with enable_auto_commit=False, commit(offsets) says what is done",
+    **{
+        name: f"is one of a worker's resources: give resources_per_worker={{{name!r}: …}}"
+        for name in sorted(WORKER_RESOURCES)
+    },
     **{theirs: f"is librdkafka's name of {ours}" for theirs, ours in _LIBRDKAFKAS.items()},
     **RENAMED,
 }
@@ -124,15 +132,31 @@ def producer_over(connection: Mapping[str, Any], options: Mapping[str, Any]) -> 
 def resolved(config: C) -> C:
     """The config with every `${env:…}`, `${file:…}` and `${directory:…}` in a text of it replaced (see `references`):
     called in the process that makes a client, so that what they stand for travels nowhere. Clients that users make do so
-    themselves.
+    themselves. Those of a login (`sasl_…`, `ssl_password`) stay: `looked_up` replaces them at each authentication.
 
     Raises `ConfigError` where there is no such variable, file or key in this process, and as `build`.
     """
-    texts = {name: _reference(getattr(config, name)) for name in config.__struct_fields__}
-    found = {name: resolve(name, text) for name, text in texts.items() if text is not None}
+    found = looked_up(config)
+    kept = {name: getattr(config, name) for name in references_of(config) if _of_login(name)}
+    return msgspec.structs.replace(found, **kept) if kept else found
+
+
+def looked_up(config: C) -> C:
+    """The config with every reference replaced by what it stands for now. Raises as `resolved`."""
+    found = {name: resolve(name, text) for name, text in references_of(config).items()}
     if not found:
         return config
     return build(type(config), {name: getattr(config, name) for name in config.__struct_fields__} | found)
+
+
+def references_of(config: ClientConfig) -> dict[str, str]:
+    """The texts of a config that have references in them, by the names of their options."""
+    texts = {name: _reference(getattr(config, name)) for name in config.__struct_fields__}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _of_login(name: str) -> bool:
+    return name in SECRETS or name.startswith("sasl_")
 
 
 def _reference(value: Any) -> str | None:
@@ -148,10 +172,15 @@ def known_name(kind: type[ClientConfig], key: str) -> str:
     name = str(key).replace(".", "_")
     if name in kind.__struct_fields__:
         return name
-    if name in _REFUSED:
-        raise ConfigError(name, _REFUSED[name])
+    if (why := refusal(name)) is not None:
+        raise ConfigError(name, why)
     close = difflib.get_close_matches(name, kind.__struct_fields__, n=1)
     raise ConfigError(name, "is not an option" + (f"; did you mean {close[0]!r}?" if close else ""))
+
+
+def refusal(name: str) -> str | None:
+    """Why an option of another client, or of another place, is not one here, and what to do; None for other names."""
+    return _REFUSED.get(name)
 
 
 def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
@@ -178,12 +207,27 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
     # A dict from a properties file or Spark's options holds strings; Kafka's own clients convert those too.
     # So do the keys of a table in TOML.
     lax = isinstance(value, (str, dict))
+    if isinstance(value, str):
+        value = _composed(name, wanted, value)
     try:
-        return msgspec.convert(value, wanted, strict=not lax)
+        return decoders.convert(value, wanted, strict=not lax)
     except msgspec.ValidationError as error:
         accepted = [repr(choice) for choice in _choices(wanted)]
         why = f"accepts {' or '.join(accepted)}" if accepted else f"{str(error)[0].lower()}{str(error)[1:]}"
         raise ConfigError(name, f"is {value!r}: {why}") from None
+
+
+def _composed(name: str, wanted: Any, text: str) -> Any:
+    """A list or table that is given as text, as the environment and flags have it: `a,b`, and a table as JSON."""
+    kinds = {get_origin(part) for part in (wanted, *get_args(wanted))}
+    if list in kinds:
+        return [part.strip() for part in text.split(",")]
+    if dict not in kinds:
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        raise ConfigError(name, f'is {text!r}: as text a table is JSON, such as {{"name": 1}}') from None
 
 
 def _choices(wanted: Any) -> tuple[Any, ...]:

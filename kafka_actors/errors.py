@@ -106,7 +106,8 @@ class KafkaError(KafkaActorsError):
     """An error code that a broker answered.
 
     `code` and `name` are Kafka's (`Errors.java`), as are `retriable` and `invalid_metadata` (the
-    error says that our metadata is stale). `request` is the API it answered, such as `"Fetch"`.
+    error says that our metadata is stale). `request` is the API it answered, such as `"Fetch"`; `topic`, `partition` or
+    `group` what it was about.
     """
 
     code: ClassVar[int]
@@ -139,6 +140,7 @@ class KafkaError(KafkaActorsError):
         topic: str | None = None,
         partition: int | None = None,
         broker: int | None = None,
+        group: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -146,6 +148,7 @@ class KafkaError(KafkaActorsError):
         self.topic = topic
         self.partition = partition
         self.broker = broker
+        self.group = group
 
     def __str__(self) -> str:
         parts = [f"{self.name} ({self.code})"]
@@ -153,6 +156,8 @@ class KafkaError(KafkaActorsError):
             parts.append(f"in answer to {self.request}")
         if self.topic is not None:
             parts.append(f"for {_where(self.topic, self.partition)}")
+        if self.group is not None:
+            parts.append(f"for group {self.group!r}")
         if self.broker is not None:
             parts.append(f"from broker {self.broker}")
         line = " ".join(parts)
@@ -213,6 +218,7 @@ def error_for_code(
     topic: str | None = None,
     partition: int | None = None,
     broker: int | None = None,
+    group: str | None = None,
 ) -> KafkaError | None:
     """The error of a code with what is known about it, or None for 0."""
     cls = for_code(code)
@@ -220,7 +226,7 @@ def error_for_code(
         return None
     if cls.code != code:
         message = f"an error code that Kafka does not have, {code}" + (f": {message}" if message else "")
-    return cls(message, request=request, topic=topic, partition=partition, broker=broker)
+    return cls(message, request=request, topic=topic, partition=partition, broker=broker, group=group)
 
 
 def raise_for_code(
@@ -231,15 +237,70 @@ def raise_for_code(
     topic: str | None = None,
     partition: int | None = None,
     broker: int | None = None,
+    group: str | None = None,
 ) -> None:
     """Raise the error of a code; return for 0."""
-    error = error_for_code(code, message, request=request, topic=topic, partition=partition, broker=broker)
+    error = error_for_code(
+        code, message, request=request, topic=topic, partition=partition, broker=broker, group=group
+    )
     if error is not None:
         raise error
 
 
 class AuthorizationError(KafkaError):
-    """The principal may not do this."""
+    """The principal may not do this. `right` says what it lacks, where that is known."""
+
+    resource: ClassVar[str] = ""
+    """The kind of resource, as `kafka-acls` has it."""
+
+    def __init_subclass__(cls, *, resource: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.resource = resource
+
+    @property
+    def right(self) -> str | None:
+        """An operation and a resource, such as `Read on group 'orders'`: an ACL to ask for."""
+        rights = _RIGHTS.get(self.resource, {})
+        operation = rights.get(self.request or "", rights.get(""))
+        if operation is None:
+            return None
+        name = {"topic": self.topic, "group": self.group}.get(self.resource)
+        return f"{operation} on {self.resource}" + (f" {name!r}" if name is not None else "")
+
+    def __str__(self) -> str:
+        line = super().__str__()
+        return line if self.right is None else f"{line}: the principal needs the right {self.right}"
+
+
+_RIGHTS: dict[str, dict[str, str]] = {
+    "topic": {
+        **dict.fromkeys(("Fetch", "OffsetCommit", "TxnOffsetCommit"), "Read"),
+        **dict.fromkeys(("Produce", "AddPartitionsToTxn"), "Write"),
+        **dict.fromkeys(("DeleteTopics", "DeleteRecords"), "Delete"),
+        "CreateTopics": "Create",
+        "CreatePartitions": "Alter",
+        "DescribeConfigs": "DescribeConfigs",
+        "AlterConfigs": "AlterConfigs",
+        "IncrementalAlterConfigs": "AlterConfigs",
+        "Metadata": "Describe (Read to consume it, Write to write to it)",
+        "": "Describe",
+    },
+    "group": {
+        **dict.fromkeys(("DeleteGroups", "OffsetDelete"), "Delete"),
+        **dict.fromkeys(("OffsetFetch", "DescribeGroups", "ConsumerGroupDescribe"), "Describe"),
+        "FindCoordinator": "Describe (Read to join it)",
+        "": "Read",
+    },
+    "cluster": {
+        **dict.fromkeys(("InitProducerId", "Produce"), "IdempotentWrite"),
+        **dict.fromkeys(("ListGroups", "DescribeCluster"), "Describe"),
+        "CreateTopics": "Create",
+    },
+    "transactional-id": {"FindCoordinator": "Describe", "": "Write"},
+}
+"""The operation that a request needs on a resource, by its name; "" stands for all others. Read, Write, Delete and Alter
+imply Describe; the first request of a client needs no more than that, its next ones do. From the table "Operations
+and Resources on Protocols" of Kafka's documentation on security."""
 
 
 class AuthenticationError(KafkaActorsError):
@@ -285,9 +346,9 @@ class UnknownMemberIdError(KafkaError, code=25): ...
 class InvalidSessionTimeoutError(KafkaError, code=26): ...
 class RebalanceInProgressError(KafkaError, code=27): ...
 class InvalidCommitOffsetSizeError(KafkaError, code=28): ...
-class TopicAuthorizationFailedError(AuthorizationError, code=29): ...
-class GroupAuthorizationFailedError(AuthorizationError, code=30): ...
-class ClusterAuthorizationFailedError(AuthorizationError, code=31): ...
+class TopicAuthorizationFailedError(AuthorizationError, code=29, resource="topic"): ...
+class GroupAuthorizationFailedError(AuthorizationError, code=30, resource="group"): ...
+class ClusterAuthorizationFailedError(AuthorizationError, code=31, resource="cluster"): ...
 class InvalidTimestampError(KafkaError, code=32): ...
 class UnsupportedSaslMechanismError(AuthenticationError, KafkaError, code=33): ...
 class IllegalSaslStateError(AuthenticationError, KafkaError, code=34): ...
@@ -309,7 +370,7 @@ class InvalidProducerIdMappingError(KafkaError, code=49): ...
 class InvalidTransactionTimeoutError(KafkaError, code=50): ...
 class ConcurrentTransactionsError(KafkaError, code=51, retriable=True): ...
 class TransactionCoordinatorFencedError(KafkaError, code=52): ...
-class TransactionalIdAuthorizationFailedError(AuthorizationError, code=53): ...
+class TransactionalIdAuthorizationFailedError(AuthorizationError, code=53, resource="transactional-id"): ...
 class SecurityDisabledError(KafkaError, code=54): ...
 class OperationNotAttemptedError(KafkaError, code=55): ...
 class KafkaStorageError(KafkaError, code=56, name="KAFKA_STORAGE_ERROR", retriable=True, invalid_metadata=True): ...
@@ -404,6 +465,11 @@ class ConnectionFailedError(ClientError):
     """No connection could be made: refused, unreachable, unresolved or not in time."""
 
     retriable = True
+
+
+class UnknownHostError(ConnectionFailedError):
+    """The name is one that nobody knows. A client that has been connected tries again: a broker's name may be gone while
+    it restarts. One that begins, and has no other name, raises `NoBrokersAvailable` at once, as Java's does."""
 
 
 class DisconnectedError(ClientError):
@@ -709,6 +775,15 @@ class ProcessError(JobError):
         self.last_offset = last_offset
         self.attempts = attempts
         self.message = message
+
+
+class WorkerDiedError(KafkaActorsError):
+    """The worker's process ended in a call of the user's function, in each of `times` tries; `how` it did last."""
+
+    def __init__(self, times: int, how: str) -> None:
+        super().__init__(f"the worker's process ended in each call with these records, last time: {how}")
+        self.times = times
+        self.how = how
 
 
 class StageError(ProcessError):

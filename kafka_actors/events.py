@@ -17,8 +17,12 @@ __all__ = [
     "Event",
     "EventSink",
     "NoCommittedOffset",
+    "NoRoomForWorkers",
+    "NodeAnswers",
+    "NodeSilent",
     "OffsetReset",
     "PartitionMoved",
+    "PartitionNotRead",
     "PartitionStalled",
     "PartitionsAssigned",
     "PartitionsLost",
@@ -158,7 +162,7 @@ class Rebalanced(Event, frozen=True):
 
 
 class PartitionMoved(Event, frozen=True):
-    """A worker of the job is to give up a partition. `cause`: worker_died | worker_retired | balance | stalled |
+    """A worker of the job is to give up a partition. `cause`: worker_died | worker_silent | worker_retired | balance | stalled |
     group_revoked | group_lost | conflict."""
 
     topic: str
@@ -199,12 +203,58 @@ class PartitionStalled(Event, frozen=True):
         return logging.WARNING
 
 
+class PartitionNotRead(Event, frozen=True):
+    """The member has owned a partition for `seconds` that nobody reads. `reason`: what it waits for, where that is known."""
+
+    topic: str
+    partition: int
+    seconds: float
+    reason: str
+
+    @property
+    def level(self) -> int:
+        return logging.ERROR
+
+
 class WorkersChanged(Event, frozen=True):
     """The number of a job's workers changes, by a policy or because a user said so."""
 
     before: int
     after: int
     reason: str
+
+
+class NoRoomForWorkers(Event, frozen=True):
+    """Only `placed` of a job's workers have a place in the Ray cluster, and the others have waited for 10 s. The job goes on
+    with those; `reason` says what the first of the others waits for."""
+
+    workers: int
+    placed: int
+    reason: str
+
+    @property
+    def level(self) -> int:
+        return logging.WARNING
+
+
+class NodeSilent(Event, frozen=True):
+    """No actor of the job on a node of the Ray cluster has answered for `seconds`. What its `workers` have goes to others
+    once their leases are over; nothing is ended until Ray calls the node dead, or it answers."""
+
+    node: str
+    seconds: float
+    workers: list[str]
+
+    @property
+    def level(self) -> int:
+        return logging.WARNING
+
+
+class NodeAnswers(Event, frozen=True):
+    """A node of the Ray cluster that was silent answers again; so do its `workers`, or they are judged one by one."""
+
+    node: str
+    workers: list[str]
 
 
 class PatternMatchesNothing(Event, frozen=True):

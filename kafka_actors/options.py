@@ -22,8 +22,16 @@ KIB, MIB = 1024, 1024 * 1024
 TCP_NODELAY = ((6, 1, 1),)
 """IPPROTO_TCP, TCP_NODELAY, on: numbers that are the same on every system, so that no option needs a socket."""
 
+WORKER_RESOURCES = frozenset(
+    {"num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env"}
+)
+"""Ray's names of what `resources_per_worker` may hold."""
+
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
+NonNegativeInt32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+PositiveInt32 = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+"""What the protocol, or the system's call, has 32 bits for."""
 
 
 def default_client_id() -> str:
@@ -47,7 +55,7 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The newest release whose API versions are used; without it the newest that a broker speaks."""
     api_version_auto_timeout_ms: Positive | None = None
     """How long `KafkaClient.bootstrap` waits for a broker that says what it speaks; only without `api_version`."""
-    request_timeout_ms: Positive = 30_000
+    request_timeout_ms: PositiveInt32 = 30_000
     """How long an answer may take before its connection is given up."""
     retry_backoff_ms: NonNegative = 100
     """The wait before a failed request is tried again; it doubles with each failure, with jitter (KIP-580)."""
@@ -67,9 +75,9 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How old the metadata of topics and leaders may become before it is asked for again."""
     max_in_flight_requests_per_connection: Positive = 5
     """Requests on their way over one connection; an idempotent producer has 5 at most."""
-    receive_buffer_bytes: Positive | None = None
+    receive_buffer_bytes: PositiveInt32 | None = None
     """SO_RCVBUF; without it the system decides."""
-    send_buffer_bytes: Positive | None = None
+    send_buffer_bytes: PositiveInt32 | None = None
     """SO_SNDBUF; without it the system decides."""
     socket_options: tuple[tuple[int, int, int | bytes], ...] = TCP_NODELAY
     """What is given to `socket.setsockopt`, each (level, option, value)."""
@@ -125,13 +133,13 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     """A consumer: fetching, positions, and the group. Defaults are Kafka's where Kafka has one."""
 
     # fetching
-    fetch_min_bytes: NonNegative = 1
+    fetch_min_bytes: NonNegativeInt32 = 1
     """A broker answers a fetch when it has this much, or after `fetch_max_wait_ms`."""
-    fetch_max_wait_ms: NonNegative = 500
+    fetch_max_wait_ms: NonNegativeInt32 = 500
     """The longest that a broker holds a fetch back."""
-    fetch_max_bytes: Positive = 50 * MIB
+    fetch_max_bytes: PositiveInt32 = 50 * MIB
     """The most that an answer holds; its first batch always comes whole (KIP-74)."""
-    max_partition_fetch_bytes: Positive | None = None
+    max_partition_fetch_bytes: PositiveInt32 | None = None
     """The most that an answer holds of one partition; its first batch always comes whole. None: 2 MiB, or, for a
     broker with fewer than eight partitions to read, an equal share of 16 MiB."""
     check_crcs: bool = True
@@ -152,7 +160,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     `by_duration:PT1H` (KIP-1106). Partitions that appear later are read from their start."""
     on_data_loss: Literal["fail", "reset"] = "fail"
     """When an offset is gone, a log was truncated or a topic recreated: end with an error, or go on as
-    `auto_offset_reset` says; after a truncation, from where the logs part."""
+    `auto_offset_reset` says; after a truncation, from where the logs part; in a recreated topic, from its start."""
     on_bad_batch: Literal["fail", "skip"] = "fail"
     """When a batch can't be read: end with an error, or go on after it, with an event."""
 
@@ -167,11 +175,11 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     partition_assignment_strategy: list[Any] = msgspec.field(default_factory=lambda: ["cooperative-sticky"])
     """Assignors offered to the group, in order of preference: range, roundrobin, sticky, cooperative-sticky, or
     one of yours. A list with an eager one is eager."""
-    session_timeout_ms: Positive = 45_000
+    session_timeout_ms: PositiveInt32 = 45_000
     """How long the group waits for a heartbeat before it gives a member's partitions to others."""
-    heartbeat_interval_ms: Positive = 3_000
+    heartbeat_interval_ms: PositiveInt32 = 3_000
     """The time between heartbeats; best a third of `session_timeout_ms` at most."""
-    max_poll_interval_ms: Positive = 300_000
+    max_poll_interval_ms: PositiveInt32 = 300_000
     """How long a consumer may take between polls, or a worker of a job for one call of `process`."""
     enable_auto_commit: bool = True
     """Whether offsets are committed automatically; a job always does."""
@@ -187,7 +195,7 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     auto_offset_reset: str = "earliest"
     group_instance_id: str | None = "auto"
     auto_commit_interval_ms: Positive = 1_000
-    rebalance_timeout_ms: Positive = 60_000
+    rebalance_timeout_ms: PositiveInt32 = 60_000
     """How long the group waits for this member in a rebalance. Java uses `max.poll.interval.ms` for this; here they
     differ, because a job rebalances while its workers work."""
     drain_timeout_ms: NonNegative = 5_000
@@ -206,7 +214,7 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     batch_linger_ms: NonNegative = 0
     """How long a batch waits to be filled up to `batch_rows`, which has to be given."""
     on_error: Literal["fail", "skip", "dead_letter"] = "fail"
-    """When `process` has failed for good: end the job, go on after the batch with an event, or send its records
+    """When `process` has failed for good: end the job, go on without the records at fault and tell of them in an event, or send them
     to the dead letter topic."""
     retries: NonNegative = 3
     """How often `process` is retried with a batch that it failed on. (Requests to brokers are retried independently
@@ -232,6 +240,6 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     buffer_memory: Positive = 32 * MIB
     """Bytes that may wait to be sent and acknowledged. One batch may exceed it."""
     max_block_ms: NonNegative = 60_000
-    """How long sending may wait for `buffer_memory`, and for a topic's metadata."""
+    """How long sending may wait for the first connection, for `buffer_memory`, and for a topic's metadata."""
     delivery_timeout_ms: Positive = 120_000
     """The longest time from the beginning of a record's batch to its acknowledgement, retries included."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from .errors import ConfigError, kind_of
 
-__all__ = ["check_letters", "check_pattern", "check_topic", "check_topics"]
+__all__ = ["check_letters", "check_pattern", "check_results", "check_topic", "check_topics"]
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -44,12 +44,25 @@ def check_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 def check_letters(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
-    """Dead letters may not go where they are read from: each would fail again, for ever. Raises `ConfigError`."""
+    """Dead letters may not go where they are read from. Raises `ConfigError`."""
+    _check_not_read(
+        topic, option, topics, pattern, "a record that fails would come back for ever; name another"
+    )
+
+
+def check_results(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
+    """Results may not go where they are read from. Raises `ConfigError`."""
+    _check_not_read(
+        topic, option, topics, pattern, "each result would be read and written again for ever; name another"
+    )
+
+
+def _check_not_read(
+    topic: str, option: str, topics: Iterable[str] | None, pattern: str | None, what_then: str
+) -> None:
     read = (
         topic in topics if topics is not None else check_pattern(pattern or "").fullmatch(topic) is not None
     )
     if read:
         where = "is read here" if pattern is None else f"matches the pattern {pattern!r} that is read here"
-        raise ConfigError(
-            option, f"is {topic!r}, which {where}: a record that fails would come back for ever; name another"
-        )
+        raise ConfigError(option, f"is {topic!r}, which {where}: {what_then}")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from kafka_actors.events import EventSink, WorkersChanged, log_event
+from kafka_actors.events import EventSink, NoRoomForWorkers, WorkersChanged, log_event
 from kafka_actors.protocol.types import TopicPartition
 
 from .autoscale import Autoscale
@@ -53,11 +53,6 @@ class Autoscaling:
     def workers(self) -> int:
         """How many there should be."""
         return self._scaling.workers
-
-    @property
-    def sure(self) -> int:
-        """Workers from this number on the job goes on without while there is no room for them."""
-        return self._had if self.autoscale is None else 0
 
     @property
     def autoscale(self) -> Autoscale | None:
@@ -114,7 +109,7 @@ class Autoscaling:
         since = self._unplaced_since = now if self._unplaced_since is None else self._unplaced_since
         if now - since >= NO_ROOM_S:
             if not self._no_room:
-                logger.warning("no room yet for %d workers: %s", self.workers, unplaced)
+                self._events(NoRoomForWorkers(self.workers, placed, unplaced))
             self._no_room = unplaced
         if policy is None and self.workers > self._had and now - since >= self._patience_s:
             return self._give_up(unplaced)

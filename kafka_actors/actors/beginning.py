@@ -29,7 +29,7 @@ class Beginnings:
         self._job = job
         self._briefing = briefing
         self._created = job.clock()
-        self._coordinator_began = False
+        self._first_coordinator: int | None = None
         self.topics_known = asyncio.Event()
 
     def constructor(self, key: ActorKey, incarnation: int) -> tuple[Any, ...]:
@@ -70,7 +70,9 @@ class Beginnings:
                 job.job_start = unpack(answer, JobStart)
             self.topics_known.set()
         elif key.kind == "coordinator":
-            recovering, self._coordinator_began = self._coordinator_began, True
+            if self._first_coordinator is None:
+                self._first_coordinator = running.incarnation
+            recovering = running.incarnation != self._first_coordinator
             await call("begin", pack(self._briefing.worker_plan()), recovering)
         elif key.kind == "worker":
             job.roster.wiring_version += 1

@@ -11,14 +11,12 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Generator, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from functools import partial
 from typing import Protocol
 
-import msgspec
-import pyarrow as pa
 from opentelemetry.trace import Span
 
-from kafka_actors.batches import numbers
 from kafka_actors.events import EventSink
 from kafka_actors.fetch import Ahead, FetchedBytes
 from kafka_actors.protocol.types import TopicPartition
@@ -26,11 +24,16 @@ from kafka_actors.records import Chunk
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, failed
 
+from .call_note import CallNote
+from .calling import Calls, Step, Steps, Wait
 from .giving_up import GivingUp
+from .machines.deaths import Suspects
 from .machines.holdings import Holdings
 from .machines.lease import Lease
 from .machines.regroup import Piece, Regrouper
-from .messages import Epoch
+from .machines.tries import Tries
+from .machines.turns import Turns
+from .messages import Died, Epoch
 from .process import CallFailed, Processor
 from .progress import Progress
 
@@ -38,10 +41,7 @@ __all__ = ["Bench"]
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 0.02
 IDLE_S = 0.25
-BACKOFF_S = 0.1
-BACKOFF_MAX_S = 2.0
 
 
 class Reader(Protocol):
@@ -52,27 +52,12 @@ class Reader(Protocol):
     def take(self) -> FetchedBytes | None: ...
     def take_more(self) -> FetchedBytes | None: ...
     def take_newcomer(self) -> FetchedBytes | None: ...
-    def consumed(self, fetched: FetchedBytes) -> object: ...
+    def consumed(self, fetched: FetchedBytes, next_offset: int | None = None) -> object: ...
+    def put_back(self, partition: TopicPartition) -> None: ...
+    def waiting(self) -> Collection[TopicPartition]: ...
 
-
-class Call(msgspec.Struct, frozen=True):
-    """Call the user's function on this batch; the answer is None or the `CallFailed`."""
-
-    batch: pa.RecordBatch
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Come back after so many seconds."""
-
-    seconds: float
-
-
-class Between(msgspec.Struct, frozen=True):
-    """Between two calls: the moment for a partition that was just taken over from a dead worker."""
-
-
-Step = Call | Wait | Between
-Steps = Generator[Step, CallFailed | None, None]
+    @property
+    def newcomer(self) -> bool: ...
 
 
 class Bench:
@@ -93,27 +78,41 @@ class Bench:
         recorder: Recorder | None = None,
         group: str | None = None,
         spans: ProcessSpans | None = None,
+        note: CallNote | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,  # wall clock: record timestamps are times of day
     ) -> None:
         self._processor = processor
-        self._spec = processor.spec
         self._holdings = holdings
-        self._lease = lease
         self._reader = reader
         self._ahead = Ahead(reader)
         self._lock = lock
         self._batch_rows = batch_rows
         self._linger_s = linger_s
-        self._on_progress = on_progress
         self._spans = spans or ProcessSpans(group, "")
         self._clock = clock
-        self._wall = wall
         self._regroupers: dict[tuple[TopicPartition, Epoch], Regrouper] = {}
-        self._giving_up = GivingUp(processor, holdings, lock, events)
+        self._turns = Turns()
+        self._tries = Tries()
+        self._suspects = Suspects(processor.spec.retries, processor.spec.on_error != "fail")
         self.progress = Progress(group, recorder or Recorder())
         self.paused = False
         self._left = False
+        self._calls = Calls(
+            processor.spec,
+            holdings,
+            lock,
+            GivingUp(processor, holdings, lock, events),
+            self.progress,
+            self._tries,
+            self._suspects,
+            note,
+            held_up=lambda: "paused" if self.paused else "" if lease.valid(clock()) else "no lease",
+            left=lambda: self._left,
+            on_progress=on_progress,
+            clock=clock,
+            wall=wall,
+        )
         self._woken = threading.Event()
 
     # ------------------------------------------------------------ carrying out
@@ -140,20 +139,22 @@ class Bench:
     def work(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None = None) -> None:
         """Decodes (as far as that was not done ahead) and processes one partition's bytes (None: what a linger held
         back long enough), then whatever else has come, until there is nothing more: to ask the loop for each would
-        cost as much as to decode it.
+        cost as much as to decode it. Partitions have their turns by time; one of which nothing was processed yet goes
+        first, because it was just taken over from another worker.
 
         Raises `ProcessError`, or the named error of bytes that can't be read.
         """
         self.progress.work_begins(self._clock())
         try:
             while True:
+                while not self._left and (newcomer := self._reader.take_newcomer()) is not None:
+                    self._carry_out(self._in_turn(newcomer, None))
                 self._carry_out(self._in_turn(fetched, unpacked))
-                if fetched is not None:
-                    self._consumed(fetched)
                 if self._left or (taken := self._ahead.take()) is None:
                     return
                 fetched, unpacked = taken
         finally:
+            self._turns.end()
             self.progress.work_ends(self._clock())
 
     def leave(self) -> None:
@@ -168,10 +169,7 @@ class Bench:
             if isinstance(step, Wait):
                 time.sleep(step.seconds)
                 continue
-            if isinstance(step, Between):
-                self._serve_newcomers()
-                continue
-            with self._spans.call(step.batch, self._spec.unit) as span:
+            with self._spans.call(step.batch, self._processor.spec.unit) as span:
                 try:
                     self._processor.call(step.batch)
                 except CallFailed as failure:
@@ -185,8 +183,6 @@ class Bench:
             await self._carry_out_async(steps)
         finally:
             self.progress.work_ends(self._clock())
-        if isinstance(fetched, FetchedBytes):
-            self._consumed(fetched)
 
     async def _carry_out_async(self, steps: Steps) -> None:
         answer: CallFailed | None = None
@@ -195,9 +191,7 @@ class Bench:
             if isinstance(step, Wait):
                 await asyncio.sleep(step.seconds)
                 continue
-            if isinstance(step, Between):
-                continue  # partitions overlap: a newcomer waits for nobody
-            with self._spans.call(step.batch, self._spec.unit) as span:
+            with self._spans.call(step.batch, self._processor.spec.unit) as span:
                 try:
                     await self._processor.call_async(step.batch)
                 except CallFailed as failure:
@@ -205,22 +199,9 @@ class Bench:
                         raise asyncio.CancelledError from failure  # neither done nor failed
                     answer = _failed(failure, span)
 
-    def _serve_newcomers(self) -> None:
-        while (fetched := self._reader.take_newcomer()) is not None:
-            self._carry_out(self._steps(fetched, None))
-            self._consumed(fetched)
-
-    def _consumed(self, fetched: FetchedBytes) -> None:
-        """The work on these bytes is over. A partition that drains, or halted, is left half way, and its position
-        stays where its function got to."""
-        with self._lock:
-            whole = self._holdings.active(fetched.partition, fetched.epoch)
-        if whole:
-            self._reader.consumed(fetched)
-
     def lingering(self) -> dict[TopicPartition, float]:
         """When what is held back of each partition is to be processed."""
-        regroupers = list(self._regroupers.items())
+        regroupers = list(self._regroupers.items()) if self._linger_s else []
         return {p: due for (p, _), r in regroupers if (due := r.next_due) is not None}
 
     def patience(self, busy: Container[TopicPartition] = ()) -> float:
@@ -232,12 +213,15 @@ class Bench:
 
     def _in_turn(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None) -> Steps:
         """What is overdue goes first: with records of others always at hand it would never have its turn."""
-        for lingering in self.lingering():
-            yield from self._lingered(lingering)
+        for lingering, due in self.lingering().items():
+            if due <= self._clock():
+                yield from self._lingered(lingering)
         if fetched is not None:
+            self._turns.begin(fetched.partition, self._clock())
             yield from self._steps(fetched, unpacked)
 
     def _steps(self, fetched: FetchedBytes, unpacked: Iterator[Chunk] | None) -> Steps:
+        """A partition that drains, or halted, is left half way, and its position stays where its function got to."""
         partition, epoch = fetched.partition, fetched.epoch
         with self._lock:
             if not self._holdings.active(partition, epoch):
@@ -245,19 +229,67 @@ class Bench:
             # Before any of it is consumed: what a linger holds back must not pass for the start of the partition.
             self._holdings.positioned(partition, fetched.fetch_offset)
             resets = self._holdings.held[partition].resets
-        regrouper = self._regrouper(partition, epoch)
+        regrouper, gives_way = self._regrouper(partition, epoch), partial(self._gives_way, fetched)
         for chunk in self._reader.decode(fetched, unpacked):
             whole = Piece(chunk.batch, chunk.next_offset, chunk.leader_epoch, resets)
             for piece in regrouper.add(whole, self._clock()):
                 if not self._holdings.active(partition, epoch):
                     return
-                yield from self._piece(partition, epoch, piece)
+                # What a linger held back since before a reset has offsets of another log.
+                own = gives_way if piece.resets == resets else _never
+                if not (yield from self._calls.until_done(partition, epoch, piece, own)):
+                    return
+                if own(piece.next_offset):
+                    return
+        with self._lock:
+            active = self._holdings.active(partition, epoch)
+        if active:
+            self._reader.consumed(fetched)
+
+    def _gives_way(self, fetched: FetchedBytes, offset: int) -> bool:
+        """The partition got to this offset: whether its turn is over. The rest is handed out, and decoded, anew when its
+        next one comes: to keep it decoded for every partition would take memory without bound."""
+        if offset < fetched.fetch_offset:
+            return False  # of what a linger held back of the bytes before
+        partition = fetched.partition
+        self._reader.consumed(fetched, offset)
+        if not self._turns.over(
+            self._clock(), newcomer=self._reader.newcomer, others=lambda: self._others_wait(partition)
+        ):
+            return False
+        self._ahead.forget({partition})
+        self._reader.put_back(partition)
+        return True
+
+    def _others_wait(self, partition: TopicPartition) -> bool:
+        now = self._clock()
+        overdue = (p for p, due in self.lingering().items() if due <= now)
+        return any(p != partition for p in (*self._ahead.waiting(), *self._reader.waiting(), *overdue))
+
+    def blocked(self, partition: TopicPartition) -> str:
+        """Why nothing of it is processed; empty where that is not up to the bench."""
+        return self.progress.blocked(partition) or self._turns.blocked(partition, self._clock())
+
+    def look(self) -> None:
+        """From any thread: notes which partitions wait for their turn."""
+        self._turns.seen({*self._ahead.waiting(), *self._reader.waiting()}, self._clock())
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """They are others' now."""
+        self.progress.forget(partitions)
+        self._tries.forget(partitions)
+        self._suspects.forget(partitions)
+
+    def suspect(self, calls: Iterable[Died]) -> None:
+        """Other workers died in these: they are made again as they were, and no other beside them."""
+        for died in calls:
+            self._suspects.suspect(died)
 
     def _lingered(self, partition: TopicPartition) -> Steps:
         for (of, epoch), regrouper in list(self._regroupers.items()):
             piece = regrouper.due(self._clock()) if of == partition else None
             if piece is not None:
-                yield from self._piece(partition, epoch, piece)
+                yield from self._calls.until_done(partition, epoch, piece)
 
     def _regrouper(self, partition: TopicPartition, epoch: Epoch) -> Regrouper:
         key = (partition, epoch)
@@ -268,75 +300,9 @@ class Bench:
             self._regroupers[key] = Regrouper(self._batch_rows, self._linger_s)
         return self._regroupers[key]
 
-    def _piece(self, partition: TopicPartition, epoch: Epoch, piece: Piece) -> Steps:
-        """Calls the function until it returned for the whole piece, or the partition is not ours to work on."""
-        attempt = 0
-        while piece.batch.num_rows:
-            yield Between()
-            if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
-                return
-            failure = yield Call(piece.batch)
-            self.progress.ends(partition, self._clock(), failure)
-            if failure is None:
-                break
-            if failure.first > piece.batch["offset"][0].as_py():
-                piece, attempt = self._done_until(partition, epoch, piece, failure.first), 0
-            attempt += 1
-            if attempt <= self._spec.retries and not failure.final:
-                self._retry(partition, failure, attempt)
-                with self._lock:
-                    self._holdings.given_up(partition, epoch)
-                yield Wait(min(BACKOFF_S * 2 ** (attempt - 1), BACKOFF_MAX_S))
-                continue
-            piece, attempt = self._giving_up.after(partition, epoch, piece, failure, attempt), 0
-        self.progress.did(partition, piece.batch, self._wall())
-        with self._lock:
-            ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch, piece.resets)
-        self._on_progress(ended)
 
-    def _permission(
-        self, partition: TopicPartition, epoch: Epoch
-    ) -> Generator[Step, CallFailed | None, bool]:
-        """Waits while the job is paused or the lease has run out: no new call then, whatever is in the buffers. False
-        where the bench was left meanwhile."""
-        while self._holdings.active(partition, epoch) and (
-            self.paused or not self._lease.valid(self._clock())
-        ):
-            if self._left:
-                return False
-            self.progress.waits(partition, "paused" if self.paused else "no lease")
-            yield Wait(PATIENCE_S)
-        return True
-
-    def _begin(self, partition: TopicPartition, epoch: Epoch) -> bool:
-        with self._lock:
-            if not self._holdings.begin(partition, epoch):
-                return False
-        self.progress.begins(partition, self._clock())
-        return True
-
-    def _done_until(self, partition: TopicPartition, epoch: Epoch, piece: Piece, offset: int) -> Piece:
-        """Message by message: those before the failing one are done; the rest of the piece is returned."""
-        before = int((numbers(piece.batch["offset"]) < offset).sum())
-        self.progress.did(partition, piece.batch.slice(0, before), self._wall())
-        with self._lock:
-            self._holdings.done(partition, epoch, offset, piece.leader_epoch, piece.resets)
-        return msgspec.structs.replace(piece, batch=piece.batch.slice(before))
-
-    def _retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
-        self.progress.repeats(partition, failure)
-        logger.warning(
-            "process failed for %s-%d offsets %d to %d (%s: %s); retry %d of %d",
-            partition.topic,
-            partition.partition,
-            failure.first,
-            failure.last,
-            type(failure.cause).__name__,
-            failure.cause,
-            attempt,
-            self._spec.retries,
-            extra={"fields": {"topic": partition.topic, "partition": partition.partition}},
-        )
+def _never(offset: int) -> bool:
+    return False
 
 
 def _cancelled() -> bool:

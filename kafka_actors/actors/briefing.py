@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
+from .machines import lease
+from .machines.supervision import ActorKey
 from .messages import WorkerPlan, pack
 from .roster import COORDINATOR, METADATA, Running
-from .runtime import quietly
+from .runtime import insist, quietly
 from .supervised import Supervised
 
 __all__ = ["Briefing"]
@@ -22,6 +25,7 @@ class Briefing:
         self._job = job
         self._roster = job.roster
         self.nodes_told = asyncio.Event()
+        self._cut_off: dict[str, float] = {}
 
     # ------------------------------------------------------------ the coordinator
 
@@ -35,12 +39,28 @@ class Briefing:
             expected=job.scaling.workers,
             ends_every_s=job.scaling.ends_every_s(looked_at=measured or job.plan.status_address is not None),
             measured=measured,
+            silent=self._silent(),
+            died=job.deaths.known,
         )
+
+    def cut_off(self, worker: str) -> None:
+        """Ray calls the node of this worker dead, of which nothing was heard before: it may go on under its lease."""
+        self._cut_off[worker] = self._job.clock() + lease.longest(
+            self._job.plan.config.session_timeout_ms / 1000
+        )
+
+    def _silent(self) -> list[str]:
+        now = self._job.clock()
+        self._cut_off = {worker: until for worker, until in self._cut_off.items() if now < until}
+        there = [name for node in self._job.machine.silent for name in self._roster.workers_on(node)]
+        return [*there, *self._cut_off]
 
     async def plan_changed(self) -> None:
         """Workers came or went, there are to be more or fewer, or the job is paused or goes on."""
         if (coordinator := self._roster.begun(COORDINATOR)) is not None:
-            await quietly(coordinator.ref.call("set_plan", pack(self.worker_plan())))
+            await self._delivered(
+                COORDINATOR, coordinator, lambda: coordinator.ref.call("set_plan", pack(self.worker_plan()))
+            )
 
     # ------------------------------------------------------------ workers
 
@@ -59,12 +79,17 @@ class Briefing:
 
     async def tell_nodes(self) -> None:
         """Where workers are: each of these nodes has connections of its own."""
-        nodes = self._roster.worker_nodes()
         if (metadata := self._roster.begun(METADATA)) is not None:
-            await quietly(metadata.ref.call("set_nodes", nodes))
+            await self._delivered(
+                METADATA, metadata, lambda: metadata.ref.call("set_nodes", self._roster.worker_nodes())
+            )
             self.nodes_told.set()
 
     async def forget_worker(self, name: str) -> None:
         """Nobody will fetch under this name any more."""
-        for running in self._roster.of_kind("connection").values():
-            await quietly(running.ref.call("forget", [name]))
+        for key, running in self._roster.of_kind("connection").items():
+            await self._delivered(key, running, partial(running.ref.call, "forget", [name]))
+
+    async def _delivered(self, key: ActorKey, running: Running, call: Callable[[], Awaitable[Any]]) -> None:
+        """Told again where the call gets lost, while the actor is there."""
+        await quietly(insist(call, lambda: self._roster.get(key) is running))

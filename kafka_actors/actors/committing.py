@@ -11,7 +11,7 @@ from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry.spans import committing
 
 from .coordinated import Coordinated
-from .messages import CommitEntry, CommitReply, CommitRequest
+from .messages import CommitReply, CommitRequest
 
 __all__ = ["Committing"]
 
@@ -41,13 +41,9 @@ class Committing:
                     await self.answered()
             except (TimeoutError, KafkaActorsError) as error:
                 problem = str(error) or "no answer in time"
-        done = [e for e in entries if self._is_committed(e)]
+        done = [e for e in entries if self._gate.is_committed(e)]
         failed = [(e.partition, problem or "not committed yet") for e in entries if e not in done]
         return CommitReply(request.sequence, done, sorted(refused), failed)
-
-    def _is_committed(self, entry: CommitEntry) -> bool:
-        committed = self._gate.committed.get(entry.partition)
-        return committed is not None and (committed.offset >= entry.offset or entry.rewind)
 
     async def answered(self) -> None:
         """Returns once everything offered so far has been answered by the broker."""

@@ -21,7 +21,7 @@ from .doorkeeper import DoorKeeper
 from .messages import pack, unpack
 from .setup import Setup
 from .shared_memory import SharedMemory
-from .shell import ActorShell, set_up_process
+from .shell import ActorShell, once, set_up_process
 
 __all__ = ["ConnectionActor"]
 
@@ -40,6 +40,7 @@ class ConnectionActor(ActorShell):
         self._fetchers: dict[str, BrokerFetcher] = {}
         self._doors = DoorKeeper(self._fetcher_into)
 
+    @once
     async def begin(self, broker: int, host: str, port: int) -> None:
         """Learns its broker. Sockets are opened when first needed, and again after each failure."""
         self._config = resolved(self._config)
@@ -60,6 +61,11 @@ class ConnectionActor(ActorShell):
     async def door(self) -> str | None:
         """Where workers of this node pull; None where they have to do it by `pull`."""
         return await self._doors.name()
+
+    async def last_words(self, worker: str) -> bytes | None:
+        """A packed `LastWords` of a worker of this node that is dead; None where it never came to the door."""
+        words = self._doors.last_words(worker)
+        return None if words is None else pack(words)
 
     def _fetcher(self, worker: str) -> BrokerFetcher:
         fetcher = self._fetchers.get(worker)

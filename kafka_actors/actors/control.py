@@ -65,16 +65,19 @@ class LocalControl:
             return self._supervisor.result()
         return self._thread.run(self._supervisor.ended_within(timeout_s))
 
-    def stop(self, timeout_s: float, leave: bool) -> None:
+    def stop(self, timeout_s: float, leave: bool) -> bool:
         with self._ending:  # who calls it meanwhile, in another thread or a signal's handler, finds it done
-            if self._stopped:
-                return
-            try:
-                self._thread.run(self._supervisor.stop(timeout_s, leave), timeout_s + 1)
-            except concurrent.futures.TimeoutError:
-                logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
             if not self._stopped:
-                self._take_down()
+                self._stop(timeout_s, leave)
+        return not self.status().unconfirmed
+
+    def _stop(self, timeout_s: float, leave: bool) -> None:
+        try:
+            self._thread.run(self._supervisor.stop(timeout_s, leave), timeout_s + 1)
+        except concurrent.futures.TimeoutError:
+            logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
+        if not self._stopped:  # by a signal's handler
+            self._take_down()
 
     def _take_down(self) -> None:
         self._last = self._thread.run(self._supervisor.status(), 5)
@@ -97,11 +100,16 @@ class ActorControl:
 
     def __init__(self, holder: ActorHandle) -> None:
         self._holder = holder
+        self._confirmed = True
 
     def call(self, method: str, *args: Any, limit_s: float | None = CONTROL_S) -> Any:
         """Raises `KafkaTimeoutError` after `limit_s` seconds, and `DisconnectedError` when the job actor is dead."""
+        return self.result(method, getattr(self._holder, method).remote(*args), limit_s)
+
+    def result(self, method: str, answer: Any, limit_s: float | None) -> Any:
+        """Of a call that was made before; as `call`."""
         try:
-            return ray.get(getattr(self._holder, method).remote(*args), timeout=limit_s)
+            return ray.get(answer, timeout=limit_s)
         except GetTimeoutError:
             raise KafkaTimeoutError(f"the job actor did not answer {method!r} within {limit_s:g} s") from None
         except RayTaskError as error:
@@ -126,16 +134,18 @@ class ActorControl:
         ended: bool = self.call("wait", timeout_s, limit_s=limit_s)
         return ended
 
-    def stop(self, timeout_s: float, leave: bool) -> None:
+    def stop(self, timeout_s: float, leave: bool) -> bool:
         try:
-            self.call("stop", timeout_s, leave, limit_s=timeout_s + CONTROL_S)
+            self._confirmed = bool(self.call("stop", timeout_s, leave, limit_s=timeout_s + CONTROL_S))
         except JobFailed:
             pass
         except KafkaTimeoutError:
             logger.warning("the job actor did not answer within %.1f s and is ended", timeout_s + CONTROL_S)
+            self._confirmed = False
         except DisconnectedError:
-            return  # it has ended already
+            return self._confirmed  # it has ended already
         ray.kill(self._holder)
+        return self._confirmed
 
     def detach(self) -> None:
         """Leaves the job running."""

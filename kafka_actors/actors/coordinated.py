@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import assignors
 from kafka_actors.config import JobConfig
-from kafka_actors.coordinator import ConsumerCoordinator
+from kafka_actors.coordinator import ConsumerCoordinator, Origin
 from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.status_page.machines.timeline import Timeline
@@ -28,9 +28,9 @@ class Coordinated:
     """A job's part of its group. `failed` is told what ends a loop.
 
     `member` is the group's, `placement` spreads its partitions over the workers, `gate` has their commits. `plan` is the
-    supervisor's, `ends` bounds the run. `reports` has the last one of each worker, `held` each partition as its holder
+    supervisor's, `ends` bounds the run. `origins`: where each partition was taken on. `reports` has the last one of each worker, `held` each partition as its holder
     last told of it. `loops` is what goes on, `timeline` what happened. `fatal`: why it can't go on, packed; `had`:
-    what a stop has given up, for the last status.
+    what a stop has given up, for the last status; `unconfirmed`: what of it has commits that no broker has confirmed.
     """
 
     member: ConsumerCoordinator
@@ -54,6 +54,7 @@ class Coordinated:
             incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000
         )
         self.gate = CommitGate(self.placement.holder)
+        self.origins: dict[TopicPartition, Origin] = {}
         self.reports: dict[str, Report] = {}
         self.held: dict[TopicPartition, Holding] = {}
         self.plan = WorkerPlan(0, {}, [], paused=False, complete=False)
@@ -63,6 +64,7 @@ class Coordinated:
         self.assigned_once = False
         self.fatal: bytes | None = None
         self.had: list[TopicPartition] = []
+        self.unconfirmed: list[TopicPartition] = []
         self._sink = events
         self._recorder = recorder
         self._wall = wall

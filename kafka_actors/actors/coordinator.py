@@ -25,6 +25,7 @@ from .committing import Committing
 from .coordinated import Coordinated
 from .coordinator_status import Overview
 from .log_ends import AskForEnds
+from .machines import lease
 from .messages import CommitReply, CommitRequest, CoordinatorStatus, Orders, Report, WorkerPlan, failure_of
 from .worker_orders import WorkerOrders
 
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 RECOVERY_S = 3.0
 COMMIT_GRACE_S = 1.0
+LEAVE_S = 2.0
 
 
 class JobCoordinator:
@@ -83,11 +85,13 @@ class JobCoordinator:
     # ------------------------------------------------------------ life
 
     async def start(self, plan: WorkerPlan, recovering: bool) -> None:
-        """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions."""
+        """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions; one
+        of which nothing is heard does until its lease is over."""
         loops = self._job.loops
         await self.set_plan(plan)
         if recovering:
-            self._placement.recover(plan.capacities, self._job.clock() + RECOVERY_S)
+            patience = lease.longest(self._config.session_timeout_ms / 1000) if plan.silent else RECOVERY_S
+            self._placement.recover(plan.capacities, self._job.clock() + patience)
         loops.go(self._step_loop())
         loops.go(self._committing.run())
         loops.go(self._member.start())
@@ -106,19 +110,29 @@ class JobCoordinator:
         self._job.loops.go(self._job.wake())
 
     async def stop(self, leave: bool) -> None:
-        """Drains every worker within the drain timeout, commits, and leaves the group (or just goes)."""
-        had = self._job.had = sorted(self._placement.slots)
-        if self._job.fatal is None:
-            await self._drain(frozenset(had), self._config.drain_timeout_ms / 1000)
-        self._job.loops.cancel()
-        await self._member.close(autocommit=False, leave=leave)
+        """Drains every worker within the drain timeout, commits, and leaves the group (or just goes). Takes no more than
+        `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
+        job, drain_s = self._job, self._config.drain_timeout_ms / 1000
+        deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
+        had = job.had = sorted(self._placement.slots)
+        if job.fatal is None:
+            await self._drain(frozenset(had), drain_s)
+        job.unconfirmed = self._gate.unconfirmed({p: held.processed for p, held in job.held.items()})
+        job.loops.cancel()
+        left_s = max(LEAVE_S, deadline - job.clock())
+        await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)
 
     # ------------------------------------------------------------ the group's side (RebalanceListener)
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._job.rebalances += 1
-        committed = await self._member.fetch_committed_offsets(list(partitions)) if partitions else {}
-        self._gate.baseline(committed)
+        known = {p: self._gate.committed.get(p) for p in partitions}
+        origins = await self._member.fetch_origins(list(partitions)) if partitions else {}
+        # What was committed meanwhile, of partitions that workers hold already, is newer than the answer.
+        self._gate.baseline(
+            {p: o.committed for p, o in origins.items() if self._gate.committed.get(p) is known[p]}
+        )
+        self._job.origins |= origins
         self._placement.give(partitions)
         self._job.assigned_once = True
         self._overview.assigned()
@@ -134,6 +148,7 @@ class JobCoordinator:
             await self._drain(partitions, timeout)
         finally:
             self._gate.give_up(partitions)
+            self._placement.lose(partitions)  # what a drain that was cut off has left
             self._forget(partitions)
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
@@ -142,7 +157,13 @@ class JobCoordinator:
         self._forget(partitions)
         await self._job.step()
 
+    def reads(self) -> frozenset[TopicPartition]:
+        """The partitions that a worker has, and those that wait for one, of which the supervisor tells."""
+        return self._placement.served()
+
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
+        for partition in partitions:
+            self._job.origins.pop(partition, None)
         self._orders.forget(partitions)
         self._overview.forget(partitions)
 
@@ -180,9 +201,15 @@ class JobCoordinator:
         if was_paused and not plan.paused:
             self._orders.unpaused()
         for worker, capacity in plan.capacities.items():
-            placement.set_worker(worker, capacity=capacity, retiring=worker in plan.retiring)
+            placement.set_worker(
+                worker,
+                capacity=capacity,
+                retiring=worker in plan.retiring,
+                silent=worker in plan.silent,
+                connected=worker not in plan.unconnected,
+            )
         for worker in [w for w in placement.workers if w not in plan.capacities]:
-            placement.remove_worker(worker)
+            placement.remove_worker(worker, silent=worker in plan.silent)
             if (last := job.reports.pop(worker, None)) is not None:
                 self._overview.gone(last)
         await job.step()

@@ -20,7 +20,7 @@ from .coordinator import JobCoordinator
 from .log_ends import asking
 from .messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
 from .setup import Setup
-from .shell import ActorShell, set_up_process
+from .shell import ActorShell, once, set_up_process
 
 __all__ = ["CoordinatorActor"]
 
@@ -52,6 +52,7 @@ class CoordinatorActor(ActorShell):
         self._client: KafkaClient | None = None
         self._job: JobCoordinator | None = None
 
+    @once
     async def begin(self, plan: bytes, recovering: bool) -> None:
         """Connects and starts to join; returns before the group has answered."""
         self._config = resolved(self._config)
@@ -70,6 +71,7 @@ class CoordinatorActor(ActorShell):
                 Metrics(recorder=self._recorder),
                 config=self._config,
                 listener=job,
+                reads=job.reads,
                 group_instance_id=self._identity.group_instance_id,
                 member_id=self._identity.member_id,
                 rebalance_timeout_ms=self._config.rebalance_timeout_ms,
@@ -122,10 +124,12 @@ class CoordinatorActor(ActorShell):
         """What was counted since the start, where somebody asks."""
         return None if self._tally is None else pack(self._tally.state())
 
-    async def stop(self, leave: bool) -> None:
-        """Drains, commits, leaves. Takes at most the drain timeout and a little."""
+    @once
+    async def stop(self, leave: bool) -> bool:
+        """Drains, commits, leaves. Takes at most the drain timeout and a little. Its status says then what came of it."""
         started = time.monotonic()
         await self.job.stop(leave)
         if self._client is not None:
             await self._client.close()
         logger.info("group %s: stopped in %.1f s", self._config.group_id, time.monotonic() - started)
+        return True

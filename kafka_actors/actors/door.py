@@ -30,13 +30,14 @@ from kafka_actors.fetch.messages import FetchReply, Pull
 from .messages import pack, unpack
 from .shared_memory import MappedMemory, Place
 
-__all__ = ["Answered", "Asked", "Door", "prepare", "receive", "send"]
+__all__ = ["Answered", "Asked", "Door", "prepare", "receive", "same_user", "send"]
 
 SEND_TIMEOUT_S = 5
 """A process that is stopped reads nothing; whoever talks to it is not to be stopped by that too."""
 
 _HEAD = struct.Struct(">II")  # length of the message, and of the bytes behind it
 _TIMEVAL = struct.Struct("@ll")
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _MOST_DESCRIPTORS = 16
 _MOST_PARTS = 512  # the system takes 1,024
 
@@ -64,6 +65,12 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 def prepare(sock: socket.socket) -> None:
     """Sending may not block for ever. A timeout of the socket object would make it one that never blocks."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(SEND_TIMEOUT_S, 0))
+
+
+def same_user(sock: socket.socket) -> bool:
+    """Whether the process at the other end runs as our user: of the one that listens, whoever has the socket now."""
+    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return bool(uid == os.getuid())
 
 
 def send(
@@ -126,13 +133,15 @@ class Door:
         threading.Thread(target=self._read, name="door", daemon=True).start()
 
     @classmethod
-    def open(cls, name: str, worker: str) -> Door:
-        """Raises `OSError`: the connection actor is gone, or lives in a container of its own."""
+    def open(cls, name: str, worker: str, note: int | None = None) -> Door:
+        """`note`: the descriptor of the worker's `CallNote`. Raises `OSError`: the connection actor is gone, lives in a container of its own, or runs as another user."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(f"\0{name}")
+            if not same_user(sock):  # what it says is unpickled
+                raise PermissionError(f"the door {name} was opened by a process of another user")
             prepare(sock)
-            send(sock, worker.encode())
+            send(sock, worker.encode(), descriptors=[] if note is None else [note])
         except BaseException:
             sock.close()
             raise
@@ -191,7 +200,7 @@ class Door:
     def _outcome(self, answered: Answered, behind: memoryview) -> Outcome:
         reply = answered.reply
         if reply is None:
-            # Of a process of the same user: no other is let in there, and nobody else knows the name.
+            # Of a process of the same user, which `open` has checked.
             error: Exception = pickle.loads(answered.error)
             return error
         sizes = [fetched.size for fetched in reply.partitions]

@@ -31,12 +31,17 @@ class GivingUp:
         self._lock = lock
         self._events = events
 
+    @property
+    def takes_out(self) -> bool:
+        """Whether the records at fault are taken out, and the partition goes on."""
+        return self._on_error != "fail"
+
     def after(
         self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed, attempts: int
     ) -> Piece:
         """After the last retry: what is left of the piece, to go on with; or halts the partition and raises
         `ProcessError`."""
-        if self._on_error != "fail":
+        if self.takes_out:
             return self._taken_out(partition, epoch, piece, failure)
         with self._lock:
             self._holdings.halt(partition, epoch, failure.first, piece.resets)
@@ -67,4 +72,6 @@ class GivingUp:
                     self._holdings.halt(partition, epoch, failure.first, piece.resets)
                 raise
             self._events(RecordsDeadLettered(*span, rest, topic, error))
+        with self._lock:  # what is in hand of a partition that drains holds it up
+            self._holdings.done(partition, epoch, failure.last + 1, piece.leader_epoch, piece.resets)
         return msgspec.structs.replace(piece, batch=piece.batch.slice(rest))

@@ -10,22 +10,25 @@ import os
 import signal
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, Literal, Protocol
 
 import assignors
 from kafka_actors.addresses import parse_listening
-from kafka_actors.config import JobConfig, build
+from kafka_actors.config import JobConfig, build, refusal
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
-from kafka_actors.sinks import as_sink
+from kafka_actors.options import WORKER_RESOURCES
+from kafka_actors.sinks import KafkaSink, as_sink
 from kafka_actors.telemetry.settings import Settings
-from kafka_actors.topics import check_letters, check_pattern, check_topic, check_topics
+from kafka_actors.timeouts import checked_amount, timeouts_by_name, wait_of
+from kafka_actors.topics import check_letters, check_pattern, check_results, check_topic, check_topics
 
 from .autoscale import Autoscale, checked_workers
 from .outputs import OutputsSpec
 from .plan import JobPlan
 from .process import checked
+from .ray_logging import quiet_lines
 from .status import JobStatus
 
 __all__ = ["Job", "RunningJob"]
@@ -33,7 +36,6 @@ __all__ = ["Job", "RunningJob"]
 logger = logging.getLogger(__name__)
 
 AMOUNTS = frozenset({"num_cpus", "num_gpus", "memory"})
-WORKER_RESOURCES = AMOUNTS | {"resources", "accelerator_type", "runtime_env"}
 
 
 class Job:
@@ -56,8 +58,9 @@ class Job:
         partition_assignment_strategy: assignors offered to the group, in order of preference.
         worker_assignor: the assignor that spreads the job's partitions over its workers.
         auto_offset_reset: "earliest", "latest", "none" or "by_duration:PT1H", where the group has no offset.
-        on_error: what happens after `retries` retries. "fail" ends the job; "skip" goes on after the batch with an event;
-            "dead_letter" sends its records to `dead_letter_topic`, acknowledged before their offsets are committed.
+        on_error: what happens after `retries` retries. "fail" ends the job; the other two find the records at fault by calling
+            `process` on halves of the batch: "skip" goes on without them, with an event; "dead_letter" sends them to
+            `dead_letter_topic`, acknowledged before their offsets are committed.
         dead_letter_topic: must not be a topic that the job reads.
         batch_rows: regroup records into batches of this many rows.
         batch_linger_ms: how long to wait for a batch to fill; needs `batch_rows`.
@@ -124,16 +127,22 @@ class Job:
         self._process = process
         self._process_message = process_message
         self._sink = None if sink is None else as_sink(sink)
-        self._dead_letter_topic = dead_letter_topic
+        self.dead_letter_topic = dead_letter_topic
         self._check()
 
     def _check(self) -> None:
         """What the options say together, and what workers are told of them. Raises `ConfigError`."""
         config = self.config
         self._page_at = _listening(self.status_address)
-        letters = _dead_letters(config.on_error, self._dead_letter_topic)
+        letters = _dead_letters(config.on_error, self.dead_letter_topic)
         if letters is not None:
             check_letters(letters, "dead_letter_topic", self.topics, self.pattern)
+        if (
+            isinstance(sink := self._sink, KafkaSink)
+            and sink.topic
+            and "bootstrap_servers" not in sink.options
+        ):
+            check_results(sink.topic, "sink", self.topics, self.pattern)
         outputs = OutputsSpec(self._sink, letters)
         self._spec = checked(self._process, self._process_message, config.retries, config.on_error, outputs)
         if self.until not in (None, "latest"):
@@ -151,11 +160,17 @@ class Job:
         self,
         options: Mapping[str, Any] | None = None,
         *,
+        topics: str | Iterable[str] | None = None,
+        pattern: str | None = None,
         workers: int | Autoscale | None = None,
         until: Literal["latest"] | None = None,
+        dead_letter_topic: str | None = None,
+        name: str | None = None,
         status_address: str | None = None,
+        resources_per_worker: Mapping[str, Any] | None = None,
     ) -> Job:
-        """A copy with other values for what is given; `options` are those of `JobConfig`, underscored.
+        """A copy with other values for what is given; `options` are those of `JobConfig`, underscored. `topics` or a
+        `pattern` take the place of both; of `resources_per_worker` those that are named.
 
         Raises `ConfigError` as making it does.
         """
@@ -163,24 +178,34 @@ class Job:
         if options:
             known = {name: getattr(self.config, name) for name in self.config.__struct_fields__}
             job.config = build(JobConfig, {**known, **options})
+        if topics is not None or pattern is not None:
+            job.topics, job.pattern = _topics(topics, pattern), pattern
         if workers is not None:
             job.workers = checked_workers(workers)
         if until is not None:
             job.until = until
+        if dead_letter_topic is not None:
+            job.dead_letter_topic = dead_letter_topic
+        if name is not None:
+            job.name = _name(name)
         if status_address is not None:
             job.status_address = status_address
+        job.resources = {**job.resources, **_resources(resources_per_worker)}
         job._check()
         return job
 
-    def start(self) -> RunningJob:
+    def start(self, *, each: Callable[[JobStatus], None] | None = None) -> RunningJob:
         """Starts the job on the Ray cluster that is connected or found, else on a local one. Returns when all workers
         are ready.
+
+        Until then `each` is called twice a second with the job's status, whose `waits_for` says what is missing. Without
+        it, what is missing for more than a few seconds is logged as a warning.
 
         Raises what keeps it from starting: `NoBrokersAvailable`, `UnknownTopicOrPartitionError`,
         `StartTimeoutError` (which names the missing resource), `JobNameInUseError`, `ConfigError`, `UsageError`
         where Ray is not installed, or what the constructor of a `process` class raised.
         """
-        running: RunningJob = _starting().start_job(self)
+        running: RunningJob = _starting().start_job(self, each)
         return running
 
     @staticmethod
@@ -222,10 +247,11 @@ class Control(Protocol):
     def scale(self, workers: int | Autoscale) -> None: ...
     def pause(self, paused: bool) -> None: ...
     def wait(self, timeout: float | None) -> bool: ...
-    def stop(self, timeout: float, leave: bool) -> None: ...
+    def stop(self, timeout: float, leave: bool) -> bool: ...
     def detach(self) -> None: ...
 
 
+@timeouts_by_name
 class RunningJob:
     """A running job. As a context manager it stops the job at the end of the block."""
 
@@ -255,18 +281,19 @@ class RunningJob:
         """Ends a `pause()`."""
         self._control.pause(False)
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, *, timeout: float | None = None) -> None:
         """Waits until the job has ended.
 
         SIGTERM, in the main thread, stops the job and ends the wait; a second one ends the process at once.
         Raises `JobFailed`, whose `__cause__` says why, and `KafkaTimeoutError` after `timeout` seconds.
         """
+        limit_s = wait_of(timeout)
         with _StopOnSigterm() as signals:
             try:
                 ended = (
-                    self._control.wait(timeout)
+                    self._control.wait(limit_s)
                     if not signals.possible
-                    else self._wait_or_stop(signals, timeout)
+                    else self._wait_or_stop(signals, limit_s)
                 )
             except JobFailed:
                 self._raised = True
@@ -289,10 +316,13 @@ class RunningJob:
                 if left <= 0:
                     return False
 
-    def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
+    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> bool:
         """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling
-        deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice."""
-        self._control.stop(timeout, leave)
+        deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice.
+
+        Returns whether the brokers have confirmed the commits of all that was processed. If not, `status().unconfirmed`
+        names the partitions whose last records come again at the next start."""
+        return self._control.stop(checked_amount("timeout", timeout), leave)
 
     def __enter__(self) -> RunningJob:
         return self
@@ -338,6 +368,7 @@ class _StopOnSigterm:
 
 def _starting() -> ModuleType:
     """What needs Ray; a job can be defined, and a `Consumer` used, without it."""
+    quiet_lines()
     try:
         from . import start
     except ModuleNotFoundError as error:
@@ -357,6 +388,8 @@ def _check_names(unknown: Mapping[str, Any], config: Any) -> None:
     for name in unknown:
         if name in options:
             raise ConfigError(name, f"is no argument of Job; give it as config={{{name!r}: …}}")
+        if (why := refusal(name)) is not None:
+            raise ConfigError(name, why)
         close = difflib.get_close_matches(name, [*arguments, *options], n=1)
         raise ConfigError(name, "is not an option" + (f"; did you mean {close[0]!r}?" if close else ""))
     for name in config if isinstance(config, Mapping) else ():

@@ -16,6 +16,7 @@ from .finding import DriversPage
 from .hosting import HostedJob
 from .observing import measure
 from .plan import JobPlan
+from .ray_runtime import on_node
 from .shell import ActorShell, set_up_process
 from .status import JobStatus
 from .supervisor import Supervisor
@@ -23,6 +24,8 @@ from .supervisor import Supervisor
 __all__ = ["JobActor", "claim_name", "find_detached", "find_job", "names_of_jobs"]
 
 NAMESPACE = "kafka_actors"
+HEAD = "node:__internal_head__"
+"""A resource that Ray gives to its head node."""
 PREFIX = "kafka-actors/"
 NAME_PATIENCE_S = 8.0
 ANSWER_S = 10.0
@@ -54,6 +57,10 @@ class JobActor(ActorShell):
         self._supervisor = hosted.supervisor
         await hosted.start()
 
+    async def starting(self) -> JobStatus | None:
+        """The job as far as it is known without asking anybody; None before `begin`."""
+        return None if self._supervisor is None else self._supervisor.report.shown()
+
     @property
     def _job(self) -> Supervisor:
         if self._supervisor is None:
@@ -72,14 +79,20 @@ class JobActor(ActorShell):
     async def wait(self, timeout_s: float | None) -> bool:
         return await self._job.ended_within(timeout_s)
 
-    async def stop(self, timeout_s: float, leave: bool) -> None:
-        await self._job.stop(timeout_s, leave)
+    async def stop(self, timeout_s: float, leave: bool) -> bool:
+        return await self._job.stop(timeout_s, leave)
 
 
 def claim_name(name: str, detached: bool) -> ActorHandle:
-    """One job of a name in a Ray cluster: its job actor holds the name. A killed driver's is waited out."""
+    """One job of a name in a Ray cluster: its job actor holds the name. A killed driver's is waited out.
+
+    It stands where no node but one whose loss ends the job anyway can end it: beside the driver, or, detached, on the head,
+    without which there is no Ray cluster.
+    """
     deadline = time.monotonic() + NAME_PATIENCE_S
-    options: dict[str, Any] = {"lifetime": "detached"} if detached else {}
+    options: dict[str, Any] = {"scheduling_strategy": on_node(ray.get_runtime_context().get_node_id())}
+    if detached:
+        options = {"lifetime": "detached", "resources": {HEAD: 0.001}}
     while True:
         try:
             return (

@@ -10,17 +10,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 
+from kafka_actors import events
 from kafka_actors.errors import DisconnectedError, JobError, KafkaActorsError, StartTimeoutError
 
 from .beginning import Beginnings
 from .briefing import Briefing
 from .loops import woken
-from .machines.supervision import Action, ActorKey, Dismiss, Fail, Kill, Ping, Probe, Start
-from .messages import ActorInfo, Topology, WorkerPong, unpack
+from .machines.supervision import (
+    Action,
+    ActorKey,
+    Dismiss,
+    Fail,
+    Kill,
+    NodeAnswers,
+    NodeSilent,
+    Ping,
+    Start,
+)
+from .messages import ActorInfo, Topology, unpack
 from .roster import COORDINATOR, METADATA, Running, actor_name
-from .runtime import ActorRef, bounded, quietly
+from .runtime import ActorRef, Death, bounded, insist, quietly
 from .supervised import Supervised
+from .watching import Watching
 
 __all__ = ["CLOSE_S", "Keeper"]
 
@@ -44,6 +57,8 @@ class Keeper:
         self._briefing = briefing
         self._beginnings = Beginnings(job, briefing)
         self._wake = asyncio.Event()
+        self._watching = Watching(job, briefing, self._carry_out, self._wake.set)
+        self.last_counts = self._watching.last_counts
 
     # ------------------------------------------------------------ the loop
 
@@ -68,9 +83,13 @@ class Keeper:
             self._dismiss(action)
         elif isinstance(action, Fail):
             self._job.fail(self._not_started(action))
+        elif isinstance(action, NodeSilent | NodeAnswers):
+            self._tell_of_node(action)
         elif (running := self._running.get(action.key)) is not None:
             self._go(
-                self._ping(action, running) if isinstance(action, Ping) else self._probe(action, running)
+                self._watching.ping(action, running)
+                if isinstance(action, Ping)
+                else self._watching.probe(action, running)
             )
 
     def _not_started(self, fail: Fail) -> KafkaActorsError:
@@ -87,27 +106,28 @@ class Keeper:
     def want(self) -> None:
         """What there should be now: metadata, and workers, whose processes take long; the rest once the topics are
         known."""
-        wanted, waiting, started = {METADATA}, set[ActorKey](), self._job.started.done()
-        workers = {ActorKey("worker", n) for n in range(self._job.scaling.workers)}
-        wanted |= workers
+        wanted, started = {METADATA}, self._job.started.done()
+        wanted |= {ActorKey("worker", n) for n in range(self._job.scaling.workers)}
         wanted |= {ActorKey("worker", n) for n in self._running.retiring}
         if self._job.job_start is not None:
             wanted.add(COORDINATOR)
             wanted |= self._running.brokers.keys()
         if started:
-            waiting = {worker for worker in workers if worker.number >= self._job.scaling.sure}
             wanted |= {ActorKey("spare", 0, node) for node in {k.node for k in self._running.brokers}}
-        self._machine.want(wanted, waiting)
+        self._machine.want(wanted, started=started)
         self._wake.set()
 
     async def _watch_topology(self, metadata: Running) -> None:
         """Follows the metadata actor: one connection actor for each broker on each node that has workers."""
         await self._briefing.tell_nodes()
         while self._running.get(METADATA) is metadata:
-            answer = await quietly(metadata.ref.call("topology"))
-            if answer is None:
+            try:
+                answer = await insist(
+                    partial(metadata.ref.call, "topology"), lambda: self._running.get(METADATA) is metadata
+                )
+            except DisconnectedError:
                 return
-            wanted = unpack(answer, Topology).wanted
+            wanted = [w for w in unpack(answer, Topology).wanted if w.node not in self._running.lost]
             connections = {ActorKey("connection", w.broker, w.node): (w.host, w.port) for w in wanted}
             if connections and connections != self._running.brokers:
                 self._move_brokers(connections)
@@ -150,15 +170,18 @@ class Keeper:
         return ref
 
     async def _bring_up(self, key: ActorKey, running: Running) -> None:
+        lasts = partial(self._machine.is_current, key, running.incarnation)
         try:
-            running.info = unpack(await running.ref.call("whereabouts"), ActorInfo)
-            self._machine.ponged(key, running.incarnation, self._clock(), ready=False)
+            answer = await insist(partial(running.ref.call, "whereabouts"), lasts)
+            running.info = unpack(answer, ActorInfo)
+            self._running.lost.discard(running.info.node)
+            self._machine.placed(key, running.incarnation, running.info.node, self._clock())
             if key.kind == "worker":
                 self._go(self._briefing.plan_changed())
                 self._go(self._briefing.tell_nodes())
                 await self._beginnings.topics_known.wait()
                 self._machine.begins(key, running.incarnation, self._clock())
-            await self._beginnings.begin(key, running)
+            await insist(partial(self._beginnings.begin, key, running), lasts)
         except DisconnectedError:
             return  # the death notice says more
         except Exception as error:
@@ -188,6 +211,8 @@ class Keeper:
             self._go(self._briefing.plan_changed())
         if key.kind not in ("worker", "spare"):
             self._briefing.rewire()
+        if key.kind == "connection" and self._running.connects(key.node):
+            self._go(self._briefing.plan_changed())
         self._check_started()
 
     def _check_started(self) -> None:
@@ -202,13 +227,30 @@ class Keeper:
 
     async def _await_death(self, key: ActorKey, incarnation: int, ref: ActorRef) -> None:
         death = await ref.died()
+        what = ""
+        heard = not (death.node_gone or death.unheard)
+        if key.kind == "worker" and heard and self._machine.is_current(key, incarnation):
+            # Before its partitions go to others: they would make the same call again, and nobody would know.
+            what = await self._watching.call_it_died_in(key, self._running[key], death)
         if not self._machine.died(key, incarnation, self._clock()):
             return
+        self._look_at_node(key, death)
         name = actor_name(key, incarnation)
         if death.unmade and not self._job.started.done():
             self._job.fail(JobError(f"{name} could not be made: {death.reason}"))
             return
-        self._lost(key, self._running[key], f"{name} died ({death.reason}); a replacement starts")
+        self._lost(key, self._running[key], f"{name} died ({death.reason}{what}); a replacement starts")
+
+    def _look_at_node(self, key: ActorKey, death: Death) -> None:
+        """With its node its connection actors and its spare are given up: nothing starts there any more."""
+        info = self._running[key].info
+        node = info.node if info is not None else key.node
+        if key.kind == "worker" and death.node_gone and node in self._machine.silent:
+            self._briefing.cut_off(actor_name(key, self._running[key].incarnation))
+        if death.node_gone or (death.unheard and self._machine.is_deserted(node)):
+            self._running.lose_node(node)
+            self.want()
+            self._go(self._briefing.tell_nodes())
 
     def _kill(self, kill: Kill) -> None:
         running = self._running.get(kill.key)
@@ -227,8 +269,16 @@ class Keeper:
         """An actor is not to be used any more: its partitions, or its place, go to others at once."""
         if self._running.get(key) is running:
             del self._running[key]
-        self._job.runtime.kill(running.ref, running.info)
+        self._end(running)
         self._tell_of_end(key, running)
+
+    def _end(self, running: Running) -> None:
+        """Ends its process; of one that is stopped, Ray alone could not."""
+        self._job.runtime.kill(running.ref, running.info)
+        if running.info is not None:
+            neighbour = self._machine.neighbour(running.info.node, self._clock())
+            if neighbour is not None and (other := self._running.get(neighbour)) is not None:
+                self._go(quietly(other.ref.call("end", running.info.pid)))
 
     def _dismiss(self, dismissed: Dismiss) -> None:
         running = self._running.get(dismissed.key)
@@ -240,7 +290,7 @@ class Keeper:
     async def _dismissed(self, key: ActorKey, running: Running) -> None:
         """A worker closes the user's object first."""
         if key.kind == "worker" and running.begun:
-            await bounded(running.ref.call("close"), CLOSE_S)
+            await bounded(insist(partial(running.ref.call, "close"), lambda: True), CLOSE_S)
         await self._see_off(running)
 
     def _tell_of_end(self, key: ActorKey, running: Running) -> None:
@@ -260,51 +310,22 @@ class Keeper:
         await asyncio.gather(*(self._see_off(self._running.pop(key)) for key in list(self._running)))
 
     async def _see_off(self, running: Running) -> None:
-        """Has an actor end by itself, because of one that is killed Ray prints a page."""
+        """Has an actor end by itself, because of one that is killed Ray prints a page. A call that fails may be the actor's
+        end, or lost."""
         try:
             async with asyncio.timeout(QUIT_S):
                 await quietly(running.ref.call("quit"))
+                await running.ref.died()
         except Exception:
-            self._job.runtime.kill(running.ref, running.info)
+            self._end(running)
 
-    # ------------------------------------------------------------ pings and probes
+    # ------------------------------------------------------------ nodes
 
-    async def _ping(self, ping: Ping, running: Running) -> None:
-        answer = await quietly(running.ref.call("ping"))
-        if self._running.get(ping.key) is running:
-            self._counted(ping.key, running, answer)
-        if ping.key.kind == "worker":
-            if answer is None:
-                return
-            pong = unpack(answer, WorkerPong)
-            self._machine.ponged(
-                ping.key,
-                ping.incarnation,
-                self._clock(),
-                ready=pong.ready and running.begun,
-                busy_s=pong.busy_s,
-            )
-            if running.begun and pong.wiring < self._running.wiring_version:
-                await self._briefing.wire(running)
-        elif self._running.get(ping.key) is running:
-            self._machine.ponged(ping.key, ping.incarnation, self._clock(), ready=running.begun)
-        self._wake.set()
-
-    async def _probe(self, probe: Probe, running: Running) -> None:
-        runs = running.info is not None and await self._job.runtime.is_running(running.info)
-        for action in self._machine.probed(probe.key, probe.incarnation, runs, self._clock()):
-            self._carry_out(action)
-
-    async def last_counts(self) -> None:
-        """What was counted since the last pings; of a short run that may be all."""
-        if self._job.observer.on:
-            counting = [(k, r) for k, r in self._running.items() if k.kind in ("worker", "coordinator")]
-            answers = [quietly(running.ref.call("ping")) for _, running in counting]
-            for (key, running), answer in zip(counting, await asyncio.gather(*answers), strict=True):
-                self._counted(key, running, answer)
-
-    def _counted(self, key: ActorKey, running: Running, pong: bytes | None) -> None:
-        """An actor's answer to a ping has what it counted; nothing where it does not count."""
-        if pong is not None:
-            tally = unpack(pong, WorkerPong).tally if key.kind == "worker" else pong
-            self._job.observer.counted(actor_name(key, running.incarnation), tally)
+    def _tell_of_node(self, news: NodeSilent | NodeAnswers) -> None:
+        """The coordinator is told which workers nobody hears of: what they have goes to others in time."""
+        workers = self._running.workers_on(news.node)
+        if isinstance(news, NodeSilent):
+            self._job.report.happened(events.NodeSilent(news.node, news.seconds, workers))
+        else:
+            self._job.report.happened(events.NodeAnswers(news.node, workers))
+        self._go(self._briefing.plan_changed())

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from kafka_actors import decoders
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.status_page.document import Entry
@@ -24,12 +25,14 @@ Version = tuple[int, int]
 
 __all__ = [
     "ActorInfo",
+    "CallInHand",
     "CommitEntry",
     "CommitReply",
     "CommitRequest",
     "ConnectionReport",
     "ConnectionWanted",
     "CoordinatorStatus",
+    "Died",
     "Drain",
     "Epoch",
     "Grant",
@@ -38,6 +41,7 @@ __all__ = [
     "Identity",
     "JobFailure",
     "JobStart",
+    "LastWords",
     "Orders",
     "PartitionStatus",
     "Report",
@@ -73,7 +77,32 @@ def packed_error(error: BaseException) -> bytes:
 
 def unpack(data: bytes | memoryview, kind: type[M]) -> M:
     """The message of the given kind. Raises `msgspec.ValidationError` if the bytes are anything else."""
-    return msgspec.msgpack.decode(data, type=kind)
+    return decoders.msgpack(kind).decode(data)
+
+
+class CallInHand(Struct, frozen=True, tag=True):
+    """A call of the user's function with these records, by their first and last offset."""
+
+    partition: TopicPartition
+    first: int
+    last: int
+
+
+class LastWords(Struct, frozen=True, tag=True):
+    """What a worker's process left: the calls that it had in hand, and how it ended, as far as it could say."""
+
+    calls: list[CallInHand]
+    ended: str = ""
+
+
+class Died(Struct, frozen=True, tag=True):
+    """So often a worker's process ended in the call with these records and no other; `how` it did last."""
+
+    partition: TopicPartition
+    first: int
+    last: int
+    times: int
+    how: str
 
 
 class Grant(Struct, frozen=True, tag=True):
@@ -82,7 +111,8 @@ class Grant(Struct, frozen=True, tag=True):
     `offset`: the group's committed offset to start from; None: there is none, the reset policy decides.
     `continues`: the epoch under which this very worker holds the partition already; it goes on from its own
     position. `end_offset`: stop there (bounded runs). `from_start`: the partition appeared in a topic that
-    is consumed already, so it is read from its beginning whatever the policy says.
+    is consumed already, so it is read from its beginning whatever the policy says. `topic_id`: as in `fetch.Start`.
+    `died`: a call in which a worker died, if that is not done with.
     """
 
     partition: TopicPartition
@@ -92,6 +122,8 @@ class Grant(Struct, frozen=True, tag=True):
     end_offset: int | None = None
     continues: Epoch | None = None
     from_start: bool = False
+    topic_id: bytes | None = None
+    died: Died | None = None
 
 
 class Drain(Struct, frozen=True, tag=True):
@@ -154,13 +186,15 @@ class Orders(Struct, frozen=True, tag=True):
 
 
 class CommitEntry(Struct, frozen=True, tag=True):
-    """The next offset to read of one partition. `rewind`: a declared reset, which alone may lower an offset."""
+    """The next offset to read of one partition. `rewind`: a declared reset, which alone may lower an offset. `topic_id`: of
+    the topic that the offset is of, None if that isn't known."""
 
     partition: TopicPartition
     epoch: Epoch
     offset: int
     leader_epoch: int = -1
     rewind: bool = False
+    topic_id: bytes | None = None
 
 
 class CommitRequest(Struct, frozen=True, tag=True):
@@ -190,7 +224,10 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     have come up. `ends_every_s`: how often to ask the brokers for the ends of the logs, because somebody decides by
     the lag or looks at it: what a fetch says of them is as old as the fetch, and a worker with full buffers makes
     none. `measured`: there are metrics of the job, which also tell where the logs begin and how many members the group
-    has.
+    has. `silent`: workers of whose nodes nothing is heard, or was heard before Ray called them dead; what they have goes
+    to others when their leases are over.
+    `unconnected`: workers on whose nodes the connection actors come up: they could not read yet. `died`: calls in which
+    workers died.
     """
 
     version: int
@@ -201,6 +238,9 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     expected: int = 0
     ends_every_s: float | None = None
     measured: bool = False
+    silent: list[str] = []
+    unconnected: list[str] = []
+    died: list[Died] = []
 
 
 class GroupState(Struct, frozen=True, tag=True):
@@ -241,7 +281,8 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
 
     `finished`: a bounded run has processed and committed all of its partitions to their ends. `records`,
     `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry
-    that was asked for.
+    that was asked for. `unconfirmed`: of a job that was stopped, the partitions with work whose commit no broker has
+    confirmed. `passed`: partitions that are past a call in which a worker died.
     """
 
     group: GroupState
@@ -254,6 +295,8 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     retired: list[str] = []
     latency: dict[int, int] = {}
     timeline: list[Entry] = []
+    unconfirmed: list[TopicPartition] = []
+    passed: list[TopicPartition] = []
 
 
 class WorkerProgress(Struct, frozen=True, tag=True):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-
-import msgspec
 
 from kafka_actors.cluster import Cluster, ClusterSnapshot
 from kafka_actors.config import JobConfig, resolved
@@ -17,9 +15,9 @@ from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.types import TopicPartition
 
 from .loops import woken
-from .messages import ConnectionWanted, JobStart, Topology, pack
+from .messages import ConnectionWanted, JobStart, Topology, pack, unpack
 from .setup import Setup
-from .shell import ActorShell, set_up_process
+from .shell import ActorShell, once, set_up_process
 
 __all__ = ["MetadataActor"]
 
@@ -61,18 +59,25 @@ class MetadataActor(ActorShell):
         self._topics = topics
         self._pattern = pattern
         self._client: KafkaClient | None = None
+        self._waits_for: Callable[[], str] = str
         self._changed = asyncio.Event()
         self._clusters: dict[str, Cluster[Seat]] = {}
         self._healed = -1
 
+    @once
     async def begin(self, timeout_s: float) -> None:
         """Bootstraps. Raises `NoBrokersAvailable` with what was tried when nothing answers in time."""
         self._config = resolved(self._config)
         client = KafkaClient(self._config)
+        self._waits_for = lambda: f"a broker: {client.trouble()}"
         client.set_topics(self._topics)
         await client.bootstrap(timeout_ms=timeout_s * 1000)
-        self._client = client
+        self._client, self._waits_for = client, str
         client.cluster.add_listener(lambda _: self._changed.set())
+
+    async def waits_for(self) -> str:
+        """What `begin` or `job_start` has not found yet, and the last error; empty where that isn't known."""
+        return self._waits_for()
 
     async def job_start(self, bounded: bool, timeout_s: float) -> bytes:
         """Waits for the topics; returns the partitions that exist now and, for a bounded run, their end offsets.
@@ -105,6 +110,7 @@ class MetadataActor(ActorShell):
             left = deadline - time.monotonic()
             if not problem.retriable or left <= 0:
                 raise problem
+            self._waits_for = partial("topics: {}".format, problem)
             await asyncio.sleep(min(LOOK_AGAIN_S, left))
             snapshot = await self._client.update_metadata()
         return snapshot
@@ -127,13 +133,13 @@ class MetadataActor(ActorShell):
         """A snapshot newer than `version`, or None after a while. `told`: what the caller knows from before."""
         client = self._client
         if told is not None and client is not None:
-            self._learn(client, msgspec.msgpack.decode(told, type=ClusterSnapshot))
+            self._learn(client, unpack(told, ClusterSnapshot))
         if client is None or client.snapshot.version <= version:
             await self._change()
         client = self._client
         if client is None or client.snapshot.version <= version:
             return None
-        return msgspec.msgpack.encode(client.snapshot)
+        return pack(client.snapshot)
 
     def _learn(self, client: KafkaClient, told: ClusterSnapshot) -> None:
         """Leader epochs that a worker has seen are not gone back on by a new incarnation of this actor."""

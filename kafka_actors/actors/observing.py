@@ -33,7 +33,7 @@ from kafka_actors.telemetry.instruments import (
     WORKERS,
     Instrument,
 )
-from kafka_actors.telemetry.recorder import Recorder, metered
+from kafka_actors.telemetry.recorder import GroupRecorder, Recorder, metered
 from kafka_actors.telemetry.settings import has_meter_provider
 from kafka_actors.telemetry.tally import Point, TallyState, Totals
 
@@ -53,6 +53,7 @@ FROM_ZERO: tuple[tuple[Instrument, str, tuple[str, ...]], ...] = (
         "cause",
         (
             "worker_died",
+            "worker_silent",
             "worker_retired",
             "balance",
             "stalled",
@@ -82,7 +83,7 @@ class JobObserver:
         self.on = on
         self.measured = on and has_meter_provider()
         self._group_id = group_id
-        self._recorder = (recorder or metered()) if on else Recorder()
+        self._recorder = GroupRecorder(recorder or metered(), group_id) if on else Recorder()
         self._totals = Totals(self._recorder)
         self._forget: Callable[[], None] | None = None
 
@@ -144,12 +145,9 @@ def points_of(status: JobStatus) -> Iterator[Point]:
     sums: dict[tuple[str, str], int] = {}
     for partition in status.partitions:
         topic = partition.topic
+        attributes = of_group(group, topic=topic, partition=partition.partition)
         for instrument, value in _numbers(partition):
-            attributes = of_group(group, topic=topic, partition=partition.partition)
             yield Point(instrument.name, attributes, value)
-        for instrument, offset in ((CURRENT_OFFSET, partition.end), (OLDEST_OFFSET, partition.start)):
-            if offset is not None:
-                yield Point(instrument.name, (("topic", topic), ("partition", partition.partition)), offset)
         if partition.lag is not None:
             sums[LAG_SUM.name, topic] = sums.get((LAG_SUM.name, topic), 0) + partition.lag
         if partition.committed is not None:
@@ -158,8 +156,7 @@ def points_of(status: JobStatus) -> Iterator[Point]:
         unheld = "no_worker" if partition.state == "free" else ""
         reason = kind_of_reason(partition.reason) or unheld
         if reason:
-            where = of_group(group, topic=topic, partition=partition.partition, reason=reason)
-            yield Point(BLOCKED.name, where, 1)
+            yield Point(BLOCKED.name, (*attributes, ("reason", reason)), 1)
     for (name, topic), value in sums.items():
         yield Point(name, of_group(group, topic=topic), value)
 
@@ -170,6 +167,8 @@ def _numbers(partition: PartitionStatus) -> Iterator[tuple[Instrument, float]]:
         (LAG_TIME, partition.lag_seconds),
         (GROUP_OFFSET, partition.committed),
         (POSITION, partition.position),
+        (CURRENT_OFFSET, partition.end),
+        (OLDEST_OFFSET, partition.start),
     ):
         if value is not None:
             yield instrument, value

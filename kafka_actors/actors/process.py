@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from kafka_actors.calls import is_async, misfit
+from kafka_actors.calls import Nothing, constructed, is_async, misfit
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
@@ -102,6 +102,10 @@ class CallFailed(Exception):
         self.last = last
         self.final = final
 
+    def goes_on(self, behind: CallFailed) -> bool:
+        """Whether that is the same failure, of the records behind these."""
+        return (type(self.cause), str(self.cause)) == (type(behind.cause), str(behind.cause))
+
 
 class Processor:
     """The made object. `call` works on a batch from row `start` on and raises `CallFailed` with the row it got to."""
@@ -111,11 +115,13 @@ class Processor:
         self.outputs = Outputs(spec.outputs, config)
         self._made: Callable[[Any], Any] | None = None
         self._unsafe: Exception | None = None
+        what = "process" if spec.unit == "batch" else "process_message"
+        self._nothing = Nothing(what) if spec.outputs.sink is not None else None
 
     def make(self) -> None:
         """Makes the class, where it is one, and opens the sink. What the constructor raises comes through (`_Passing`)."""
         with _Passing():
-            self._made = self.spec.target() if self.spec.is_class else self.spec.target
+            self._made = constructed(self.spec.target, {}) if self.spec.is_class else self.spec.target
             self.outputs.open()
 
     @property
@@ -145,6 +151,8 @@ class Processor:
 
     def close(self, wait: Wait = asyncio.run) -> None:
         """`wait` is for what an async `close` returns."""
+        if self._nothing is not None:
+            self._nothing.at_end()
         with _Passing():
             try:
                 self._finish("close", wait)
@@ -162,53 +170,63 @@ class Processor:
         assert self._made is not None  # make() comes first
         if self.spec.unit == "batch":
             try:
-                if (result := self._made(batch)) is not None:
-                    self._give(result, batch)
+                self._returned(self._give(self._made(batch), batch))
             except BaseException as error:
                 raise _failed(error, *_span(batch)) from error
             return
+        some = False
         for row, message in enumerate(messages_of(batch)):
             try:
-                if (result := self._made(message)) is not None:
-                    self._give(result, batch.slice(row, 1))
+                some = self._give(self._made(message), batch.slice(row, 1)) or some
             except BaseException as error:
                 raise _failed(error, message.offset, message.offset) from error
+        self._returned(some)
 
     async def call_async(self, batch: pa.RecordBatch) -> None:
         """The same for an async function."""
         assert self._made is not None  # make() comes first
         if self.spec.unit == "batch":
             try:
-                if (result := await self._made(batch)) is not None:
-                    self._give(result, batch)
+                self._returned(self._give(await self._made(batch), batch))
             except GeneratorExit:  # not the user's: the coroutine is being thrown away
                 raise
             except BaseException as error:
                 raise _failed(error, *_span(batch)) from error
             return
+        some = False
         for row, message in enumerate(messages_of(batch)):
             try:
-                if (result := await self._made(message)) is not None:
-                    self._give(result, batch.slice(row, 1))
+                some = self._give(await self._made(message), batch.slice(row, 1)) or some
             except GeneratorExit:  # not the user's: the coroutine is being thrown away
                 raise
             except BaseException as error:
                 raise _failed(error, message.offset, message.offset) from error
+        self._returned(some)
 
-    def _give(self, result: Any, batch: pa.RecordBatch) -> None:
+    def _returned(self, something: bool) -> None:
+        if self._nothing is not None:
+            self._nothing.returned(something)
+
+    def _give(self, result: Any, batch: pa.RecordBatch) -> bool:
+        """Returns whether there is a result."""
+        if result is None:
+            return False
         if not self.outputs.has_sink:
             raise _Unwanted(
                 f"process returned a {type(result).__name__}, and the job has no sink=: give it one, or return None"
             )
         self.outputs.write(result, batch)
+        return True
 
 
 class _Unwanted(TypeError):
-    """No retry can mend it."""
+    """No retry can mend it. What a user sees is a TypeError."""
 
 
 def _failed(error: BaseException, first: int, last: int) -> CallFailed:
-    return CallFailed(error, first, last, final=isinstance(error, _Unwanted))
+    if isinstance(error, _Unwanted):
+        return CallFailed(TypeError(str(error)), first, last, final=True)
+    return CallFailed(error, first, last)
 
 
 async def _done(result: Awaitable[Any]) -> None:
@@ -228,7 +246,10 @@ class _Passing:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and (isinstance(error, StopIteration) or not isinstance(error, Exception)):
-            raise RuntimeError(_said(error)) from error
+            passing = RuntimeError(_said(error))
+            for note in getattr(error, "__notes__", ()):
+                passing.add_note(note)
+            raise passing from error
 
 
 def _said(error: BaseException) -> str:

@@ -13,7 +13,9 @@ import ray
 
 from kafka_actors.errors import UsageError
 
-__all__ = ["connect_to_ray", "start_local_ray", "use_ray"]
+from .ray_logging import quiet_start
+
+__all__ = ["connect_to_ray", "known_cluster", "start_local_ray", "use_ray"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +57,10 @@ def connect_to_ray(only_existing: bool = False) -> bool:
     """
     if ray.is_initialized():
         return False
-    address = os.environ.get("RAY_ADDRESS") or _started_by_hand()
+    address = known_cluster()
     if address is not None:
         try:
-            ray.init(address=address, log_to_driver=True)
+            ray.init(address=address, log_to_driver=True, logging_level=_level())
         except ConnectionError:
             if os.environ.get("RAY_ADDRESS"):
                 raise UsageError(
@@ -78,7 +80,18 @@ def connect_to_ray(only_existing: bool = False) -> bool:
 
 def start_local_ray(**options: Any) -> None:
     """A Ray for this program alone, without its dashboard. `options` are those of `ray.init`."""
-    ray.init(address="local", include_dashboard=False, **options)
+    with quiet_start():
+        ray.init(address="local", include_dashboard=False, **{"logging_level": _level(), **options})
+
+
+def _level() -> str:
+    """Of Ray's own lines in this process, where nobody says otherwise: its first ones are about its start."""
+    return os.environ.get("RAY_LOGGER_LEVEL", "warning")
+
+
+def known_cluster() -> str | None:
+    """The address of the Ray cluster that a job would join; None where it would start a Ray of its own."""
+    return os.environ.get("RAY_ADDRESS") or _started_by_hand()
 
 
 def _started_by_hand() -> str | None:

@@ -79,14 +79,14 @@ class MetadataActorLink:
     async def watch(self, known: ClusterSnapshot | None) -> ClusterSnapshot:
         incarnation = self.incarnation
         newcomer = known is not None and incarnation != self._seen_incarnation
-        told = msgspec.msgpack.encode(known) if newcomer else None
+        told = pack(known) if known is not None and newcomer else None
         version = known.version if known is not None and not newcomer else -1
         answer = await call(self.handle, "watch", version, told)
         self._seen_incarnation = incarnation
         if answer is None:
             assert known is not None  # no news only answers a version that was sent
             return known
-        return msgspec.msgpack.decode(answer, type=ClusterSnapshot)
+        return unpack(answer, ClusterSnapshot)
 
     async def refresh(self) -> None:
         await call(self.handle, "refresh")

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
-import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayError, RuntimeEnvSetupError
+from ray.exceptions import (
+    ActorUnavailableError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RuntimeEnvSetupError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .machines.supervision import ActorKey
 from .messages import ActorInfo
+from .own_processes import end_process, process_runs
 from .ray_links import call
 from .runtime import ActorRef, Death
 
@@ -32,6 +37,18 @@ CLASSES = {
 # Ray's own restarts are off: with them on, a call that is pending on a killed actor fails seconds later, and
 # only __init__ runs again. The supervisor replaces actors, under a higher incarnation.
 COMMON: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1000, "num_cpus": 0}
+BESIDE_THE_SUPERVISOR = frozenset({"metadata", "coordinator"})
+"""Their loss stands for a rebalance and a pause of all workers; the loss of the supervisor's node ends the job anyway."""
+PAUSE_S = 0.1
+REFUSED = "Connection refused"
+NODE_DIED = "its node has died"
+"""In Ray's words, of which it makes no types."""
+
+
+HEAD = "node:__internal_head__"
+"""The resource that Ray gives to the head node alone."""
+SLIVER = 0.001
+"""A share of a CPU that fits beside any work, and nowhere where there are no CPUs."""
 
 
 class RayActorRef:
@@ -44,14 +61,33 @@ class RayActorRef:
         return await call(self.raw, method, *args)
 
     async def died(self) -> Death:
+        while True:
+            if (death := await self._death()) is not None:
+                return death
+            await asyncio.sleep(PAUSE_S)
+
+    async def _death(self) -> Death | None:
+        """None where only the call got lost. A port at which nobody listens any more was closed with its process: where
+        Ray itself is gone from the node, nobody but the kernel says so for a quarter of a minute."""
         try:
             await self.raw.live.remote()
+        except ActorUnavailableError as error:
+            return (
+                Death("its process is gone, and its node's raylet", unheard=True)
+                if REFUSED in str(error)
+                else None
+            )
         except RuntimeEnvSetupError as error:
             return Death(f"its runtime_env failed: {last_line(error)}", unmade=True)
         except RayActorError as error:
             if error.actor_init_failed:
                 return Death(last_line(error), unmade=True)
-            return Death("its node is gone" if "node" in first_line(error) else "its process is gone")
+            if NODE_DIED in str(error):
+                return Death("its node is gone", node_gone=True)
+            return Death("its process is gone")
+        except OutOfMemoryError:
+            how = "Ray's memory monitor, because its node ran low on memory"
+            return Death("its process was ended by Ray: its node ran low on memory", how=how)
         except RayError as error:
             return Death(type(error).__name__)
         return Death("it ended")
@@ -62,14 +98,17 @@ class RayRuntime:
 
     def __init__(self, resources: Mapping[str, Any]) -> None:
         self._resources = dict(resources)
-        self._here = ray.get_runtime_context().get_node_id()
+        self._asked = asked_of_ray(resources, ray.nodes())
+        self.here: str = ray.get_runtime_context().get_node_id()
 
     def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef:
         options = dict(COMMON)
         if key.kind == "worker":
-            options |= {"scheduling_strategy": "SPREAD", **self._resources}
+            options |= {"scheduling_strategy": "SPREAD", **self._asked}
         elif key.node:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(key.node, soft=False)
+            options["scheduling_strategy"] = on_node(key.node)
+        elif key.kind in BESIDE_THE_SUPERVISOR:
+            options["scheduling_strategy"] = on_node(self.here)
         ref = RayActorRef(ray.remote(class_of(key.kind)).options(**options).remote(*args))
         if key.kind == "worker":
             for kind in CLASSES:  # of those that follow, while its process comes up
@@ -78,30 +117,18 @@ class RayRuntime:
 
     def kill(self, actor: ActorRef, info: ActorInfo | None) -> None:
         ray.kill(actor.raw, no_restart=True)
-        # Ray asks the process to end, and a stopped one would do so only when it is continued.
-        if info is None:
-            return
-        if info.node == self._here:
+        if info is not None and info.node == self.here:
             end_process(info.pid)
-        else:
-            on_node(info.node, end_process).remote(info.pid)
 
-    async def is_running(self, info: ActorInfo) -> bool:
-        if info.node == self._here:
-            return process_runs(info.pid)
-        try:
-            async with asyncio.timeout(3.0):
-                answer: bool = await on_node(info.node, process_runs).remote(info.pid)
-        except Exception:
-            return False  # a node that can't say is as good as gone
-        return answer
+    def is_running(self, pid: int) -> bool:
+        return process_runs(pid)
 
     def why_not_placed(self, key: ActorKey) -> str:
-        wanted = {"num_cpus": 0, **(self._resources if key.kind == "worker" else {})}
+        wanted = {"num_cpus": 0, **(self._asked if key.kind == "worker" else {})}
         needs = ", ".join(f"{name}={value}" for name, value in wanted.items() if value)
         total, free = ray.cluster_resources(), ray.available_resources()
         has = ", ".join(
-            f"{name} {free.get(name, 0):g} of {total[name]:g} free"
+            f"{name} {_amount(name, free.get(name, 0))} of {_amount(name, total[name])} free"
             for name in sorted(total)
             if name in ("CPU", "GPU", "memory") or name in self._resources.get("resources", {})
         )
@@ -121,6 +148,17 @@ def class_of(kind: str) -> type:
     return found
 
 
+def asked_of_ray(resources: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The resources with which a worker is started; `nodes` as `ray.nodes()` lists them.
+
+    Operators give a head node no CPUs to keep work off it, but Ray places there what asks for none. So a worker of such
+    a cluster asks for a sliver of a CPU, unless `num_cpus` is given.
+    """
+    heads = [node["Resources"] for node in nodes if node["Alive"] and HEAD in node["Resources"]]
+    without = heads and not any(head.get("CPU") for head in heads)
+    return {**({"num_cpus": SLIVER} if without else {}), **resources}
+
+
 def room_of(resources: Mapping[str, Any]) -> dict[str, float]:
     """What a worker takes of a Ray cluster, as the autoscaler names it; nothing for one without resources, which
     has a place on any node."""
@@ -135,33 +173,14 @@ def room_of(resources: Mapping[str, Any]) -> dict[str, float]:
     return {name: amount for name, amount in room.items() if amount}
 
 
-def first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def on_node(node: str) -> NodeAffinitySchedulingStrategy:
+    """There and nowhere else."""
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def _amount(name: str, value: float) -> str:
+    return f"{value / 2**30:.1f} GiB" if name == "memory" else f"{value:g}"
 
 
 def last_line(error: Exception) -> str:
     return str(error).strip().rpartition("\n")[2]
-
-
-def on_node(node: str, function: Any) -> Any:
-    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(function)
-
-
-def process_runs(pid: int) -> bool:
-    """False when there is no such process, or it is stopped (state T) or already dead (Z, X)."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "TtZX"
-    except OSError:
-        return False
-
-
-def end_process(pid: int) -> None:
-    try:
-        with open(f"/proc/{pid}/cmdline") as cmdline:
-            if "ray::" not in cmdline.read():
-                return  # the number belongs to somebody else by now
-        os.kill(pid, signal.SIGKILL)
-    except OSError:
-        pass

@@ -28,8 +28,9 @@ class Reporting:
     since 1970.
 
     `paused`: a user wants no new calls. `member_id`: what the group calls the job, kept over coordinators. `page`:
-    where the status page is, if there is one, and `page_node` its machine. `final`: the status at the end, which
-    stays.
+    where the status page is, if there is one, and `page_node` its machine. `waits_for`: what keeps the job from having
+    started. `final`: the status at the end, which stays; `unheard`: the coordinator has not said what came of the last
+    commits.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Reporting:
         self.paused = False
         self.member_id = ""
         self.page = self.page_node = ""
+        self.waits_for: list[str] = []
         self.final: JobStatus | None = None
+        self.unheard = False
         self.answered_at: float | None = None
         self._session_timeout_s = plan.config.session_timeout_ms / 1000
         self._roster = roster
@@ -134,14 +137,19 @@ class Reporting:
     def shown(self) -> JobStatus:
         """The job as far as it is known without asking anybody."""
         known = self.final or self._roster.status(self.state, self._last, self._restarts, self._scaling())
+        unconfirmed = (
+            [(p.topic, p.partition) for p in known.partitions] if self.unheard else known.unconfirmed
+        )
         return msgspec.structs.replace(
             known,
             state=self.state,
+            unconfirmed=unconfirmed,
             timeline=self._timeline.after(),
             started_s=self._started_s,
             state_since_s=self._state_since_s,
             page=self.page,
             page_node=self.page_node,
+            waits_for=self.waits_for if self._state == "starting" else [],
         )
 
     def seen(self) -> Seen:
@@ -151,7 +159,7 @@ class Reporting:
         return Seen(
             looked_at=self._clock(),
             state=self.state,
-            why=self._why,
+            why="; ".join(self.waits_for) if self._state == "starting" else self._why,
             coordinator=self._roster.begun(COORDINATOR) is not None,
             answered_at=self.answered_at,
             member=newest.group.state if newest else "",

@@ -42,13 +42,10 @@ class Rescaling:
             await asyncio.sleep(LOOK_S)
 
     async def _look_at_room(self) -> None:
-        sure = self._scaling.sure
         placed = sum(number < self._scaling.workers for number in self._placed())
         given_up = await self._scaling.see_to_room(placed, self._why_unplaced())
         if given_up is not None:
             await self._rescale(given_up.before)
-        elif self._scaling.sure != sure:
-            self._keeper.want()
 
     async def _look_at_load(self) -> None:
         status = await self._job.report.ask()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from .machines.supervision import ActorKey
-from .messages import ActorInfo, CoordinatorStatus, WorkerPlan
+from .messages import ActorInfo, CoordinatorStatus, Died, WorkerPlan
 from .plan import JobPlan
 from .ray_links import Wiring
 from .status import ActorStatus, JobStatus, ScalingStatus, WorkerStatus
@@ -35,12 +35,15 @@ def actor_name(key: ActorKey, incarnation: int) -> str:
 
 class Roster(dict[ActorKey, Running]):
     """Role → the actor that fills it now. `brokers`: where each connection actor is to connect to; `retiring`: the
-    numbers of workers that give up what they have, because there are to be fewer."""
+    numbers of workers that give up what they have, because there are to be fewer; `lost`: nodes that are gone;
+    `connected`: nodes whose connection actors have come up."""
 
     def __init__(self, plan: JobPlan) -> None:
         super().__init__()
         self.brokers: dict[ActorKey, tuple[str, int]] = {}
         self.retiring: set[int] = set()
+        self.lost: set[str] = set()
+        self.connected: set[str] = set()
         self._plan = plan
         self._plan_version = 0
         self.wiring_version = 0
@@ -58,6 +61,26 @@ class Roster(dict[ActorKey, Running]):
         """The nodes of the Ray cluster that have workers."""
         return sorted({r.info.node for r in self.of_kind("worker").values() if r.info is not None})
 
+    def workers_on(self, node: str) -> list[str]:
+        """The names of the workers there."""
+        workers = self.of_kind("worker").items()
+        return [
+            actor_name(k, r.incarnation) for k, r in workers if r.info is not None and r.info.node == node
+        ]
+
+    def connects(self, node: str) -> bool:
+        """Whether the last of the connection actors there has come up for the first time."""
+        there = [key for key in self.brokers if key.node == node]
+        if node in self.connected or not all(self.begun(key) for key in there):
+            return False
+        self.connected.add(node)
+        return True
+
+    def lose_node(self, node: str) -> None:
+        """It is gone: no connections are wanted there."""
+        self.lost.add(node)
+        self.brokers = {key: address for key, address in self.brokers.items() if key.node != node}
+
     # ------------------------------------------------------------ what others are told
 
     def worker_plan(
@@ -68,8 +91,11 @@ class Roster(dict[ActorKey, Running]):
         expected: int,
         ends_every_s: float | None,
         measured: bool,
+        silent: Iterable[str],
+        died: list[Died],
     ) -> WorkerPlan:
-        """For the coordinator, under the next version."""
+        """For the coordinator, under the next version. `silent`: workers of which nothing is heard; `died`: calls in which
+        workers died."""
         placed = {k: r for k, r in self.of_kind("worker").items() if r.info is not None}
         self._plan_version += 1
         return WorkerPlan(
@@ -81,6 +107,13 @@ class Roster(dict[ActorKey, Running]):
             expected,
             ends_every_s,
             measured,
+            silent=sorted(silent),
+            unconnected=[
+                actor_name(k, r.incarnation)
+                for k, r in placed.items()
+                if r.info is not None and r.info.node not in self.connected
+            ],
+            died=died,
         )
 
     def wiring(self, info: ActorInfo | None) -> Wiring:
@@ -128,6 +161,7 @@ class Roster(dict[ActorKey, Running]):
                 self._actor_status(key, restarts.get(key, 0)) for key in sorted(self) if key.kind != "worker"
             ],
             latency=group.latency if group else {},
+            unconfirmed=[(p.topic, p.partition) for p in group.unconfirmed] if group else [],
         )
 
     def _pid(self, key: ActorKey) -> int | None:

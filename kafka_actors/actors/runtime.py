@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kafka_actors.errors import DisconnectedError
 
 from .machines.supervision import ActorKey
 from .messages import ActorInfo
 
-__all__ = ["ActorRef", "Death", "Runtime", "bounded", "quietly"]
+__all__ = ["ActorRef", "Death", "Runtime", "bounded", "insist", "quietly"]
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+AGAIN_S = 0.2
 
 
 async def quietly(call: Awaitable[Any]) -> Any:
@@ -23,6 +27,18 @@ async def quietly(call: Awaitable[Any]) -> Any:
         return await call
     except DisconnectedError:
         return None
+
+
+async def insist(call: Callable[[], Awaitable[R]], lasts: Callable[[], bool]) -> R:
+    """A call that is made again when it gets lost, while `lasts` says that it still matters and its actor isn't known to
+    be dead. Raises `DisconnectedError` then."""
+    while True:
+        try:
+            return await call()
+        except DisconnectedError:
+            if not lasts():
+                raise
+        await asyncio.sleep(AGAIN_S)
 
 
 async def bounded(call: Awaitable[Any], timeout_s: float) -> Any:
@@ -38,10 +54,14 @@ async def bounded(call: Awaitable[Any], timeout_s: float) -> Any:
 
 
 class Death(NamedTuple):
-    """Why an actor is dead. `unmade`: it could not be made in the first place, and the reason says why."""
+    """Why an actor is dead. `unmade`: it could not be made in the first place, and the reason says why. `node_gone`: with
+    its node; `unheard`: Ray has not said so, so its node may be gone. `how`: how its process ended, where Ray tells."""
 
     reason: str
     unmade: bool = False
+    node_gone: bool = False
+    unheard: bool = False
+    how: str = ""
 
 
 class ActorRef(Protocol):
@@ -57,21 +77,23 @@ class ActorRef(Protocol):
         ...
 
     async def died(self) -> Death:
-        """Returns when the actor is dead."""
+        """Returns when the actor is dead; a call that got lost is no death."""
         ...
 
 
 class Runtime(Protocol):
-    """Creates, probes and kills actors."""
+    """Creates, probes and kills actors. `here`: the supervisor's own node."""
+
+    here: str
 
     def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef: ...
 
     def kill(self, actor: ActorRef, info: ActorInfo | None) -> None:
-        """Ends the actor's process, stopped ones included. Never waits."""
+        """Ends the actor's process; on the supervisor's own node a stopped one, too. Never waits."""
         ...
 
-    async def is_running(self, info: ActorInfo) -> bool:
-        """Whether the process exists on its node and is not stopped."""
+    def is_running(self, pid: int) -> bool:
+        """Whether the process exists on the supervisor's own node and is not stopped."""
         ...
 
     def why_not_placed(self, key: ActorKey) -> str:

@@ -7,6 +7,9 @@ import gc
 import logging
 import os
 import threading
+from collections.abc import Callable, Coroutine
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ray
 
@@ -14,11 +17,34 @@ from kafka_actors.telemetry import configure, flush
 from kafka_actors.telemetry.logs import TextFormatter, speaks
 
 from .messages import ActorInfo, pack
+from .own_processes import end_process, process_runs
 from .setup import Setup
 
-__all__ = ["ActorShell", "resource_of", "set_up_process"]
+__all__ = ["ActorShell", "once", "resource_of", "set_up_process"]
 
 QUIT_S = 3.0
+WAKING_S = 0.2
+"""The processes of a node that is continued don't wake at the same moment."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+def once(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """A method of an actor that acts once and answers each of its calls: when Ray loses an answer, the call comes again."""
+    name = f"_{method.__name__}_once"
+
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        task: asyncio.Task[R] | None = vars(self).get(name)
+        if task is None:
+            task = vars(self)[name] = asyncio.ensure_future(method(self, *args, **kwargs))
+        return await asyncio.shield(task)
+
+    update_wrapper(call, method)
+    return call
 
 
 class ActorShell:
@@ -29,6 +55,16 @@ class ActorShell:
 
     async def whereabouts(self) -> bytes:
         return pack(ActorInfo(os.getpid(), ray.get_runtime_context().get_node_id()))
+
+    async def runs(self, pid: int) -> bool:
+        """Whether another actor's process on this node is there, and not stopped."""
+        if not process_runs(pid):
+            await asyncio.sleep(WAKING_S)
+        return process_runs(pid)
+
+    async def end(self, pid: int) -> None:
+        """SIGKILL to another actor of this node: what Ray sends, a stopped process gets only when it is continued."""
+        end_process(pid)
 
     async def quit(self) -> None:
         """Ends the process from inside, which Ray takes for what it is; a kill it reports as a failure.

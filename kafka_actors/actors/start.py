@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import ray
 from ray.actor import ActorHandle
 
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, KafkaTimeoutError
+from kafka_actors.pickling import unpicklable
 
+from .beforehand import check_cluster
 from .control import ActorControl, LocalControl
 from .finding import DriversPage, name_among, page_from
 from .hosting import HostedJob
@@ -18,31 +21,41 @@ from .job_actor import claim_name, find_detached, find_job, names_of_jobs
 from .loops import LoopThread
 from .observing import measure
 from .plan import JobPlan
-from .ray_cluster import connect_to_ray, use_ray
+from .ray_cluster import connect_to_ray, known_cluster, use_ray
 from .sigterm import sigterm_exits
+from .status import JobStatus
+from .waiting import Each, log_waits
 
 __all__ = ["attach_job", "job_to_watch", "start_job"]
 
+EACH_S = 0.5
 GIVE_UP_S = 5.0
 
 
-def start_job(job: Job) -> RunningJob:
-    """Runs the supervisor in this process, or in a job actor for a detached job."""
+def start_job(job: Job, each: Each | None = None) -> RunningJob:
+    """Runs the supervisor in this process, or in a job actor for a detached job. `each` gets the status twice a second
+    until the job has started; by default what is waited for is logged."""
+    plan, each = job.plan(), each or log_waits()
+    _check_process(plan)
+    if not ray.is_initialized() and known_cluster() is None:
+        check_cluster(
+            plan.config
+        )  # the job will run on this machine: what this process finds, its actors would find
     let_go = use_ray()
     try:
-        plan = job.plan()
         with sigterm_exits():
-            _check_process(plan)
             holder = claim_name(job.name, job.detached) if job.name else None
             if holder is not None and job.detached:
-                return _start_detached(holder, plan)
-            return _start_here(plan, holder, let_go)
+                return _start_detached(holder, plan, each)
+            return _start_here(plan, holder, let_go, each)
     except BaseException:
         let_go()
         raise
 
 
-def _start_here(plan: JobPlan, holder: ActorHandle | None, let_go: Callable[[], None]) -> RunningJob:
+def _start_here(
+    plan: JobPlan, holder: ActorHandle | None, let_go: Callable[[], None], each: Each
+) -> RunningJob:
     measure(plan)
     thread = LoopThread("kafka-actors-supervisor")
 
@@ -54,7 +67,14 @@ def _start_here(plan: JobPlan, holder: ActorHandle | None, let_go: Callable[[], 
 
     hosted = thread.run(made())
     starting = thread.run(launched())
+
+    async def looked_at() -> JobStatus | None:
+        await asyncio.wait([starting], timeout=EACH_S)
+        return None if starting.done() else hosted.supervisor.report.shown()
+
     try:
+        while (status := thread.run(looked_at())) is not None:
+            each(status)
         thread.run(_result_of(starting))
     except BaseException:
         # On Ctrl-C too: in a Ray cluster that goes on, the actors would go on, and with them the group's member.
@@ -78,10 +98,15 @@ async def _given_up(starting: asyncio.Task[None]) -> None:
     await asyncio.wait([starting], timeout=GIVE_UP_S)
 
 
-def _start_detached(holder: ActorHandle, plan: JobPlan) -> RunningJob:
+def _start_detached(holder: ActorHandle, plan: JobPlan, each: Each) -> RunningJob:
     control = ActorControl(holder)
+    beginning = holder.begin.remote(plan)
     try:
-        control.call("begin", plan, limit_s=None)
+        while not ray.wait([beginning], timeout=EACH_S)[0]:
+            with suppress(KafkaTimeoutError):  # its process comes up
+                if (status := control.call("starting", limit_s=EACH_S)) is not None:
+                    each(status)
+        control.result("begin", beginning, None)
     except BaseException:
         ray.kill(holder)
         raise
@@ -109,9 +134,8 @@ def job_to_watch(name: str | None) -> RunningJob | str:
 def _check_process(plan: JobPlan) -> None:
     """Workers get the user's code by pickle; Ray says of what doesn't travel pages, and after a while."""
     what = "process" if plan.spec.unit == "batch" else "process_message"
-    for option, given in (("sink", plan.spec.outputs), (what, plan.spec)):
-        try:
-            ray.cloudpickle.dumps(given)
-        except Exception as error:
-            said = str(error).partition("\n")[0]
-            raise ConfigError(option, f"can't be sent to the workers: {said}") from error
+    sink = plan.spec.outputs.sink
+    users = (("sink", getattr(sink, "target", sink)), (what, plan.spec.target), (what, plan.spec))
+    for option, given in users:
+        if (why := unpicklable(given, ray.cloudpickle.dumps)) is not None:
+            raise ConfigError(option, f"can't be sent to the workers: {why}")

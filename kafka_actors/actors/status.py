@@ -57,7 +57,8 @@ class ScalingStatus(Struct, frozen=True, kw_only=True):
     """How many workers there should be, and why.
 
     `autoscale`: the policy that decides; None where the number is fixed, and then nothing is measured. `holding`: why
-    the policy has not changed the number though it might seem that it should. `backlog_seconds`: how long this many
+    the policy has not changed the number though it might seem that it should, or what a worker waits for that has no
+    place in the Ray cluster. `backlog_seconds`: how long this many
     workers take for the backlog, at their recent pace. Rates are records a second; `pace_per_s`: of one worker that is
     always busy; `busy`: the share of its time that the busiest worker was at work. `changes`: the last twenty.
     """
@@ -83,7 +84,9 @@ class JobStatus(Struct, frozen=True):
     processed, since the start (`kafka_actors.telemetry.machines.latency`). `timeline`: the last two hundred things
     that happened. `started_s`, `state_since_s`: when the job started, and entered its state, in seconds since 1970.
     `page`: the URL of its status page, empty where it has none; `page_node`: the IP address of the machine that serves
-    it.
+    it. `waits_for`: what a job that starts still waits for, in words, with the last error of a connection; empty later.
+    `unconfirmed`: of a job that has stopped, the partitions with work whose commit no broker has confirmed: those records
+    may come again.
     """
 
     state: str
@@ -104,6 +107,8 @@ class JobStatus(Struct, frozen=True):
     state_since_s: float = 0.0
     page: str = ""
     page_node: str = ""
+    waits_for: list[str] = []
+    unconfirmed: list[tuple[str, int]] = []
 
     @property
     def lag(self) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 from kafka_actors.errors import JobFailed, KafkaActorsError
 
@@ -19,10 +21,11 @@ from .keeping import CLOSE_S, Keeper
 from .messages import JobFailure, unpack
 from .plan import JobPlan
 from .rescaling import Rescaling
-from .roster import COORDINATOR
-from .runtime import Runtime, bounded
+from .roster import COORDINATOR, Running
+from .runtime import Runtime, bounded, insist
 from .status import JobStatus
 from .supervised import Supervised
+from .waiting import Waiting
 
 __all__ = ["Supervisor"]
 
@@ -52,6 +55,7 @@ class Supervisor:
         loops = self._job.loops
         self._keeper.want()
         loops.go(self._keeper.run())
+        loops.go(Waiting(self._job).follow())
         try:
             await asyncio.shield(self._job.started)
         except BaseException:
@@ -79,6 +83,7 @@ class Supervisor:
                 for failure in [f for f in [status.fatal, *failed] if f is not None]:
                     self._fail(unpacked_failure(failure))
                     return
+                self._job.deaths.forget(status.passed)
                 self._rescaling.drop_retired(status.retired)
                 if status.finished and self._stopping is None:
                     self._stopping = self._ending(self._time_to_end, True)
@@ -121,11 +126,13 @@ class Supervisor:
 
     # ------------------------------------------------------------ its end
 
-    async def stop(self, timeout_s: float, leave: bool = True) -> None:
-        """Drains, commits, leaves the group, ends all actors; returns within the timeout."""
+    async def stop(self, timeout_s: float, leave: bool = True) -> bool:
+        """Drains, commits, leaves the group, ends all actors; returns within the timeout. Returns whether the brokers have
+        confirmed the commits of all that was processed."""
         if self._stopping is None:
             self._stopping = self._ending(timeout_s, leave)
         await asyncio.shield(self._stopping)
+        return not self.report.shown().unconfirmed
 
     @property
     def _time_to_end(self) -> float:
@@ -146,12 +153,17 @@ class Supervisor:
         def left(at_most: float) -> float:
             return max(0.1, min(at_most, deadline - self._clock()))
 
+        def called(running: Running, *what: Any) -> Awaitable[Any]:
+            return insist(partial(running.ref.call, *what), lambda: running in roster.values())
+
         try:
+            stopped = None
             if (coordinator := roster.begun(COORDINATOR)) is not None:
-                await bounded(coordinator.ref.call("stop", leave), left(timeout_s - CLOSE_S))
+                stopped = await bounded(called(coordinator, "stop", leave), left(timeout_s - CLOSE_S))
                 self.report.final = await bounded(self.status(), left(ANSWER_S))
+            self.report.unheard = stopped is None
             workers = [r for r in roster.of_kind("worker").values() if r.begun]
-            await asyncio.gather(*(bounded(w.ref.call("close"), left(CLOSE_S)) for w in workers))
+            await asyncio.gather(*(bounded(called(w, "close"), left(CLOSE_S)) for w in workers))
             await bounded(self._keeper.last_counts(), left(ANSWER_S))
         finally:
             self._job.observer.end()

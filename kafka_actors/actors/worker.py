@@ -25,6 +25,7 @@ from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, committing
 
 from .bench import Bench
+from .call_note import CallNote
 from .links import CoordinatorLink, MetadataLink
 from .loops import Loops, woken
 from .machines.holdings import Held, HeldState, Holdings, holding_of
@@ -56,6 +57,7 @@ class Worker:
         on_metadata: Callable[[ClusterSnapshot], None],
         events: EventSink,
         recorder: Recorder | None = None,
+        note: CallNote | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -84,6 +86,7 @@ class Worker:
             recorder=recorder,
             group=config.group_id,
             spans=self._spans,
+            note=note,
             clock=clock,
         )
         self._overlapping = (
@@ -174,6 +177,7 @@ class Worker:
         return True
 
     def _report(self, wait_s: float) -> Report:
+        self._bench.look()
         with self._lock:
             standings = self._standings(self._holdings.held)
             holdings = [
@@ -198,7 +202,7 @@ class Worker:
     def _blocked(self, held: Held) -> str:
         if held.state is HeldState.HALTED:
             return "failed: its function raised, and was not to be called again"
-        return self._bench.progress.blocked(held.partition)
+        return self._bench.blocked(held.partition)
 
     def _standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Standing]:
         """Where partitions stand, which the holdings learn: one that has delivered nothing yet still has a position, and
@@ -215,11 +219,14 @@ class Worker:
             changes = self._holdings.apply(orders)
         self._fetcher.drain(changes.drain)
         self._fetcher.revoke(changes.drop)
-        self._bench.progress.forget(changes.drop)
+        self._bench.forget(changes.drop)
         if changes.begin:
+            self._bench.suspect(g.died for g in changes.begin if g.died is not None)
             self._fetcher.assign(
                 {
-                    g.partition: Start(g.epoch, g.offset, g.leader_epoch, g.end_offset, g.from_start)
+                    g.partition: Start(
+                        g.epoch, g.offset, g.leader_epoch, g.end_offset, g.from_start, g.topic_id
+                    )
                     for g in changes.begin
                 }
             )
@@ -303,7 +310,7 @@ class Worker:
             waiting = self._holdings.drain_waits_for_commit
         if released:
             self._fetcher.revoke(released)
-            self._bench.progress.forget(released)
+            self._bench.forget(released)
             await self._report_now()
         if waiting:
             self._commit_now.set()
@@ -326,10 +333,10 @@ class Worker:
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, OffsetReset):
+            partition = TopicPartition(event.topic, event.partition)
+            topic_id = self._fetcher.topic_id(partition)
             with self._lock:
-                self._holdings.positioned(
-                    TopicPartition(event.topic, event.partition), event.new, rewind=True
-                )
+                self._holdings.positioned(partition, event.new, rewind=True, topic_id=topic_id)
         self._events(event)
 
     def __repr__(self) -> str:

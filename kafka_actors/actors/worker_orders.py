@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kafka_actors.commit_metadata import unpack
+from kafka_actors.coordinator import Origin
 from kafka_actors.events import PartitionStalled
 from kafka_actors.protocol.types import TopicPartition
 
@@ -97,6 +99,7 @@ class WorkerOrders:
     def _orders(self, report: Report) -> Orders:
         worker, lease_s, paused = report.worker, self._lease_s(), self._job.plan.paused
         version = self._placement.version(worker)
+        self._placement.leased(worker, self._job.clock() + lease_s)
         if self._placement.recovering:
             # Until all have registered again nothing changes hands: a worker goes on with what it has.
             return Orders(version, [], [], lease_s, paused, hold=True)
@@ -116,15 +119,21 @@ class WorkerOrders:
     def _grant(self, slot: Slot) -> Grant:
         assert slot.epoch is not None  # a worker holds it, so it has one
         committed = self._job.gate.start_of(slot.partition)
+        origin = self._job.origins.get(slot.partition, Origin())
+        if committed is not None:
+            topic_id = unpack(committed.metadata).topic_id or origin.topic_id
+            origin = Origin(committed.offset, committed.leader_epoch, topic_id)
         ends = self._job.ends
         return Grant(
             slot.partition,
             slot.epoch,
-            committed.offset if committed else None,
-            committed.leader_epoch if committed else -1,
+            origin.offset,
+            origin.leader_epoch,
             None if ends is None else ends.get(slot.partition, 0),
             slot.continues,
             slot.partition not in self._present_at_start,
+            origin.topic_id,
+            next((died for died in self._job.plan.died if died.partition == slot.partition), None),
         )
 
     def _drain_order(self, slot: Slot) -> Drain:

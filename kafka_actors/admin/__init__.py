@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .machines.reset import OffsetTarget
     from .sync_admin import Admin
     from .types import (
+        ClusterDescription,
         GroupDescription,
         GroupListing,
         MemberDescription,
@@ -31,6 +32,7 @@ _HOMES = {
     "MAX_TIMESTAMP": "kafka_actors.net.offsets",
     "Admin": ".sync_admin",
     "AsyncAdmin": ".async_admin",
+    "ClusterDescription": ".types",
     "GroupDescription": ".types",
     "GroupListing": ".types",
     "ListedOffset": "kafka_actors.net",
@@ -50,6 +52,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "Admin",
     "AsyncAdmin",
+    "ClusterDescription",
     "GroupDescription",
     "GroupListing",
     "ListedOffset",

@@ -164,7 +164,7 @@ class Coordinators:
             response = await ask_any(self._client, request, limit_ms)
         except EncodeError:  # before KIP-699 (Kafka 3.0): one at a time
             return {group_id: await self._find_one(group_id, limit_ms) for group_id in group_ids}
-        return {c.key: _coordinator(c) for c in response.coordinators}
+        return {c.key: _coordinator(c, c.key) for c in response.coordinators}
 
     async def _find_one(self, group_id: str, limit_ms: float) -> BrokerMetadata | KafkaActorsError:
         request = FindCoordinatorRequest(key=group_id)
@@ -172,9 +172,13 @@ class Coordinators:
             response = await ask_any(self._client, request, limit_ms)
         except KafkaActorsError as error:
             return error
-        return _coordinator(response)
+        return _coordinator(response, group_id)
 
 
-def _coordinator(found: Coordinator | FindCoordinatorResponse) -> BrokerMetadata | KafkaActorsError:
-    error = error_for_code(found.error_code, found.error_message or None, request="FindCoordinator")
+def _coordinator(
+    found: Coordinator | FindCoordinatorResponse, group_id: str
+) -> BrokerMetadata | KafkaActorsError:
+    error = error_for_code(
+        found.error_code, found.error_message or None, request="FindCoordinator", group=group_id
+    )
     return error or BrokerMetadata(found.node_id, found.host, found.port)

@@ -13,13 +13,16 @@ from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
 from kafka_actors.net import KafkaClient, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.timeouts import timeouts_by_name
 
 from .asking import Deadline, raise_first
+from .cluster import describe_cluster
 from .groups import Groups
 from .machines.reset import OffsetTarget
 from .offsets import Offsets, Scope
 from .topics import Topics
 from .types import (
+    ClusterDescription,
     GroupDescription,
     GroupListing,
     NewTopic,
@@ -35,6 +38,7 @@ T = TypeVar("T")
 Offset = OffsetAndMetadata | int
 
 
+@timeouts_by_name
 class AsyncAdmin:
     """Groups, topics and offsets of a cluster, with the method names of Java's `Admin`.
 
@@ -72,11 +76,24 @@ class AsyncAdmin:
         """Closes the connections. Closing again changes nothing."""
         await self._client.close()
 
+    def trouble(self) -> str:
+        """Why none of the bootstrap servers has answered yet, with the last error of each; empty once one has."""
+        return self._client.trouble()
+
     async def _connected(self, timeout_ms: float | None) -> Deadline:
         """Connects with the first call. Returns until when this call may last, which connecting is part of."""
         deadline = Deadline(self._client, timeout_ms)
-        await self._client.bootstrap(timeout_ms)
+        await self._client.bootstrap(timeout_ms=timeout_ms)
         return deadline
+
+    # ------------------------------------------------------------ the cluster
+
+    async def describe_cluster(
+        self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None
+    ) -> ClusterDescription:
+        """The cluster's id, brokers and controller; and, if asked for, what the principal may do with it (KIP-430)."""
+        deadline = await self._connected(timeout_ms)
+        return await describe_cluster(self._client, include_authorized_operations, deadline)
 
     # ------------------------------------------------------------ groups
 
@@ -87,7 +104,8 @@ class AsyncAdmin:
         types: Collection[str] = (),
         timeout_ms: float | None = None,
     ) -> list[GroupListing]:
-        """All groups, by id, or only those of the given states or types, whose case doesn't matter.
+        """All groups, by id, or only those of the given states or types, whose case doesn't matter. Brokers leave out,
+        without a word, groups that the principal may not describe, unless it may describe the cluster.
 
         Raises `UnsupportedVersionError` for `states` where brokers don't report them (before Kafka 2.6), and
         whatever kept any broker from answering: its groups would be missing.

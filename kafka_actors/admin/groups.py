@@ -8,7 +8,9 @@ from functools import partial
 from typing import TypeVar
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
+from kafka_actors.commit_metadata import pack
 from kafka_actors.coordinator import fetch_offsets_of_groups
+from kafka_actors.coordinator.machines.origins import as_committed
 from kafka_actors.errors import (
     GroupIdNotFoundError,
     KafkaActorsError,
@@ -114,7 +116,11 @@ class Groups:
                 described[each.group_id] = classic_group(each, node)
         return described
 
-    async def committed(self, group_id: str, deadline: Deadline) -> Committed:
+    async def committed(
+        self, group_id: str, deadline: Deadline, topic_ids: Mapping[str, bytes] | None = None
+    ) -> Committed:
+        """All that a group has committed. `topic_ids`: without the offsets of topics that had another id than these."""
+
         async def ask(
             node: BrokerMetadata, group_ids: list[str], limit_ms: float
         ) -> dict[str, Committed | KafkaActorsError]:
@@ -126,19 +132,29 @@ class Groups:
                 # From version 9 of the request on; before, such a group has committed nothing.
                 return {group_id: {} if isinstance(read.error, GroupIdNotFoundError) else read.error}
             raise_first(read.errors.values())
-            return {group_id: {tp: found for tp, found in read.offsets.items() if found is not None}}
+            seen = as_committed(read.offsets, topic_ids or {})
+            return {group_id: {tp: found for tp, found in seen.items() if found is not None}}
 
         return _only(await self._coordinators.ask([group_id], ask, deadline))
 
     async def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline,
+        topic_ids: Mapping[str, bytes] | None = None,
     ) -> None:
+        """`topic_ids`: of the topics that the offsets are of, where they hold for these only."""
+        ids = topic_ids or {}
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for tp, offset in sorted(offsets.items()):
             topic = topics.setdefault(tp.topic, OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
             topic.partitions.append(
                 OffsetCommitRequestPartition(
-                    tp.partition, offset.offset, offset.leader_epoch, offset.metadata
+                    tp.partition,
+                    offset.offset,
+                    offset.leader_epoch,
+                    pack(offset.metadata, ids.get(tp.topic)),
                 )
             )
         request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
@@ -170,7 +186,7 @@ def _not_deleted(group_id: str, code: int) -> KafkaActorsError | None:
         return unknown_group(group_id)
     if code == NonEmptyGroupError.code:
         return NonEmptyGroupError(f"group {group_id!r} has members: stop them first", request="DeleteGroups")
-    return error_for_code(code, f"group {group_id!r}", request="DeleteGroups")
+    return error_for_code(code, request="DeleteGroups", group=group_id)
 
 
 def _refused(group_id: str, response: OffsetCommitResponse) -> list[KafkaActorsError]:
@@ -185,7 +201,11 @@ def _refused(group_id: str, response: OffsetCommitResponse) -> list[KafkaActorsE
                     )
                 ]
             error = error_for_code(
-                p.error_code, request="OffsetCommit", topic=topic.name, partition=p.partition_index
+                p.error_code,
+                request="OffsetCommit",
+                topic=topic.name,
+                partition=p.partition_index,
+                group=group_id,
             )
             if error is not None:
                 errors.append(error)

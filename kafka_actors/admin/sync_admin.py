@@ -12,11 +12,13 @@ from kafka_actors.net import IoThread, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.timeouts import timeouts_by_name
 
 from .async_admin import AsyncAdmin, Offset
 from .machines.reset import OffsetTarget
 from .offsets import Scope
 from .types import (
+    ClusterDescription,
     GroupDescription,
     GroupListing,
     NewTopic,
@@ -31,6 +33,7 @@ __all__ = ["Admin"]
 T = TypeVar("T")
 
 
+@timeouts_by_name
 class Admin(ProcessBound):
     """`AsyncAdmin` without coroutines: the same options, calls, results and errors; see there. For any thread.
 
@@ -69,6 +72,16 @@ class Admin(ProcessBound):
                 self._call(self._admin.close())
             finally:
                 self._io.stop()
+
+    def describe_cluster(
+        self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None
+    ) -> ClusterDescription:
+        """As `AsyncAdmin.describe_cluster`."""
+        return self._call(
+            self._admin.describe_cluster(
+                include_authorized_operations=include_authorized_operations, timeout_ms=timeout_ms
+            )
+        )
 
     def list_groups(
         self,

@@ -11,6 +11,7 @@ from kafka_actors.protocol.types import TopicPartition
 
 __all__ = [
     "BrokerMetadata",
+    "ClusterDescription",
     "GroupDescription",
     "GroupListing",
     "MemberDescription",
@@ -21,6 +22,19 @@ __all__ = [
     "TopicDescription",
     "TopicListing",
 ]
+
+
+class ClusterDescription(Struct, frozen=True):
+    """A cluster: its id, its controller (with KRaft any broker, which passes requests on), and its brokers by id.
+
+    `authorized_operations`: what the principal may do with the cluster itself, by the names of Java's `AclOperation`
+    (`DESCRIBE`, `CREATE`, `IDEMPOTENT_WRITE`, …); None unless they were asked for, and from brokers before 2.8.
+    """
+
+    cluster_id: str | None
+    controller: BrokerMetadata | None
+    nodes: tuple[BrokerMetadata, ...]
+    authorized_operations: frozenset[str] | None = None
 
 
 class GroupListing(Struct, frozen=True):

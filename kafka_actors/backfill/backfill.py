@@ -56,9 +56,9 @@ class Backfill:
         live = orders.backfill(spark, checkpoint="/data/orders").then_live(workers=8)
         live.wait()
 
-    1. The plan: topics with their ids, and where each partition ends (its last stable offset under read_committed), to
-       `handover.json` in the checkpoint, once.
-    2. The history: a streaming query up to exactly there, with this checkpoint.
+    1. The plan: topics with their ids, and where the history of each partition starts and ends (at its last stable offset
+       under read_committed), to `handover.json` in the checkpoint, once.
+    2. The history: a streaming query from exactly there to exactly there, with this checkpoint.
     3. The hand-over: one commit of these offsets for the pipeline's group, with a note that names the plan. A partition
        for which the group is already at the plan's offset, or further, is left alone. Partitions that are not in the
        plan begin at 0.
@@ -69,7 +69,8 @@ class Backfill:
 
     Arguments:
         checkpoint: a directory for the plan and for Spark's own checkpoint, on any file system of Spark's.
-        start: where the history starts, as for `on_spark`: by default at the earliest offsets.
+        start: where the history starts, as for `on_spark`: by default at the earliest offsets. The plan keeps what that
+            means when it is made; later it changes nothing.
         overwrite_offsets: go on even if the group has committed offsets lower than the plan's, which are overwritten.
         options: other options of `Pipeline.on_spark`.
 
@@ -121,8 +122,9 @@ class Backfill:
     def plan(self) -> HandoverPlan:
         """The plan: made at the first call, and read from its file ever after, also by other processes.
 
-        Raises `ConfigError` where it is another pipeline's, `HandoverError` for a file that is no plan,
-        `UnknownTopicOrPartitionError`, `NoBrokersAvailable`, a `KafkaError`.
+        Raises `ConfigError` where it is another pipeline's, and for a start that can't be; `HandoverError` for a file that
+        is no plan, `UnknownTopicOrPartitionError`, `NoBrokersAvailable`, `DataLossError` for start offsets that the log
+        has no more, a `KafkaError`.
         """
         return self._planned().plan
 
@@ -170,11 +172,24 @@ class Backfill:
         text = self._files.read(PLAN)
         if text is None:
             made = self._ask(self._made_plan)
-            self._files.create(PLAN, made.to_json())
+            starts = self._history(made).initial_offsets().by_partition
+            self._files.create(PLAN, made.with_starts(starts, self._said).to_json())
             text = self._files.read(PLAN)  # another driver's, if that was faster
         assert text is not None
-        handover.planned(HandoverPlan.from_json(text, self._where))
+        plan = HandoverPlan.from_json(text, self._where)
+        handover.planned(plan)
+        if plan.starts and plan.start != self._said:
+            logger.warning(
+                "start is %s, and the plan in %s was made with %s: the history starts where the plan says",
+                self._said,
+                self._where,
+                plan.start,
+            )
         return handover
+
+    @property
+    def _said(self) -> str | None:
+        return None if self._start is None else str(self._start)
 
     async def _made_plan(self, brokers: Brokers) -> HandoverPlan:
         now = datetime.now(UTC)  # wall clock: people read when it was planned
@@ -192,6 +207,7 @@ class Backfill:
             checkpoint=self.checkpoint,
             trigger="availableNow",
             start=self._start,
+            begin=StreamOffsets(plan.starts, plan.topic_ids, initial=True) if plan.starts else None,
             ends=StreamOffsets(plan.ends, plan.topic_ids),
             **self._options,
         )

@@ -35,6 +35,7 @@ class Brokers:
         self._lookups = OffsetLookups(self._client)
         self._groups = Groups(self._client)
         self._isolation_level = config.isolation_level
+        self._topic_ids: dict[str, bytes] = {}
 
     async def __aenter__(self) -> Brokers:
         """Raises as `KafkaClient.bootstrap`."""
@@ -60,9 +61,10 @@ class Brokers:
             self._ends_of_logs(tps, EARLIEST, deadline), self._ends_of_logs(tps, LATEST, deadline)
         )
         ids = {topic: snapshot.topic_id(topic) for topic in topics}
+        self._topic_ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
         return Cluster(
             snapshot.cluster_id,
-            {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None},
+            self._topic_ids,
             {tp: Log(starts[tp].offset, ends[tp].offset, ends[tp].leader_epoch) for tp in tps},
         )
 
@@ -95,8 +97,8 @@ class Brokers:
     # ------------------------------------------------------------ the group
 
     async def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All that the group has committed."""
-        return await self._groups.committed(self._wanted.group_id, Deadline(self._client))
+        """All that the group has committed, of the topics that `cluster` has found."""
+        return await self._groups.committed(self._wanted.group_id, Deadline(self._client), self._topic_ids)
 
     async def check_empty(self) -> None:
         """Raises `NonEmptyGroupError` for a group that has members: they would commit over the hand-over."""
@@ -106,13 +108,15 @@ class Brokers:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, patient: bool) -> None:
         """Commits as no member of the group, in one request, which brokers refuse while it has any.
 
-        `patient`: waits for members to go for as long as a dead one may be kept (`session_timeout_ms`). Raises
+        Offsets are of the topics that `cluster` has found. `patient`: waits for members to go for as long as a dead one may be kept (`session_timeout_ms`). Raises
         `NonEmptyGroupError`.
         """
         until = self._client.now() + (self._session_s if patient else 0.0)
         while True:
             try:
-                return await self._groups.commit(self._wanted.group_id, offsets, Deadline(self._client))
+                return await self._groups.commit(
+                    self._wanted.group_id, offsets, Deadline(self._client), self._topic_ids
+                )
             except NonEmptyGroupError:
                 if self._client.now() >= until:
                     raise self._not_empty("has members") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -12,9 +13,11 @@ from kafka_actors.config import build
 from kafka_actors.options import JobConfig
 from kafka_actors.security import SECRETS
 
+from .connection import note
 from .documents import FORMS, columns, form_option, show
 from .errors import EXIT_DONE
 from .job_options import OF_RUN, changed, job_options, job_settings, target_of
+from .late import late
 from .layers import Settings, Source
 from .options import command
 from .output import Output
@@ -64,7 +67,9 @@ def show_config(
     """
     settings = job_settings(config_file, pairs, os.environ, **flags)
     target = target_of(target, settings)
-    table = rows(settings, target, _values(settings, target))
+    with late(note, f"loading {target}"):
+        values = _values(settings, target)
+    table = rows(settings, target, values)
     lines = columns(
         ("OPTION", "VALUE", "SOURCE"), ((row.option, _shown(row.value), _said(row)) for row in table)
     )
@@ -83,7 +88,12 @@ def _values(settings: Settings, target: str | None) -> dict[str, Any]:
         built = job.config
         of_run = {name: settings.options.get(name) for name in OF_RUN} | {
             "job": target,
+            "topics": job.topics,
+            "pattern": job.pattern,
             "workers": written_workers(job.workers),
+            "resources_per_worker": job.resources or None,
+            "name": job.name,
+            "dead_letter_topic": job.dead_letter_topic,
             "until": job.until,
             "status": job.status_address,
         }
@@ -128,7 +138,7 @@ def _shown(value: Any) -> str | None:
     if isinstance(value, list):
         return ",".join("/".join(map(str, v)) if isinstance(v, list) else str(v) for v in value)
     if isinstance(value, dict):
-        return ",".join(f"{key}={each}" for key, each in value.items())
+        return json.dumps(value)
     return None if value is None else str(value)
 
 

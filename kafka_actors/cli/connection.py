@@ -17,6 +17,7 @@ from kafka_actors.options import ClientConfig
 from .config_file import read_config_file
 from .documents import form_option
 from .job_options import OF_RUN, RunConfig, other_variables
+from .late import late
 from .layers import Layer, Settings, from_environment, from_file, from_flags, layered
 from .options import command
 from .output import Output
@@ -81,9 +82,16 @@ async def _run(function: Body, output: Output, settings: Settings, form: str, op
         config = build(ClientConfig, settings.options)
         admin: AsyncAdmin = AsyncAdmin(config=msgspec.structs.asdict(config))
     try:
-        return await function(output, admin, form, **options)
+        with late(note, lambda: _waits_for(admin)):
+            return await function(output, admin, form, **options)
     finally:
         await admin.close()
+
+
+def _waits_for(admin: AsyncAdmin) -> str:
+    servers = ", ".join(admin.config.bootstrap_servers)
+    trouble = admin.trouble()
+    return f"waiting for a broker: {trouble}" if trouble else f"waiting for the answer of {servers}"
 
 
 def _around(command_config: str | None) -> tuple[Layer, ...]:

@@ -37,7 +37,10 @@ def _text(error: BaseException) -> str:
         return error.format_message()
     if not isinstance(error, KafkaActorsError | RemoteCauseError):
         text = str(error)
-        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        # Of what a constructor raised: which class, and where.
+        notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("raised ")]
+        return f"{said} ({', '.join(notes)})" if notes else said
     text = str(error) or type(error).__name__
     cause = error.__cause__
     if cause is None or str(cause) in text:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import ClusterAuthorizationFailedError, UsageError
+
+from .connection import note
 
 if TYPE_CHECKING:
-    from kafka_actors.admin import AsyncAdmin, PartitionLag
+    from kafka_actors.admin import AsyncAdmin, GroupListing, PartitionLag
 
-__all__ = ["CONSUMERS", "all_lags", "all_or_named", "group_options"]
+__all__ = ["all_lags", "all_or_named", "consumer_groups", "group_options"]
 
 CONSUMERS = ("consumer", "")
 """Protocol types of groups that consume: by the consumer protocol, or without members, by commits alone."""
@@ -32,7 +35,28 @@ async def all_or_named(admin: AsyncAdmin, group_ids: tuple[str, ...], all_groups
         raise UsageError("give either --group or --all-groups")
     if group_ids:
         return list(dict.fromkeys(group_ids))
-    return [group.group_id for group in await admin.list_groups() if group.protocol_type in CONSUMERS]
+    return [group.group_id for group in await consumer_groups(admin)]
+
+
+async def consumer_groups(
+    admin: AsyncAdmin, states: Collection[str] = (), types: Collection[str] = ()
+) -> list[GroupListing]:
+    """The consumer groups that the principal may describe, of all or of some states and types.
+
+    Says so where there may be others, and raises `ClusterAuthorizationFailedError` where it may describe none: brokers
+    leave out such groups without a word, and an empty list looks like an answer.
+    """
+    listed = await admin.list_groups(states=states, types=types)
+    operations = (await admin.describe_cluster(include_authorized_operations=True)).authorized_operations
+    if operations is not None and "DESCRIBE" not in operations:
+        if not listed and not states and not types:
+            raise ClusterAuthorizationFailedError(
+                "no group is shown: name groups that you may describe", request="ListGroups"
+            )
+        note(
+            "Warning: groups that you may not describe are left out: that needs the right Describe on the cluster."
+        )
+    return [group for group in listed if group.protocol_type in CONSUMERS]
 
 
 async def all_lags(admin: AsyncAdmin, group_ids: list[str]) -> dict[str, list[PartitionLag]]:

@@ -11,7 +11,7 @@ from kafka_actors.errors import UsageError
 from .connection import admin_command, note
 from .documents import plain, show
 from .errors import EXIT_DONE
-from .group_choice import CONSUMERS, all_lags, all_or_named, group_options
+from .group_choice import all_lags, all_or_named, consumer_groups, group_options
 from .group_tables import describe_lines, list_lines
 from .output import Output
 from .reset import reset_offsets
@@ -51,8 +51,7 @@ async def list_groups(
 ) -> int:
     """List the consumer groups."""
     states, types = _some(state, "--state", STATES), _some(kind, "--type", TYPES)
-    listed = await admin.list_groups(states=states, types=types)
-    consumers = [group for group in listed if group.protocol_type in CONSUMERS]
+    consumers = await consumer_groups(admin, states, types)
     show(output, form, list_lines(consumers, state is not None, kind is not None), consumers)
     return EXIT_DONE
 

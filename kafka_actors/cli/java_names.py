@@ -38,10 +38,15 @@ NOT_IN_JAVA = frozenset(
         "worker_assignor",
         "worker_capacity",
         # a run
+        "dead_letter_topic",
         "job",
+        "name",
+        "pattern",
+        "resources_per_worker",
         "status",
         "otlp",
         "prometheus",
+        "topics",
         "until",
         "workers",
     }

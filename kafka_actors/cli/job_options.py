@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kafka_actors.actors import Job
 
 __all__ = [
+    "ARGUMENTS",
     "OF_RUN",
     "RunConfig",
     "changed",
@@ -39,8 +40,19 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     job: str | None = None
     """The job to run: `path/to/file.py:name` or `module:name`. In a file, the path begins at the file's directory."""
+    topics: list[str] | None = None
+    """The topics to read, in place of those that the job's definition has."""
+    pattern: str | None = None
+    """A regular expression that whole names of topics match, in place of `topics`."""
     workers: Positive | str | None = None
     """How many workers; or a range such as `1..16`: as many as the records need."""
+    resources_per_worker: dict[str, Any] | None = None
+    """What each worker asks Ray for, in Ray's names: `{num_cpus = 1, num_gpus = 0.5}`; as a flag or variable in JSON,
+    `{"num_cpus": 1}`. What is not named stays as in the job's definition."""
+    name: str | None = None
+    """The job's name: keeps its identity in the group over restarts."""
+    dead_letter_topic: str | None = None
+    """The topic of dead letters, for `on_error = "dead_letter"`."""
     until: Literal["latest"] | None = None
     """`latest`: stop at the end offsets that the topics have at the start."""
     status: str | None = None
@@ -53,6 +65,9 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 OF_RUN = tuple(name for name in RunConfig.__struct_fields__ if name not in JobConfig.__struct_fields__)
 """What isn't an option of `JobConfig`."""
+
+ARGUMENTS = ("topics", "pattern", "resources_per_worker", "name", "dead_letter_topic", "until")
+"""Those that are arguments of `Job` under the same names."""
 
 _OF_TESTS = "KAFKA_ACTORS_CACHE"
 """Where `kafka_actors.testing` keeps Kafka's releases."""
@@ -164,13 +179,14 @@ def changed(target: str, settings: Settings) -> Job:
     """The job that `target` names, with these settings. Raises what `load_job` and `Job.changed` do."""
     job = load_job(target)
     options = {name: value for name, value in settings.options.items() if name not in OF_RUN}
+    given = {name: settings.options.get(name) for name in ARGUMENTS}
     workers = settings.options.get("workers")
     with settings.named():
         return job.changed(
             options,
             workers=None if workers is None else read_workers(workers),
-            until=settings.options.get("until"),
             status_address=settings.options.get("status"),
+            **given,
         )
 
 

@@ -140,6 +140,10 @@ def _called(function: Any, target: str) -> Any:
 
 
 def _load_error(what: str, error: BaseException) -> LoadError:
-    frames = traceback.extract_tb(error.__traceback__)
-    at = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append((error.filename, error.lineno))
+    # The frames of importing itself are nobody's file.
+    places = [place for place in places if not place[0].startswith("<frozen ")]
+    at = f" ({Path(places[-1][0]).name}, line {places[-1][1]})" if places else ""
     return LoadError(f"{what} could not be loaded{at}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import logging
 import os
 import sys
 import traceback
@@ -14,6 +13,7 @@ from typing import Any
 
 import click
 
+from kafka_actors.actors.ray_logging import quiet_lines
 from kafka_actors.errors import UsageError
 
 from .errors import EXIT_FAILED, describe, exit_code
@@ -47,7 +47,7 @@ def command(function: Callable[..., int]) -> Callable[..., None]:
     @functools.wraps(function)
     def body(log_format: Any, log_level: str, debug: bool, **options: Any) -> None:
         with Output(log_format, log_level) as output:
-            _quiet_ray(log_format, log_level)
+            _quiet_ray(log_level)
             try:
                 with _ray_left():
                     code = function(output, **options)
@@ -89,13 +89,11 @@ def _in_ray() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
-def _quiet_ray(log_format: str, log_level: str) -> None:
+def _quiet_ray(log_level: str) -> None:
     """Ray reads these when it is imported or started: what it says of itself follows our log level."""
     level = log_level.lower()
     os.environ.setdefault("RAY_LOGGER_LEVEL", "warning" if level == "info" else level)
-    if level != "debug":  # it warns at every start of a local Ray that tokens are on, which is well
-        logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+    if level != "debug":
+        quiet_lines()
     # Ray's warning about a setting of its next versions; it concerns tasks without GPUs that use GPUs.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if log_format == "json":
-        os.environ.setdefault("RAY_DEDUP_LOGS", "0")

@@ -31,13 +31,6 @@ WIDE = 200
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FROM_RAY = re.compile(r"\((?:(?P<actor>[^()]*?) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^()]+))?\) (?P<text>.*)")
 _RAY_ITSELF = re.compile(r"\((?P<actor>raylet|autoscaler|gcs_server)\b[^()]*\) (?P<text>.*)")
-_NOISE = re.compile(
-    # Each actor that is killed, at length: the supervisor says it in a line of its own.
-    r"A worker died or was killed while executing a task by an unexpected system error"
-    # Actors without CPUs of their own are what a job consists of.
-    r"|WARNING: \d+ PYTHON worker processes have been started on node"
-)
-"""What Ray says of every job, and is only for who looks into Ray."""
 
 
 class Output:
@@ -132,8 +125,6 @@ class Output:
         found = _FROM_RAY.match(plain) or _RAY_ITSELF.match(plain)
         if found is None:
             return False
-        if _NOISE.match(found["text"]) and self._level > logging.DEBUG:
-            return True
         self.log_line(json.dumps(_read_back(found)) if self._json else self._coloured(text, plain))
         return True
 

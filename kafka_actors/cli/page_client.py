@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
+from kafka_actors import decoders
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UsageError
 from kafka_actors.status_page.document import Document
 
@@ -61,6 +62,6 @@ class PageClient:
         except (OSError, HTTPException, ValueError) as error:
             raise DisconnectedError(f"{self._url}: {error or type(error).__name__}") from None
         try:
-            return msgspec.json.decode(body, type=Document)
+            return decoders.json(Document).decode(body)
         except msgspec.MsgspecError as error:
             raise UsageError(f"{self._url} is no status page of a job: {error}") from None

@@ -28,7 +28,7 @@ class Reading(Struct, frozen=True):
     """A job at one moment. `records`: processed by all workers so far, those that died included; `lag`: records
     of the job's partitions still to process, None while no end is known; `lag_s`: how long ago the log of the one that is
     furthest behind ended where the job is now; `latency`: from timestamp to processed, lately; `elapsed_s`: since the first
-    status."""
+    status; `waits_for`: what keeps the job from having started."""
 
     elapsed_s: float
     state: str
@@ -43,6 +43,7 @@ class Reading(Struct, frozen=True):
     scaling: ScalingStatus
     lag_s: float | None = None
     latency: Latency | None = None
+    waits_for: list[str] = []
 
 
 class Progress:
@@ -78,6 +79,7 @@ class Progress:
             scaling=status.scaling,
             lag_s=max(ages, default=None),
             latency=pace.latency if pace else None,
+            waits_for=status.waits_for,
         )
 
 
@@ -145,4 +147,11 @@ def reading_of(document: Document) -> Reading:
         ),
         lag_s=totals.lag_s,
         latency=None if p50 is None or p99 is None else Latency(p50, p99),
+        waits_for=_waits_for(document),
     )
+
+
+def _waits_for(document: Document) -> list[str]:
+    """The page says it in its verdict."""
+    said = document.health.reason.partition(": it waits for ")[2] if document.job.state == "starting" else ""
+    return [said] if said else []

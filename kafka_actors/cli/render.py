@@ -23,6 +23,10 @@ FIXED_LINES = 9
 
 def line(reading: Reading) -> str:
     """A reading in one line."""
+    if reading.state == "starting":
+        ready = sum(worker.status.ready for worker in reading.workers)
+        workers = f"{ready} of {count(reading.scaling.workers, 'worker')} ready"
+        return "  ".join((f"{reading.elapsed_s:6.1f} s", reading.state, workers, *_waits(reading)))
     return "  ".join(
         (
             f"{reading.elapsed_s:6.1f} s",
@@ -55,6 +59,7 @@ def fields(reading: Reading) -> dict[str, Any]:
         "latency_p50_ms": None if reading.latency is None else round(reading.latency.p50_ms, 1),
         "latency_p99_ms": None if reading.latency is None else round(reading.latency.p99_ms, 1),
         "restarts": reading.restarts,
+        "waits_for": reading.waits_for or None,
     }
 
 
@@ -83,7 +88,12 @@ def _headline(reading: Reading, title: str) -> Text:
         (f"{reading.records_per_s:,.0f}", "bold"),
         "/s  " + "  ".join((*_behind(reading), f"restarts {reading.restarts}")),
         *_scaling(reading),
+        *(f"\n{text}" for text in _waits(reading)),
     )
+
+
+def _waits(reading: Reading) -> list[str]:
+    return [f"waits for {text}" for text in reading.waits_for]
 
 
 def _behind(reading: Reading) -> list[str]:

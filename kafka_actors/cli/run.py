@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kafka_actors.errors import ConfigError
 
-from .errors import EXIT_DONE
+from .errors import EXIT_DONE, EXIT_FAILED
 from .job_options import changed, job_options, job_settings, required, target_of
+from .late import late
 from .options import command, needs
 from .output import Output
-from .progress import Reading
+from .progress import Progress, Reading
 from .render import count
 from .telemetry import ask_for
-from .views import view_for
+from .views import View, view_for
 from .watch import End, watch
 
 if TYPE_CHECKING:
     from kafka_actors.actors import Job, JobStatus, RunningJob
 
 __all__ = ["run"]
+
+NAMED = 3
+"""So many partitions are named, more are counted."""
 
 
 @click.command()
@@ -42,33 +47,45 @@ def run(
     needs("ray", "ray", "a job runs on Ray, which is not installed")
     settings = job_settings(config_file, pairs, os.environ, **flags)
     ask_for(otlp=settings.options.get("otlp"), prometheus=settings.options.get("prometheus"))
-    job = changed(required(target_of(target, settings)), settings)
-    with settings.named():
-        running = start(job)
-    if running is None:
-        output.print("stopped before it had started")
-        return EXIT_DONE
-    if job.status_address is not None:
-        output.print(page_line(running.status(), elsewhere=job.detached))
-    if job.detached:
-        output.print(f"job {job.name!r} runs detached: Job.attach({job.name!r}) finds it")
-        return EXIT_DONE
-    try:
-        with view_for(output) as view:
+    target = required(target_of(target, settings))
+    with view_for(output) as view:
+        with late(view.note, f"loading {target}"):
+            job = changed(target, settings)
+        with settings.named():
+            running = start(job, view)
+        if running is None:
+            output.print("stopped before it had started")
+            return EXIT_DONE
+        if job.status_address is not None:
+            output.print(page_line(running.status(), elsewhere=job.detached))
+        if job.detached:
+            output.print(f"job {job.name!r} runs detached: Job.attach({job.name!r}) finds it")
+            return EXIT_DONE
+        try:
             end, reading = watch(running, view, stop=running.stop)
-    finally:
-        running.stop()
+        finally:
+            with late(view.note, "waiting for the job to stop"):
+                confirmed = running.stop()
     output.print(closing_line(end, reading))
-    return EXIT_DONE
+    if not confirmed:
+        output.error(unconfirmed_line(running.status().unconfirmed))
+    return EXIT_DONE if confirmed else EXIT_FAILED
 
 
-def start(job: Job) -> RunningJob | None:
-    """Starts a job; None where a signal came before it had started.
+def start(job: Job, view: View) -> RunningJob | None:
+    """Starts a job, and shows meanwhile what it waits for; None where a signal came before it had started.
 
     Until `watch` takes over, SIGTERM raises `SystemExit` (Ray's handler) and Ctrl-C `KeyboardInterrupt`.
     """
+    progress = Progress()
     try:
-        return job.start()
+        with late(view.note, "waiting for Ray to start, or to be joined") as in_ray:
+
+            def each(status: JobStatus) -> None:
+                in_ray()
+                view.show(progress.observe(status, time.monotonic()))
+
+            return job.start(each=each)
     except (SystemExit, KeyboardInterrupt):
         return None
     except ConfigError as error:
@@ -80,6 +97,13 @@ def start(job: Job) -> RunningJob | None:
 def page_line(status: JobStatus, *, elsewhere: bool) -> str:
     """Where the status page is. A detached job's may be on another machine, and bound to that."""
     return f"status page: {status.page}" + (f" on {status.page_node}" if elsewhere else "")
+
+
+def unconfirmed_line(partitions: list[tuple[str, int]]) -> str:
+    """What is said where no broker has confirmed the last commits."""
+    named = ", ".join(f"{topic}-{number}" for topic, number in partitions[:NAMED])
+    more = f" and {len(partitions) - NAMED} more" if len(partitions) > NAMED else ""
+    return f"no broker has confirmed the last commits of {named}{more}: their last records come again"
 
 
 def closing_line(end: End, reading: Reading) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError
 
 from .errors import EXIT_DONE
+from .late import late
 from .options import command, needs
 from .output import Output
 from .page_client import PageClient, is_url
@@ -43,14 +44,16 @@ def top(output: Output, target: str | None) -> int:
     there. A job that is not detached is shown by its status page. URL is that of any job's status page, such as
     http://localhost:8000, and needs no Ray.
     """
-    if target is not None and is_url(target):
-        look = of_page(PageClient(target))
-    else:
-        needs("ray", "ray", "jobs run on Ray, which is not installed (a status page's URL needs it not)")
-        look = of_named(target)
     try:
-        with view_for(output) as view:
-            state = follow(look, view)
+        with view_for(output) as view, late(view.note, f"waiting for {target or 'the Ray cluster'}") as there:
+            if target is not None and is_url(target):
+                look = of_page(PageClient(target))
+            else:
+                needs(
+                    "ray", "ray", "jobs run on Ray, which is not installed (a status page's URL needs it not)"
+                )
+                look = of_named(target)
+            state = follow(look, view, there)
     except (KeyboardInterrupt, SystemExit):  # Ray makes a SystemExit of SIGTERM
         return EXIT_DONE
     output.print(f"the job has {'stopped' if state == 'stopped' else 'failed'}")
@@ -60,11 +63,12 @@ def top(output: Output, target: str | None) -> int:
 def follow(
     look: Look,
     view: View,
+    there: Callable[[], object] = lambda: None,
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
-    """Shows the job until its end, and returns the state that it ended in.
+    """Shows the job until its end, and returns the state that it ended in; calls `there` when it has answered.
 
     Raises what `look` raises if the job was not there to begin with, and `DisconnectedError` when it has not been for `PATIENCE_S`; one
     that was stopping by then has stopped.
@@ -87,6 +91,7 @@ def follow(
                 raise DisconnectedError(said) from None
         else:
             answered_at = clock()
+            there()
             view.show(reading)
             told = _tell(view, timeline, told)
             state = reading.state

@@ -17,6 +17,10 @@ __all__ = ["JsonView", "LineView", "ScreenView", "View", "view_for"]
 logger = logging.getLogger(__name__)
 
 EVERY_S = 3.0
+PATIENCE_S = 1.5
+"""A job that starts within it is shown only when it runs."""
+STARTING_S = 10.0
+"""A start in which nothing changes is told of so often."""
 
 
 class View(Protocol):
@@ -86,10 +90,14 @@ class PacedView:
         pass
 
     def _due(self, reading: Reading) -> bool:
-        shape = (reading.state, len(reading.workers), len(reading.partitions), reading.restarts)
+        starting = reading.state == "starting"
+        if starting and reading.elapsed_s < PATIENCE_S:
+            return False
+        workers = sum(worker.status.ready for worker in reading.workers) if starting else len(reading.workers)
+        shape = (reading.state, workers, len(reading.partitions), reading.restarts, *reading.waits_for)
         if self._last is not None:
             since = reading.elapsed_s - self._last[0]
-            if since < self._every_s and shape == self._last[1]:
+            if since < (STARTING_S if starting else self._every_s) and shape == self._last[1]:
                 return False
         self._last = (reading.elapsed_s, shape)
         return True

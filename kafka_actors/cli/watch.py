@@ -98,7 +98,7 @@ def watch(
     running: RunningJob,
     view: View,
     *,
-    stop: Callable[[], None],
+    stop: Callable[[], object],
     each: Callable[[JobStatus], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[End, Reading]:

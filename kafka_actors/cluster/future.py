@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
+from .listeners import call_each
+
 T = TypeVar("T")
 
 
@@ -43,8 +45,7 @@ class Future(Generic[T]):
                 return
             self._value, self._exception, self._done = value, exception, True
             callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback(self)
+        call_each(callbacks, self)
 
     def exception(self) -> BaseException | None:
         """The exception it failed with; None if it has a value or isn't settled."""
@@ -59,12 +60,12 @@ class Future(Generic[T]):
         return self._value  # type: ignore[return-value]  # settled without exception, so it is a T
 
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
-        """Call `callback(self)` when settled; at once if it is."""
+        """Call `callback(self)` when settled; at once if it is. What it raises is logged."""
         with self._lock:
             if not self._done:
                 self._callbacks.append(callback)
                 return
-        callback(self)
+        call_each([callback], self)
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self._done:

@@ -15,6 +15,7 @@ from kafka_actors.protocol import FindCoordinatorResponse, MetadataResponse
 from kafka_actors.protocol.types import TopicPartition
 
 from .future import Future
+from .listeners import call_each
 from .machines.merge import Memory, merge
 from .machines.refresh import RefreshTimer
 from .snapshot import (
@@ -163,8 +164,7 @@ class ClusterMetadata:
         demand = self._timer.demand()
         future: Future[ClusterMetadata] = Future()
         self._waiting.append((demand, future))
-        for listener in list(self._request_listeners):
-            listener()
+        call_each(self._request_listeners)
         return future
 
     def add_request_listener(self, listener: Callable[[], object]) -> None:
@@ -241,7 +241,7 @@ class ClusterMetadata:
         return answer.node_id
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener(self)` after each update."""
+        """Call `listener(self)` after each update. What it raises is logged."""
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
@@ -276,8 +276,7 @@ class ClusterMetadata:
                 future.failure(exception)
 
     def _notify(self) -> None:
-        for listener in list(self._listeners):
-            listener(self)
+        call_each(self._listeners, self)
 
 
 def _bootstrap_brokers(servers: Any) -> dict[int, BrokerMetadata]:

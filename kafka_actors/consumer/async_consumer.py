@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -19,9 +19,11 @@ from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.net.process_bound import another_loop
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
+from kafka_actors.timeouts import timeouts_by_name
 
 from .cursor import Cursor
 from .face import ConsumerFace
+from .limit import Limit
 from .message import Message, messages_of
 from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener, awaited
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@timeouts_by_name
 class AsyncConsumer(ConsumerFace):
     """`Consumer` with coroutines: the same options, the same calls, the same promises; see there.
 
@@ -59,7 +62,11 @@ class AsyncConsumer(ConsumerFace):
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="kafka-decode")
 
     async def __aenter__(self) -> Self:
-        await self._started()
+        try:
+            await self._started()
+        except BaseException:  # of a cancellation, too: nobody will close it
+            await self._give_up_beginning()
+            raise
         return self
 
     async def __aexit__(
@@ -69,12 +76,17 @@ class AsyncConsumer(ConsumerFace):
 
     # ------------------------------------------------------------ reading
 
-    async def poll_batch(self, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
+    async def poll_batch(self, *, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
         """As `Consumer.poll_batch`."""
         timeout_s = limit_of(timeout_ms)
-        session = await self._reading()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        session = self._open()
+        session.check_wanted()
+        if not session.ready and not await self._begun(session, timeout_s):
+            session.begin().tell()
+            return None
         session.reader.settle()
-        return await self._wait_for(session, session.reader.next_batch, timeout_s)
+        return await self._wait_for(session, session.reader.next_batch, deadline)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """As `Consumer.__iter__`."""
@@ -94,10 +106,9 @@ class AsyncConsumer(ConsumerFace):
                     break  # something changed, or the rest was handed out as a batch
 
     async def _wait_for(
-        self, session: Session, take: Callable[[], T | None], timeout_s: float | None
+        self, session: Session, take: Callable[[], T | None], deadline: float | None
     ) -> T | None:
         began = time.monotonic()
-        deadline = None if timeout_s is None else began + timeout_s
         while True:
             self._wake.clear()
             if session.attention:
@@ -149,6 +160,7 @@ class AsyncConsumer(ConsumerFace):
         check_listener(listener)
         if pattern is None and (topics := listed(topics)) == []:
             return await self.unsubscribe()
+        await self._give_up_beginning()
         session.change_subscription(topics, pattern)
         session.listener = listener or session.listener
         if session.started:
@@ -160,6 +172,7 @@ class AsyncConsumer(ConsumerFace):
         chosen = partitions_of(partitions)
         if not chosen:
             return await self.unsubscribe()
+        await self._give_up_beginning()
         session.subscription.assign_from_user(chosen)
         if session.started:
             offsets = session.drop(session.assignment() - frozenset(chosen))
@@ -168,6 +181,7 @@ class AsyncConsumer(ConsumerFace):
     async def unsubscribe(self) -> None:
         """As `Consumer.unsubscribe`."""
         session = self._open()
+        await self._give_up_beginning()
         if session.started:
             for callback in session.farewell():
                 await awaited(callback())
@@ -205,13 +219,14 @@ class AsyncConsumer(ConsumerFace):
         session = await self._started()
         session.seek_to_ends(session.some(partitions), beginning=False)
 
-    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+    async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """As `Consumer.position`."""
-        session = await self._started()
+        limit = Limit(timeout_ms)
+        session = await self._started(limit)
         tp = partition_of(partition)
         known = session.reader.position(tp)
         if known is None:
-            await self._call(session.core.position(tp, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
+            await self._call(session.core.position(tp, limit.left()), limit, GRACE_S)
             known = session.reader.position(tp)
         if known is None:
             raise KafkaTimeoutError(f"the position of {tp.topic}-{tp.partition} was lost again")
@@ -225,67 +240,71 @@ class AsyncConsumer(ConsumerFace):
     async def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
         timeout_ms: float | None = None,
     ) -> None:
         """As `Consumer.commit`."""
-        session = await self._started()
+        limit = Limit(timeout_ms)
+        session = await self._started(limit)
         wanted = session.to_commit(offsets)
         if wanted:
             with committing(session.config.group_id):
-                await self._call(session.core.commit(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
+                await self._call(session.core.commit(wanted, limit.left()), limit, GRACE_S)
         if offsets is None:
             session.reader.finish()
 
     async def committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """As `Consumer.committed`."""
-        session = await self._started()
+        limit = Limit(timeout_ms)
+        session = await self._started(limit)
         session.check_group()
-        return await self._call(session.core.committed(partitions_of(partitions)), timeout_ms)
+        return await self._call(session.core.committed(partitions_of(partitions)), limit)
 
     # ------------------------------------------------------------ what there is
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """As `Consumer.offsets_for_times`."""
         found = await self._list(times_of(timestamps), timeout_ms)
         return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
 
     async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.beginning_offsets`."""
         found = await self._list(dict.fromkeys(partitions_of(partitions), EARLIEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
     async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.end_offsets`."""
         found = await self._list(dict.fromkeys(partitions_of(partitions), LATEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
-    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
+    async def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> set[int] | None:
         """As `Consumer.partitions_for_topic`."""
-        return await self._call((await self._started()).core.topics.partitions_for(topic), timeout_ms)
+        limit = Limit(timeout_ms)
+        return await self._call((await self._started(limit)).core.topics.partitions_for(topic), limit)
 
-    async def topics(self, timeout_ms: float | None = None) -> set[str]:
+    async def topics(self, *, timeout_ms: float | None = None) -> set[str]:
         """As `Consumer.topics`."""
-        return await self._call((await self._started()).core.topics.names(), timeout_ms)
+        limit = Limit(timeout_ms)
+        return await self._call((await self._started(limit)).core.topics.names(), limit)
 
     async def _list(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, ListedOffset]:
-        session = await self._started()
-        return await self._call(
-            session.core.list_offsets(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S
-        )
+        limit = Limit(timeout_ms)
+        session = await self._started(limit)
+        return await self._call(session.core.list_offsets(wanted, limit.left()), limit, GRACE_S)
 
     # ------------------------------------------------------------ life
 
-    async def close(self, timeout_ms: float = 30_000) -> None:
+    async def close(self, *, timeout_ms: float = 30_000) -> None:
         """As `Consumer.close`."""
         session, timeout_s = self._session, seconds_of(timeout_ms)
         if session.closed:
@@ -319,36 +338,61 @@ class AsyncConsumer(ConsumerFace):
             raise UsageError(another_loop(self))
         return self._session
 
-    async def _started(self) -> Session:
+    async def _started(self, limit: Limit | None = None) -> Session:
+        """As `Consumer._started`."""
         session = self._open()
-        if not session.started:
-            self._wake.loop = asyncio.get_running_loop()
-            session.begin()
-            try:
-                await self._call(session.core.begin(), session.config.request_timeout_ms + 10_000)
-            except BaseException:
-                if not session.closed:
-                    try:
-                        await self._leave(session, 0)
-                    finally:
-                        await asyncio.to_thread(session.undo)
-                raise
+        if not session.ready and not await self._begun(session, None if limit is None else limit.left()):
+            raise session.begin().why_not()
         return session
 
+    async def _begun(self, session: Session, timeout_s: float | None) -> bool:
+        """As `Consumer._begun`. Goes on where the caller is cancelled."""
+        self._wake.loop = asyncio.get_running_loop()
+        beginning = session.begin().done
+        awaited = asyncio.wrap_future(beginning)
+        awaited.add_done_callback(_heard)
+        if not (await asyncio.wait({awaited}, timeout=timeout_s))[0]:
+            return False
+        try:
+            beginning.result()
+        except CancelledError:
+            session.check_open()  # another task has closed it
+            raise
+        except Exception:
+            await self._give_up_beginning()
+            raise
+        session.ready = True
+        return True
+
+    async def _give_up_beginning(self) -> None:
+        """As `Consumer._give_up_beginning`."""
+        session = self._session
+        if session.started and not session.ready and not session.closed:
+            try:
+                await self._leave(session, 0)
+            finally:
+                await asyncio.to_thread(session.undo)
+
     async def _call(
-        self, work: Coroutine[Any, Any, T], timeout_ms: float | None = None, grace_s: float = 0.0
+        self, work: Coroutine[Any, Any, T], limit: Limit | None = None, grace_s: float = 0.0
     ) -> T:
         """Runs a coroutine in the IO thread and awaits it."""
-        seconds = seconds_of(timeout_ms) + grace_s
+        limit = limit or Limit(None)
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with asyncio.timeout(limit.left() + grace_s) as over:
                 return await asyncio.wrap_future(self._session.io.submit(work))
         except TimeoutError:
-            if not limit.expired():
+            if not over.expired():
                 raise
-            raise KafkaTimeoutError(f"no answer within {seconds:g} s") from None
+            raise KafkaTimeoutError(f"no answer within {limit.seconds:g} s") from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and not task.cancelling():
                 self._session.check_open()  # another task has closed it
             raise
+
+
+def _heard(beginning: asyncio.Future[None]) -> None:
+    """Whoever waited may be gone, and the next call asks again: asyncio needn't warn of that."""
+    if not beginning.cancelled():
+        beginning.exception()

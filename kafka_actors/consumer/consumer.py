@@ -17,9 +17,11 @@ from kafka_actors.events import EventSink
 from kafka_actors.net import EARLIEST, LATEST, ListedOffset
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
+from kafka_actors.timeouts import timeouts_by_name
 
 from .cursor import Cursor
 from .face import ConsumerFace
+from .limit import Limit
 from .message import Message, messages_of
 from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@timeouts_by_name
 class Consumer(ConsumerFace):
     """A member of a consumer group, or a reader of chosen partitions. For one thread at a time.
 
@@ -41,7 +44,9 @@ class Consumer(ConsumerFace):
     Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores;
     see `ConsumerConfig`. A wrong one is a `ConfigError` before anything connects. `events` is called, in another
     thread, with each event (`kafka_actors.events`); by default events are logged. The first call that needs a broker
-    connects; if none answers it raises `NoBrokersAvailable`, and the next call tries again.
+    begins to connect, which goes on when the call's time is over: then `poll_batch` returns None, any other call raises
+    `NoBrokersAvailable`, and the next one waits on. If no broker answers for `request_timeout_ms`, `poll_batch` raises it,
+    too, and the next call begins anew.
 
     Records count as done when the next ones are asked for: auto-commit and `close` commit only what came before
     the batch or message in hand; `commit` commits all that was handed out. Heartbeats and fetching go on in a
@@ -62,7 +67,11 @@ class Consumer(ConsumerFace):
         self._session = Session(topics, pattern, listener, events, self._wake, config, options)
 
     def __enter__(self) -> Self:
-        self._started()
+        try:
+            self._started()
+        except BaseException:  # of an interrupt, too: nobody will close it
+            self._give_up_beginning()
+            raise
         return self
 
     def __exit__(
@@ -72,7 +81,7 @@ class Consumer(ConsumerFace):
 
     # ------------------------------------------------------------ reading
 
-    def poll_batch(self, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
+    def poll_batch(self, *, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
         """The next records, all of one partition, with the columns of `records.SCHEMA`; None if none came in time.
 
         `timeout_ms` None waits without end, 0 not at all. Partitions take turns. Raises the typed error of a
@@ -80,17 +89,21 @@ class Consumer(ConsumerFace):
         with by `seek`, `pause` or `unsubscribe`; and what ended the membership in the group.
         """
         timeout_s = limit_of(timeout_ms)
-        session = self._reading()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        session = self._open()
+        session.check_wanted()
+        if not session.ready and not self._begun(session, timeout_s):
+            session.begin().tell()
+            return None
         session.reader.settle()
         try:
-            return self._next_batch(session, timeout_s)
+            return self._next_batch(session, deadline)
         except BaseException:  # an interrupt: what was taken has not reached the user
             session.reader.put_back()
             raise
 
-    def _next_batch(self, session: Session, timeout_s: float | None) -> pa.RecordBatch | None:
+    def _next_batch(self, session: Session, deadline: float | None) -> pa.RecordBatch | None:
         began = time.monotonic()
-        deadline = None if timeout_s is None else began + timeout_s
         while True:
             self._wake.clear()
             if session.attention:
@@ -159,6 +172,7 @@ class Consumer(ConsumerFace):
         check_listener(listener)
         if pattern is None and (topics := listed(topics)) == []:
             return self.unsubscribe()
+        self._give_up_beginning()
         session.change_subscription(topics, pattern)
         session.listener = listener or session.listener
         if session.started:
@@ -175,6 +189,7 @@ class Consumer(ConsumerFace):
         chosen = partitions_of(partitions)
         if not chosen:
             return self.unsubscribe()
+        self._give_up_beginning()
         session.subscription.assign_from_user(chosen)
         if session.started:
             offsets = session.drop(session.assignment() - frozenset(chosen))
@@ -183,6 +198,7 @@ class Consumer(ConsumerFace):
     def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group; commits as `close` does."""
         session = self._open()
+        self._give_up_beginning()
         if session.started:
             for callback in session.farewell():
                 callback()
@@ -220,17 +236,18 @@ class Consumer(ConsumerFace):
         session = self._started()
         session.seek_to_ends(session.some(partitions), beginning=False)
 
-    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+    def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """The offset of the next record to be handed out.
 
         Waits until it is known. Raises `UsageError` if unassigned, `KafkaTimeoutError`, and the error of a
         partition without a valid position.
         """
-        session = self._started()
+        limit = Limit(timeout_ms)
+        session = self._started(limit)
         tp = partition_of(partition)
         known = session.reader.position(tp)
         if known is None:
-            self._call(session.core.position(tp, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
+            self._call(session.core.position(tp, limit.left()), limit, GRACE_S)
             known = session.reader.position(tp)
         if known is None:
             raise KafkaTimeoutError(f"the position of {tp.topic}-{tp.partition} was lost again")
@@ -243,6 +260,7 @@ class Consumer(ConsumerFace):
     def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
         timeout_ms: float | None = None,
     ) -> None:
         """Commits the positions behind everything handed out, the batch or message in hand included; or `offsets`.
@@ -250,63 +268,67 @@ class Consumer(ConsumerFace):
         Returns when the group's coordinator has confirmed them. Raises what it refused them with, and
         `IllegalGenerationError` where a partition was lost since the last poll.
         """
-        session = self._started()
+        limit = Limit(timeout_ms)
+        session = self._started(limit)
         wanted = session.to_commit(offsets)
         if wanted:
             with committing(session.config.group_id):
-                self._call(session.core.commit(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S)
+                self._call(session.core.commit(wanted, limit.left()), limit, GRACE_S)
         if offsets is None:
             session.reader.finish()
 
     def committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed for these partitions; None where nothing."""
-        session = self._started()
+        limit = Limit(timeout_ms)
+        session = self._started(limit)
         session.check_group()
-        return self._call(session.core.committed(partitions_of(partitions)), timeout_ms)
+        return self._call(session.core.committed(partitions_of(partitions)), limit)
 
     # ------------------------------------------------------------ what there is
 
     def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """The first record at or after a time (milliseconds since 1970), by partition; None where there is none."""
         found = self._list(times_of(timestamps), timeout_ms)
         return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
 
     def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset in the log of each partition."""
         found = self._list(dict.fromkeys(partitions_of(partitions), EARLIEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
     def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record; under read_committed the last stable offset."""
         found = self._list(dict.fromkeys(partitions_of(partitions), LATEST), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 
-    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
+    def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> set[int] | None:
         """The partition ids of a topic; None if there is no such topic."""
-        return self._call(self._started().core.topics.partitions_for(topic), timeout_ms)
+        limit = Limit(timeout_ms)
+        return self._call(self._started(limit).core.topics.partitions_for(topic), limit)
 
-    def topics(self, timeout_ms: float | None = None) -> set[str]:
+    def topics(self, *, timeout_ms: float | None = None) -> set[str]:
         """The topics that may be read."""
-        return self._call(self._started().core.topics.names(), timeout_ms)
+        limit = Limit(timeout_ms)
+        return self._call(self._started(limit).core.topics.names(), limit)
 
     def _list(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, ListedOffset]:
-        return self._call(
-            self._started().core.list_offsets(wanted, seconds_of(timeout_ms)), timeout_ms, GRACE_S
-        )
+        limit = Limit(timeout_ms)
+        session = self._started(limit)
+        return self._call(session.core.list_offsets(wanted, limit.left()), limit, GRACE_S)
 
     # ------------------------------------------------------------ life
 
-    def close(self, timeout_ms: float = 30_000) -> None:
+    def close(self, *, timeout_ms: float = 30_000) -> None:
         """Commits what is done (unless `enable_auto_commit` is off), leaves the group, closes the connections.
 
         A static member (`group_instance_id`) doesn't leave: its partitions wait for it to come back until its session
@@ -342,35 +364,54 @@ class Consumer(ConsumerFace):
         self._session.check_open()
         return self._session
 
-    def _started(self) -> Session:
-        session = self._session
-        session.check_open()
-        if not session.started:
-            session.begin()
-            try:
-                self._call(session.core.begin(), session.config.request_timeout_ms + 10_000)
-            except BaseException:
-                if not session.closed:
-                    try:
-                        self._leave(session, 0)
-                    finally:
-                        session.undo()
-                raise
+    def _started(self, limit: Limit | None = None) -> Session:
+        """Connected. Raises what kept it from that within the limit; then the next call waits on."""
+        session = self._open()
+        if not session.ready and not self._begun(session, None if limit is None else limit.left()):
+            raise session.begin().why_not()
         return session
+
+    def _begun(self, session: Session, timeout_s: float | None) -> bool:
+        """Whether the beginning is done in time. Where it fails it is undone, and the next call begins anew."""
+        beginning = session.begin().done
+        try:
+            beginning.result(timeout_s)
+        except TimeoutError:
+            if beginning.done():
+                raise
+            return False
+        except CancelledError:
+            session.check_open()  # another thread has closed it
+            raise
+        except Exception:
+            self._give_up_beginning()
+            raise
+        session.ready = True
+        return True
+
+    def _give_up_beginning(self) -> None:
+        """What is begun for a subscription that is to change, or what failed, is no beginning."""
+        session = self._session
+        if session.started and not session.ready and not session.closed:
+            try:
+                self._leave(session, 0)
+            finally:
+                session.undo()
 
     def _reading(self) -> Session:
         self._open().check_wanted()
         return self._started()
 
-    def _call(self, work: Coroutine[Any, Any, T], timeout_ms: float | None = None, grace_s: float = 0.0) -> T:
+    def _call(self, work: Coroutine[Any, Any, T], limit: Limit | None = None, grace_s: float = 0.0) -> T:
         """Runs a coroutine in the IO thread and waits for it."""
+        limit = limit or Limit(None)
         future = self._session.io.submit(work)
         try:
-            return future.result(seconds_of(timeout_ms) + grace_s)
+            return future.result(limit.left() + grace_s)
         except TimeoutError:
             if future.done():
                 raise
-            raise KafkaTimeoutError(f"no answer within {seconds_of(timeout_ms):g} s") from None
+            raise KafkaTimeoutError(f"no answer within {limit.seconds:g} s") from None
         except CancelledError:
             self._session.check_open()  # another thread has closed it
             raise

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from kafka_actors.arguments import API_TIMEOUT_S
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.coordinator import ConsumerCoordinator, default_offset_commit_callback
+from kafka_actors.coordinator import ConsumerCoordinator, Origin, default_offset_commit_callback
 from kafka_actors.errors import (
     ConfigError,
     KafkaActorsError,
@@ -29,6 +29,9 @@ from .topics import ConsumerTopics
 logger = logging.getLogger(__name__)
 
 LAST_COMMIT = "the last commit of the group may be missing"
+BEGIN_S = 10.0
+"""Seconds for what the beginning asks for once it is connected."""
+BEHIND_CONNECTING = "a broker was reached, and is asked for topics and committed offsets"
 CLOSE_S = 3.0
 """Seconds for closing connections, which waits for no broker."""
 
@@ -81,14 +84,22 @@ class Core:
         self._member = False
         self._ticking: asyncio.Task[None] | None = None
         self._epoch = 0
-        self._seen: dict[
-            str, frozenset[int]
-        ] = {}  # partitions of consumed topics when they were first assigned
+        self._seen: dict[str, tuple[bytes | None, frozenset[int]]] = {}
+        """Ids and partitions of consumed topics when they were first assigned."""
 
     # ------------------------------------------------------------ life
 
     async def begin(self) -> None:
-        """Connects, and begins to read what is wanted. Raises `NoBrokersAvailable`, with a reason for each server."""
+        """Connects, and begins to read what is wanted. Raises `NoBrokersAvailable`, with a reason for each server, and
+        `KafkaTimeoutError`."""
+        limit_s = self.config.request_timeout_ms / 1000 + BEGIN_S
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._begin_all()
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no answer within {limit_s:g} s: {BEHIND_CONNECTING}") from None
+
+    async def _begin_all(self) -> None:
         self.client.set_topics(self.subscription.metadata_topics())
         await self.client.bootstrap()
         self.client.cluster.add_listener(lambda _: self._on_metadata())
@@ -158,26 +169,30 @@ class Core:
         """Starts fetching from the committed offsets, where there are any."""
         if not partitions:
             return
-        committed: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
+        origins: Mapping[TopicPartition, Origin] = {}
         if self.config.group_id is not None:
-            committed = await (await self._use_group()).fetch_committed_offsets(partitions)
+            origins = await (await self._use_group()).fetch_origins(partitions)
         self._epoch += 1
         starts = {}
         for tp in partitions:
-            known = committed.get(tp)
+            origin = origins.get(tp, Origin())
             starts[tp] = Start(
                 epoch=(0, self._epoch),
-                offset=None if known is None else known.offset,
-                leader_epoch=-1 if known is None else known.leader_epoch,
+                offset=origin.offset,
+                leader_epoch=origin.leader_epoch,
                 from_start=self._is_new(tp),
+                topic_id=origin.topic_id,
             )
         self.fetcher.assign(starts)
 
     def _is_new(self, tp: TopicPartition) -> bool:
-        """Whether the partition appeared in a topic that was consumed already (KIP-1327's problem)."""
-        known = self.client.snapshot.partitions_for_topic(tp.topic)
-        first = self._seen.setdefault(tp.topic, frozenset(known or {tp.partition}))
-        return tp.partition not in first
+        """Whether the partition appeared in a topic that was consumed already (KIP-1327's problem), or with another topic
+        of its name."""
+        snapshot = self.client.snapshot
+        now = snapshot.topic_id(tp.topic)
+        known = frozenset(snapshot.partitions_for_topic(tp.topic) or {tp.partition})
+        topic_id, first = self._seen.setdefault(tp.topic, (now, known))
+        return tp.partition not in first or (None not in (topic_id, now) and topic_id != now)
 
     @property
     def _held(self) -> Partitions:
@@ -194,6 +209,7 @@ class Core:
                 self.subscription,
                 config=self.config,
                 listener=self.rebalances,
+                reads=lambda: self._held,
                 events=self._events,
                 on_fatal=self.fail,
                 rebalance_timeout_ms=self.config.max_poll_interval_ms,
@@ -209,7 +225,7 @@ class Core:
         try:
             if offsets := self.topics.left(offsets):
                 default_offset_commit_callback(
-                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_s * 1000 / 2)
+                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000 / 2)
                 )
         finally:
             await coordinator.close(autocommit=False, leave=leave, timeout_ms=timeout_s * 1000 / 4)
@@ -245,8 +261,14 @@ class Core:
 
     async def commit(self, offsets: Offsets, timeout_s: float) -> None:
         """Commits. Raises the first error of a partition, or that of the whole request."""
-        await self.topics.check_partitions(offsets)
-        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_s * 1000)
+        end = self._clock() + timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.topics.check_partitions(offsets)
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no broker described the partitions within {timeout_s:g} s") from None
+        left_ms = max(end - self._clock(), 0.0) * 1000
+        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_ms=left_ms)
         failed = next((error for error in outcome.values() if error is not None), None)
         if failed is not None:
             raise failed

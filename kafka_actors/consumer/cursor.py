@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from kafka_actors.commit_metadata import pack
 from kafka_actors.errors import UsageError
 from kafka_actors.fetch import FetchedBytes, Fetcher
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
@@ -16,12 +17,25 @@ class Cursor:
     """Goes through one `FetchedBytes`. The fetcher's position runs ahead to the end of the present chunk; `rest`
     says where the user really is within it."""
 
-    __slots__ = ("_before", "_chunks", "_epoch", "_fetcher", "_start", "batch", "begun", "end", "item", "row")
+    __slots__ = (
+        "_before",
+        "_chunks",
+        "_epoch",
+        "_fetcher",
+        "_start",
+        "batch",
+        "begun",
+        "end",
+        "item",
+        "row",
+        "topic_id",
+    )
 
     def __init__(self, fetcher: Fetcher, item: FetchedBytes, unpacked: Iterator[Chunk]) -> None:
         self._fetcher = fetcher
         self._chunks: Iterator[Chunk] = fetcher.decode(item, unpacked)
         self.item = item
+        self.topic_id = fetcher.topic_id(item.partition)  # from before anything of it is known to be valid
         self.batch: pa.RecordBatch | None = None
         self.row = 0  # of the next record to hand out
         self.end = item.fetch_offset  # behind the present chunk: where the fetcher's position is
@@ -61,10 +75,11 @@ class Cursor:
         In front of the first row that is the end of the chunk before: what lies between may have a later epoch.
         """
         assert self.batch is not None  # a row is one of a chunk
+        metadata = pack("", self.topic_id)
         if not row:
-            return OffsetAndMetadata(self._start, "", self._before)
+            return OffsetAndMetadata(self._start, metadata, self._before)
         offset: int = self.batch.column("offset")[row].as_py()
-        return OffsetAndMetadata(offset, "", self._epoch)
+        return OffsetAndMetadata(offset, metadata, self._epoch)
 
     def advance(self) -> bool:
         """Goes to the next chunk that has records; False at the end, when the bytes are let go."""

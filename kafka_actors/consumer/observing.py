@@ -26,7 +26,7 @@ from kafka_actors.telemetry.instruments import (
     POSITION,
 )
 from kafka_actors.telemetry.machines.lag_time import LagTimes
-from kafka_actors.telemetry.recorder import Recorder, metered
+from kafka_actors.telemetry.recorder import GroupRecorder, Recorder, metered
 from kafka_actors.telemetry.spans import received, tracing
 from kafka_actors.telemetry.tally import Point
 
@@ -48,7 +48,7 @@ class ConsumerObserver:
         self._clock = clock
         self._lag_times = LagTimes()
         self._poll = of_operation("poll", group_id)
-        self.recorder = recorder or metered()
+        self.recorder = GroupRecorder(recorder or metered(), group_id)
 
     def delivered(self, partition: TopicPartition, records: int) -> None:
         """A batch is handed out."""
@@ -80,7 +80,7 @@ class ConsumerObserver:
         for tp, (position, end, reason) in standings.items():
             where = of_group(group, topic=tp.topic, partition=tp.partition)
             if end is not None:
-                yield Point(CURRENT_OFFSET.name, where[1:], end)
+                yield Point(CURRENT_OFFSET.name, where, end)
                 self._lag_times.observe(tp, end, now)
             if position is not None:
                 yield Point(POSITION.name, where, position)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from kafka_actors.commit_metadata import pack
 from kafka_actors.errors import KafkaActorsError, UsageError
 from kafka_actors.fetch import Ahead, Fetcher
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
@@ -35,6 +36,9 @@ class Reader:
         self._in_hand: Cursor | None = None
         self.handed: set[TopicPartition] = set()
         """What anything was handed out of since the last commit of all that."""
+        self._handed_of: dict[
+            TopicPartition, bytes | None
+        ] = {}  # the topic's id, of what was handed out last
 
     def close(self) -> None:
         """Nothing is handed out any more."""
@@ -58,7 +62,7 @@ class Reader:
         self._in_hand = cursor = self._next_cursor()
         if cursor is None:
             return None
-        self.handed.add(cursor.partition)
+        self._hand(cursor)
         return cursor.take_rows()
 
     def next_cursor(self) -> Cursor | None:
@@ -66,8 +70,12 @@ class Reader:
         self._in_hand = cursor = self._next_cursor()
         if cursor is not None:
             cursor.begun = cursor.row
-            self.handed.add(cursor.partition)
+            self._hand(cursor)
         return cursor
+
+    def _hand(self, cursor: Cursor) -> None:
+        self.handed.add(cursor.partition)
+        self._handed_of[cursor.partition] = cursor.topic_id
 
     def put_back(self) -> None:
         """What was taken last did not reach the user: it is handed out again."""
@@ -158,6 +166,13 @@ class Reader:
         if self._in_hand is not None and self._in_hand.partition in gone:
             self._in_hand = None
 
+    def sought(self, partitions: Iterable[TopicPartition]) -> None:
+        """The user has moved their positions: offsets that it commits from now on are of the topic as it is."""
+        partitions = list(partitions)
+        self.forget(partitions)
+        for tp in partitions:
+            self._handed_of.pop(tp, None)
+
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """They are not this consumer's any more; a pause doesn't outlive the assignment."""
         gone = frozenset(partitions)
@@ -167,14 +182,24 @@ class Reader:
     # ------------------------------------------------------------ offsets
 
     def position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
-        """In front of the next record to hand out; None until it is known. Raises `UsageError` if unassigned."""
+        """In front of the next record to hand out, as it is committed; None until it is known. Raises `UsageError` if
+        unassigned."""
         cursor = self._cursor
         if cursor is None or cursor.partition != tp:
             cursor = next(iter(self._parked.get(tp, ())), None)
         if cursor is not None and cursor.has_rows and cursor.current:
             return cursor.at(cursor.row)
-        known = self._fetcher.position(tp)
-        return None if known is None else OffsetAndMetadata(known, "", self._fetcher.position_epoch(tp))
+        known = self._fetcher.where(tp)
+        return (
+            None
+            if known is None
+            else OffsetAndMetadata(known.offset, pack("", known.topic_id), known.leader_epoch)
+        )
+
+    def topic_id(self, tp: TopicPartition) -> bytes | None:
+        """The id of the topic that the user's offsets of a partition are of: of what was handed out last, else of what
+        is read; None if that isn't known."""
+        return self._handed_of.get(tp) or self._fetcher.topic_id(tp)
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Behind everything handed out, of those partitions that are assigned and where it is known."""

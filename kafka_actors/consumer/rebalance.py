@@ -82,6 +82,7 @@ class Rebalances:
         self._on_notice = on_notice
         self._notices: deque[Notice] = deque()
         self._lock = threading.Lock()
+        self._gone: Partitions = frozenset()  # what the user's thread has not heard of, or knows to be gone
         self.unattended = False  # the user's thread won't come any more: nobody is waited for
 
     # ------------------------------------------------------------ called by the coordinator
@@ -89,30 +90,38 @@ class Rebalances:
     async def on_partitions_assigned(self, partitions: Partitions) -> None:
         """Starts fetching, and tells the user before the first record of them is handed out."""
         if partitions:
+            self._gone |= partitions
             await self._owner.take_on(partitions)
+            self._gone -= partitions
             self._put(Notice(What.ASSIGNED, partitions))
 
     async def on_partitions_revoked(self, partitions: Partitions, deadline_s: float) -> None:
         """Drains, commits, gives up: in this order. The coordinator bounds the wait by `deadline_s`."""
         self._owner.stop_delivery(partitions)
-        notice = Notice(What.REVOKED, partitions)
+        notice = Notice(What.REVOKED, partitions - self._gone)
         try:
-            if not self.unattended:
+            if notice.partitions and not self.unattended:
                 self._put(notice)
                 await notice.taken()
         finally:
-            unheard = self._forget(notice)
+            if not self._forget(notice):  # the user's thread has begun with it
+                self._gone |= partitions
             try:
                 await self._owner.give_up(partitions, notice.offsets)
             finally:
-                if unheard:  # the deadline is over
-                    self._put(Notice(What.LOST, partitions))
+                self._tell_lost(partitions)  # if the deadline came first
 
     async def on_partitions_lost(self, partitions: Partitions) -> None:
         """Drops everything about them at once; the user learns of it at the next poll."""
         self._owner.lose(partitions)
-        if partitions:
-            self._put(Notice(What.LOST, partitions))
+        self._tell_lost(partitions)
+
+    def _tell_lost(self, partitions: Partitions) -> None:
+        """Tells the user's thread of those that it doesn't know to be gone."""
+        lost = partitions - self._gone
+        self._gone |= lost
+        if lost:
+            self._put(Notice(What.LOST, lost))
 
     # ------------------------------------------------------------ called by the user's thread
 

@@ -12,16 +12,23 @@ from typing import Any
 import assignors
 from kafka_actors.arguments import offset_of, offsets_of, partitions_of
 from kafka_actors.cluster import SubscriptionMode, SubscriptionState
+from kafka_actors.commit_metadata import pack
 from kafka_actors.config import ConsumerConfig, build, resolved
-from kafka_actors.errors import ConfigError, IllegalGenerationError, UsageError, kind_of
+from kafka_actors.errors import (
+    ConfigError,
+    IllegalGenerationError,
+    UsageError,
+    kind_of,
+)
 from kafka_actors.events import Event, EventSink, log_event
 from kafka_actors.fetch import Fetcher
 from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.events import counting
-from kafka_actors.telemetry.recorder import metered
+from kafka_actors.telemetry.recorder import GroupRecorder, metered
 
+from .beginning import Beginning
 from .core import Core
 from .reader import Reader
 from .rebalance import ConsumerRebalanceListener, Notice, Offsets, Partitions, What, callback_of
@@ -62,12 +69,14 @@ class Session(ProcessBound):
         self.listener = listener
         self.attention = False
         self.closed = False
+        self.ready = False  # whether the beginning is done
         sink = log_event if events is None else _unharmed(events)
-        self._events = counting(metered(), self.config.group_id, sink)
+        self._events = counting(GroupRecorder(metered(), self.config.group_id), self.config.group_id, sink)
         self._on_wake = on_wake
         self._io: IoThread | None = None
         self._core: Core | None = None
         self._reader: Reader | None = None
+        self._beginning: Beginning | None = None
         self._auto_committed: Offsets = {}
         if topics is not None or pattern is not None:
             self.check_group()
@@ -98,8 +107,11 @@ class Session(ProcessBound):
     def fetcher(self) -> Fetcher:
         return self.core.fetcher
 
-    def begin(self) -> None:
-        """Makes the IO thread and what lives in it; `core.start()` is to be run there next."""
+    def begin(self) -> Beginning:
+        """Begins to connect, and to read what is wanted: goes on in the IO thread while calls come and go. Again: the
+        same, until `undo`."""
+        if self._beginning is not None:
+            return self._beginning
         io = IoThread(f"kafka-consumer-{self.config.group_id or 'no-group'}")
 
         async def make() -> Core:
@@ -118,14 +130,19 @@ class Session(ProcessBound):
             self.undo()
             raise
         self._reader = Reader(self._core.fetcher, self._core.observer)
+        self._beginning = Beginning(self._core, io.submit(self._core.begin()))
+        return self._beginning
 
     def undo(self) -> None:
         """After a beginning that failed: the next call begins anew."""
         self._stop()
-        self._io = self._core = self._reader = None
+        self._io = self._core = self._reader = self._beginning = None
+        self.ready = False
 
     def leave(self, timeout_s: float) -> Future[None]:
         """Commits what is done, leaves the group and closes the connections, in the IO thread."""
+        if self._beginning is not None:
+            self._beginning.done.cancel()  # where it isn't done
         return self.io.submit(self.core.close(self.last_offsets(self.assignment()), timeout_s))
 
     def end(self) -> None:
@@ -283,7 +300,7 @@ class Session(ProcessBound):
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """The next record of the partition is the first at or behind `offset`."""
         self.fetcher.seek(tp, offset_of(offset, tp, "seek"))
-        self.reader.forget([tp])
+        self.reader.sought([tp])
         self.attention = True  # a loop over messages has more of what it was at
 
     def seek_to_ends(self, partitions: Partitions, beginning: bool) -> None:
@@ -293,7 +310,7 @@ class Session(ProcessBound):
                 self.fetcher.seek_to_beginning(tp)
             else:
                 self.fetcher.seek_to_end(tp)
-        self.reader.forget(partitions)
+        self.reader.sought(partitions)
         self.attention = True
 
     def drop(self, partitions: Partitions) -> Offsets:
@@ -309,7 +326,10 @@ class Session(ProcessBound):
         if offsets is None:
             self._check_lost()
             return self.reader.positions(self.assignment())
-        return offsets_of(offsets)
+        return {
+            tp: given._replace(metadata=pack(given.metadata, self.reader.topic_id(tp)))
+            for tp, given in offsets_of(offsets).items()
+        }
 
     def _check_lost(self) -> None:
         """Raises `IllegalGenerationError` where something was handed out that nothing can be committed of any more,

@@ -5,6 +5,7 @@ from .committing import CommitCallback
 from .consumer import ConsumerCoordinator, default_offset_commit_callback
 from .fetching import fetch_offsets_of_groups
 from .heartbeat import Heartbeat
+from .machines.origins import Origin
 from .machines.states import MemberState
 from .metrics import ConsumerCoordinatorMetrics, GroupCoordinatorMetrics
 from .ports import GroupBroker, GroupClient, IgnoreRebalances, RebalanceListener
@@ -23,6 +24,7 @@ __all__ = [
     "HeartbeatTask",
     "IgnoreRebalances",
     "MemberState",
+    "Origin",
     "RebalanceListener",
     "default_offset_commit_callback",
     "fetch_offsets_of_groups",

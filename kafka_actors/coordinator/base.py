@@ -116,7 +116,7 @@ class BaseCoordinator(MemberDriver):
         self._member.start(self._clock())
         self._wake()
 
-    async def ensure_coordinator_known(self, timeout_ms: float | None = None) -> None:
+    async def ensure_coordinator_known(self, *, timeout_ms: float | None = None) -> None:
         """Returns when the coordinator is known and connected.
 
         Raises what ended the membership, `KafkaTimeoutError` after `timeout_ms` (None: never).
@@ -126,7 +126,7 @@ class BaseCoordinator(MemberDriver):
         self._wake()
         await self._until(lambda: not self.coordinator_unknown(), timeout_ms, "the coordinator is not known")
 
-    async def ensure_active_group(self, timeout_ms: float | None = None) -> None:
+    async def ensure_active_group(self, *, timeout_ms: float | None = None) -> None:
         """Returns when the group is active: joined and synced. Raises as `ensure_coordinator_known`."""
         await self.start()
         await self._until(lambda: self.joined, timeout_ms, "the group could not be joined")
@@ -142,7 +142,7 @@ class BaseCoordinator(MemberDriver):
         if len(response.groups) != 1:
             raise ProtocolError(f"DescribeGroups of one group was answered with {len(response.groups)}")
         (group,) = response.groups
-        raise_for_code(group.error_code, group.error_message, request="DescribeGroups")
+        raise_for_code(group.error_code, group.error_message, request="DescribeGroups", group=self.group_id)
         return len(group.members)
 
     def user_progress(self) -> None:

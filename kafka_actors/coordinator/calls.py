@@ -19,12 +19,16 @@ MINIMUM = 1.0
 
 @dataclass(slots=True)
 class Call:
-    """A call to make, at most until `deadline`. `after` is called when it is over, however it ended."""
+    """A call to make, at most until `deadline`. `after` is called when it is over, however it ended.
+
+    `yields`: it can be made again, so it makes room at once for a call that has a deadline.
+    """
 
     make: Callable[[], Awaitable[None]]
     name: str
     deadline: float | None = None
     after: Callable[[], None] = lambda: None
+    yields: bool = False
     start_by: float = _FOREVER
     """When what runs before it is cancelled: half of its time is left then."""
 
@@ -86,7 +90,8 @@ class CallQueue:
                 changed.cancel()
         finally:
             if not task.done():
-                log.warning("%s did not return in time: cancelled", call.name)
+                again = ", to be called again" if call.yields else ""
+                log.warning("%s did not return in time: cancelled%s", call.name, again)
                 task.cancel()
                 await asyncio.wait({task}, timeout=1.0)
         if task.done() and not task.cancelled() and isinstance(error := task.exception(), Exception):
@@ -95,7 +100,8 @@ class CallQueue:
     def _limit(self, call: Call, earliest: float) -> float:
         own = _FOREVER if call.deadline is None else call.deadline
         behind = (waiting.start_by for waiting in self._calls if waiting is not call)
-        return max(earliest, min(own, *behind, _FOREVER))
+        limit = min(own, *behind, _FOREVER)
+        return earliest if call.yields and limit < _FOREVER else max(earliest, limit)
 
 
 async def _coroutine(call: Call) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from kafka_actors.cluster import SubscriptionState
+from kafka_actors.commit_metadata import pack, unpack
 from kafka_actors.errors import KafkaActorsError
+from kafka_actors.events import PartitionNotRead
 from kafka_actors.metrics import Metrics
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.attributes import Attributes, of_cluster
@@ -16,10 +19,12 @@ from kafka_actors.telemetry.spans import settling
 from .committing import CommitCallback, Committer, Offsets, default_offset_commit_callback
 from .fetching import OffsetFetcher
 from .machines.commits import CommitQueue
+from .machines.origins import Ids, Origin, as_committed, origins, outdated
 from .machines.states import MemberState
-from .machines.steps import Event, Lost, Revoke
+from .machines.steps import Event, Lost, Partitions, Revoke
 from .machines.tickets import Results, Standing, standing_of
 from .machines.topic_ids import without
+from .machines.unread import UnreadWatch
 from .metrics import ConsumerCoordinatorMetrics
 from .options import CONSUMER_OPTIONS, defaults_of
 from .ports import GroupClient, RebalanceListener
@@ -37,7 +42,8 @@ class ConsumerCoordinator(SubscribedMember):
     client: metadata, and connections to the coordinator. subscription: what is wanted; it learns what was
     assigned. metrics: as for `BaseCoordinator`. listener: learns of rebalances. consumed: what auto-commit and
     `close` commit: the next offset of each partition that came before the batch or message in hand; None turns both
-    off. default_offset_commit_callback: of `commit_offsets_async` without a callback.
+    off. reads: the owned partitions that are read, or whose reason not to be is told by others; of any other that stays
+    so for 30 s there is a `PartitionNotRead`. default_offset_commit_callback: of `commit_offsets_async` without a callback.
 
     Other arguments as for `BaseCoordinator`; options, single or as `config`: those of `DEFAULT_CONFIG`. `assignors` is
     another name of `partition_assignment_strategy`. Raises `ConfigError` for a missing group_id, an unknown option or
@@ -59,6 +65,7 @@ class ConsumerCoordinator(SubscribedMember):
         *,
         listener: RebalanceListener | None = None,
         consumed: Callable[[], Offsets] | None = None,
+        reads: Callable[[], Partitions] | None = None,
         metric_group_prefix: str = "consumer",
         default_offset_commit_callback: CommitCallback = default_offset_commit_callback,
         **options: Any,
@@ -72,6 +79,8 @@ class ConsumerCoordinator(SubscribedMember):
             **options,
         )
         self._consumed = consumed
+        self._reads = reads
+        self._unread = UnreadWatch()
         self._report = default_offset_commit_callback
         self.consumer_sensors = ConsumerCoordinatorMetrics(
             self.metrics, metric_group_prefix, subscription, self._tags, group_id=self.group_id
@@ -100,7 +109,7 @@ class ConsumerCoordinator(SubscribedMember):
             self._auto_commit = AutoCommitTask(self, self._config.auto_commit_interval_ms / 1000)
             self._auto_commit.reschedule()
 
-    async def close(self, autocommit: bool = True, leave: bool = True, timeout_ms: float = 10_000) -> None:
+    async def close(self, autocommit: bool = True, *, leave: bool = True, timeout_ms: float = 10_000) -> None:
         """Drains and commits, leaves the group, and closes all connections, within `timeout_ms` and a little.
 
         autocommit: commit what was consumed, if auto-commit is on. leave: tell the group; without it a static
@@ -146,26 +155,48 @@ class ConsumerCoordinator(SubscribedMember):
             self.subscription.assign_from_group(self.ownership.owned() | self.ownership.releasing)
         if self._member.ended:
             self._committer.end(self.fatal)
-        return ready.next_wake
+        return min((w for w in (ready.next_wake, self._watch_unread(now)) if w is not None), default=None)
+
+    def _watch_unread(self, now: float) -> float | None:
+        if self._reads is None or not self.subscription.uses_group:
+            return None
+        due = self._unread.observe(self.ownership.owned() - self._reads(), now)
+        for tp, seconds in sorted(due.items()):
+            reason = "nobody knows why: please report it"
+            if tp in self._untaken:
+                reason = f"its committed offset is not known: {self._fetcher.trouble or 'no answer yet'}"
+            self._events(PartitionNotRead(tp.topic, tp.partition, round(seconds, 1), reason))
+        return self._unread.next_wake
 
     # ------------------------------------------------------------ commits
 
     def _standing(self) -> Standing:
         if not self.subscription.uses_group:
-            return standing_of(self._member, None, self._crashed)
+            return standing_of(self._member, None, self._crashed, self._client.snapshot.topic_id)
         owned = without(self.ownership.owned() | self.ownership.releasing, self._recreated)
-        return standing_of(self._member, owned, self._crashed)
+        return standing_of(self._member, owned, self._crashed, self._client.snapshot.topic_id)
 
     def _submit(self, offsets: Offsets, timeout_ms: float | None) -> asyncio.Future[Results]:
         self._run()
         self._member.find_coordinator()
         timeout = DEFAULT_API_TIMEOUT_MS if timeout_ms is None else timeout_ms
-        done = self._committer.submit(offsets, timeout / 1000)
+        named = {tp: offset._replace(metadata=self._named(tp, offset)) for tp, offset in offsets.items()}
+        done = self._committer.submit(named, timeout / 1000)
         done.add_done_callback(lambda _: self._forget_committed(offsets))
         return done
 
-    async def commit_offsets_sync(self, offsets: Offsets, timeout_ms: float | None = None) -> Results:
+    def _named(self, tp: TopicPartition, offset: OffsetAndMetadata) -> str:
+        """Metadata that names the topic of the offset: as it does already, else as the topic was when it was assigned."""
+        if unpack(offset.metadata).topic_id is not None:
+            return offset.metadata
+        topic_id = self._topic_ids.of_owned(tp.topic) or self._client.snapshot.topic_id(tp.topic)
+        return pack(offset.metadata, topic_id)
+
+    async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
+
+        Metadata goes into an envelope that names the topic (`commit_metadata`), unless it is one. An offset of a topic
+        that was deleted and made anew is never sent: `TopicRecreatedError`.
 
         Raises where nothing was committed and the reason concerns the whole commit: the membership is lost or
         fenced, not authorized, no answer in time (whether it was carried out is then unknown).
@@ -210,7 +241,7 @@ class ConsumerCoordinator(SubscribedMember):
         if not offsets:
             return
         try:
-            results = await self.commit_offsets_sync(offsets, max(0.0, seconds * 1000))
+            results = await self.commit_offsets_sync(offsets, timeout_ms=max(0.0, seconds * 1000))
             self._report(offsets, results)
         except KafkaActorsError as error:
             self._report(offsets, error)
@@ -218,20 +249,45 @@ class ConsumerCoordinator(SubscribedMember):
     # ------------------------------------------------------------ committed offsets
 
     async def fetch_committed_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offset of each partition, None where there is none.
+        """The group's committed offset of each partition, None where there is none, or one of a topic that was deleted and
+        made anew since.
 
         Retries what passes, pending transactions too, for `timeout_ms` (None: until it is known). Raises a
         partition's error, what ended the membership, `KafkaTimeoutError`.
         """
+        found, ids = await self._fetch(partitions, timeout_ms)
+        return as_committed(found, ids)
+
+    async def fetch_origins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Origin]:
+        """Where these partitions are to be taken on. Waits and raises as `fetch_committed_offsets`."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        found, ids = await self._fetch(wanted, None)
+        config = self._config
+        fatal = config.on_data_loss == "fail" or config.auto_offset_reset == "none"
+        return origins(wanted, found, ids, self._topic_ids, loss_is_fatal=fatal)
+
+    async def _fetch(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], Ids]:
+        """Committed offsets as they are, and the present ids of their topics."""
         self._run()
         self._member.find_coordinator()
         self._wake()
-        return await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
+        found = await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
+        if outdated(found, self._present_ids(found)):  # or what is known of the cluster is
+            with suppress(KafkaActorsError, TimeoutError):
+                async with asyncio.timeout(self._group_config.request_timeout):
+                    await self._client.cluster.request_update()
+        return found, self._present_ids(found)
+
+    def _present_ids(self, partitions: Iterable[TopicPartition]) -> Ids:
+        snapshot = self._client.snapshot
+        return {topic: snapshot.topic_id(topic) for topic in {tp.topic for tp in partitions}}
 
     async def refresh_committed_offsets_if_needed(
-        self, timeout_ms: float | None = None
+        self, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offset of each assigned partition, None where there is none.
 
@@ -240,7 +296,7 @@ class ConsumerCoordinator(SubscribedMember):
         """
         needed = [tp for tp in self.subscription.assigned if tp not in self._committed]
         before = self._forgotten
-        found = await self.fetch_committed_offsets(needed, timeout_ms)
+        found = await self.fetch_committed_offsets(needed, timeout_ms=timeout_ms)
         assigned = self.subscription.assigned
         known = {tp: offset for tp, offset in (self._committed | found).items() if tp in assigned}
         if self._forgotten == before:  # else what was found may be older than a commit that came meanwhile

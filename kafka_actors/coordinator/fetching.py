@@ -43,6 +43,8 @@ class OffsetFetcher:
         self._channels = channels
         self._config = config
         self._rand = rand
+        self.trouble = ""
+        """Why the last request had to be repeated, for people."""
         self._request_timeout_ms = min(config.request_timeout, config.heartbeat_timeout) * 1000
 
     async def fetch(self, partitions: Sequence[TopicPartition], timeout_ms: float | None) -> Found:
@@ -61,6 +63,7 @@ class OffsetFetcher:
 
     async def _fetch_all(self, partitions: list[TopicPartition], found: Found) -> None:
         backoff = Backoff(self._config.retry_backoff, self._config.retry_backoff_max, self._rand)
+        self.trouble = ""
         while missing := [tp for tp in partitions if tp not in found]:
             await self._coordinator.ensure_coordinator_known()
             if not await self._attempt(missing, found):
@@ -71,7 +74,9 @@ class OffsetFetcher:
         request = offset_fetch_request(self._config.group_id, partitions, require_stable=True)
         broker = self._channels.broker
         try:
-            committed = read_offset_fetch(await self._channels.ask(request, self._request_timeout_ms))
+            committed = read_offset_fetch(
+                await self._channels.ask(request, self._request_timeout_ms), self._config.group_id
+            )
             if committed.error is not None:
                 raise committed.error
         except Exception as error:
@@ -90,6 +95,7 @@ class OffsetFetcher:
                 self._coordinator.coordinator_dead(error)
         elif verdict is not Verdict.RETRY:
             raise error
+        self.trouble = str(error) or type(error).__name__
 
 
 async def fetch_offsets_of_groups(
@@ -115,5 +121,5 @@ async def fetch_offsets_of_groups(
     found = {}
     for group_id, partitions in groups.items():
         request = offsets_of_groups_request({group_id: partitions}, require_stable=require_stable)
-        found[group_id] = read_offset_fetch(await send_in_some_shape(send, request))
+        found[group_id] = read_offset_fetch(await send_in_some_shape(send, request), group_id)
     return found

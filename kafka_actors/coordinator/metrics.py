@@ -20,7 +20,7 @@ from kafka_actors.telemetry.instruments import (
     REBALANCE_FAILURES,
     Instrument,
 )
-from kafka_actors.telemetry.recorder import Recorder, metered
+from kafka_actors.telemetry.recorder import GroupRecorder, Recorder, metered
 
 from .heartbeat import Heartbeat
 from .machines.verdicts import Api
@@ -38,7 +38,7 @@ class _Group:
         self, metrics: Metrics, prefix: str, tags: Mapping[str, str] | None, group_id: str | None
     ) -> None:
         self.metrics = metrics
-        self.recorder: Recorder = metrics.recorder or metered()
+        self.recorder: Recorder = GroupRecorder(metrics.recorder or metered(), group_id)
         self._group_id = group_id
         self.metric_group_name = f"{prefix}-coordinator-metrics"
         self._tags = tags

@@ -22,6 +22,7 @@ from .machines.ownership import Ownership, has_mixed_protocols
 from .machines.policy import GroupConfig
 from .machines.steps import Assigned, Event, Lost, Revoke
 from .machines.topic_ids import TopicIds
+from .machines.unread import Untaken
 from .options import read_strategies
 from .ports import GroupClient, IgnoreRebalances, RebalanceListener
 from .views import topics_view
@@ -53,6 +54,8 @@ class SubscribedMember(BaseCoordinator):
         self._listener: RebalanceListener = listener or IgnoreRebalances()
         self._matched_nothing = False
         self._topic_ids = TopicIds()
+        self._untaken = Untaken()
+        self._revoking: frozenset[TopicPartition] = frozenset()
         self._listening = False
 
     def _make_policy(self, config: GroupConfig) -> Ownership:
@@ -194,19 +197,36 @@ class SubscribedMember(BaseCoordinator):
             case Assigned(generation, added, _):
                 self._check_topic_ids()
                 self._events(PartitionsAssigned(generation, _sorted(added)))
-                self._calls.put(
-                    Call(lambda: listener.on_partitions_assigned(added), "on_partitions_assigned")
-                )
+                self._calls.put(self._assigned_call(self._untaken.assigned(added)))
                 if self.leader and not self.ownership.watching:
                     self._start_watching()
             case Revoke(token, partitions, deadline):
+                self._untaken.gone(partitions)
+                self._revoking |= partitions
                 self._calls.put(self._revoke_call(token, partitions, deadline))
             case Lost(partitions, reason):
+                self._untaken.gone(partitions)
+                self._revoking -= partitions
                 self._events(PartitionsLost(_sorted(partitions), reason))
                 deadline = self._clock() + LEAVE_TIMEOUT
                 self._calls.put(
                     Call(lambda: listener.on_partitions_lost(partitions), "on_partitions_lost", deadline)
                 )
+
+    def _assigned_call(self, number: int, *, again: bool = False) -> Call:
+        """Has the listener take on what that assignment gave. Made again for what is still owned if it is cut off."""
+
+        async def take_on() -> None:
+            partitions = self._untaken.up_to(number)
+            if partitions or not again:
+                await self._listener.on_partitions_assigned(frozenset(partitions))
+            self._untaken.taken(partitions)
+
+        def over() -> None:
+            if self._untaken.up_to(number) and self.fatal is None and not self._member.leaving:
+                self._calls.put(self._assigned_call(number, again=True))
+
+        return Call(take_on, "on_partitions_assigned", after=over, yields=True)
 
     def _revoke_call(self, token: int, partitions: frozenset[TopicPartition], deadline: float) -> Call:
         async def revoke() -> None:
@@ -214,7 +234,10 @@ class SubscribedMember(BaseCoordinator):
             await self._listener.on_partitions_revoked(partitions, max(0.0, deadline - self._clock()))
 
         def released() -> None:
-            self._events(PartitionsRevoked(self.generation, _sorted(partitions)))
+            gone = partitions & self._revoking  # without those that were lost meanwhile
+            self._revoking -= gone
+            if gone:
+                self._events(PartitionsRevoked(self.generation, _sorted(gone)))
             self._released(token)
 
         return Call(revoke, "on_partitions_revoked", deadline, released)

@@ -117,6 +117,10 @@ class Ahead:
         """Nothing that was taken of these comes any more."""
         self._following = deque(taken for taken in self._following if taken[0].partition not in partitions)
 
+    def waiting(self) -> list[TopicPartition]:
+        """Of which partitions something is taken and waits for its turn; from any thread."""
+        return [item.partition for item, _ in tuple(self._following)]
+
     def close(self) -> None:
         """Drops what was decoded ahead. Decoding that is under way goes on: another thread may be waiting for it."""
         self._following.clear()

@@ -21,7 +21,7 @@ from kafka_actors.telemetry.recorder import Recorder
 from .ahead import AHEAD
 from .machines.buffer import FetchedBytes
 from .machines.fetching import FetchMachine
-from .machines.partition import Purpose, Standing, Start
+from .machines.partition import Purpose, Standing, Start, Where
 from .messages import Epoch
 from .meter import FetchMeter
 from .offsets import OffsetLookup
@@ -61,10 +61,12 @@ class Fetcher:
         self._on_ready = on_ready
         self._clock = clock
         usual = Limits()
+        # What `budget` leaves is for the chunk in use and those that are decoded ahead.
+        room = (config.worker_buffer_bytes - budget) // (AHEAD + 1 if budget else AHEAD)
         self._limits = Limits(
             config.max_decompressed_batch_bytes,
             config.batch_rows or usual.chunk_rows,
-            min(usual.chunk_bytes, max(1, config.worker_buffer_bytes // AHEAD)),
+            min(usual.chunk_bytes, max(1, room)),
         )
         self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget, one_by_one=one_by_one)
         self._lock = threading.RLock()
@@ -179,6 +181,18 @@ class Fetcher:
         with self._lock:
             return self._machine.positions.require(tp).known_position
 
+    def where(self, tp: TopicPartition) -> Where | None:
+        """The position to commit, with leader epoch and topic id; None until it is known. Raises `UsageError` if
+        unassigned."""
+        with self._lock:
+            return self._machine.positions.require(tp).where
+
+    def topic_id(self, tp: TopicPartition) -> bytes | None:
+        """The id of the topic that the partition's position is of; None if it isn't known, or not assigned."""
+        with self._lock:
+            partition = self._machine.positions.get(tp)
+            return None if partition is None else partition.position_id
+
     @property
     def buffered(self) -> int:
         """Bytes of responses in memory: at most `budget` and one response; under `one_by_one` as much again in hand."""
@@ -259,6 +273,22 @@ class Fetcher:
         """As `take`, but only the first records of a partition that nothing was handed out of yet."""
         with self._lock:
             return self.take() if self._machine.buffer.newcomer else None
+
+    @property
+    def newcomer(self) -> bool:
+        """Whether `take_newcomer` has something."""
+        return self._machine.buffer.newcomer
+
+    def waiting(self) -> list[TopicPartition]:
+        """Partitions of which something waits to be handed out."""
+        with self._lock:
+            return list(self._machine.buffer.waiting)
+
+    def put_back(self, tp: TopicPartition) -> None:
+        """All that was taken of a partition and is not `consumed` is handed out again, after what waits of others. Nothing
+        that was taken of it before may be used any more."""
+        with self._lock:
+            self._machine.put_back(tp)
 
     async def next(self, timeout_s: float | None) -> FetchedBytes | None:
         """As `take`, waiting up to `timeout_s` (None: without end). In the loop's thread only."""

@@ -135,7 +135,7 @@ class KafkaClient(ClientMetadata):
         return release
 
     async def _any_connection(self, end: float) -> Connection:
-        await self.bootstrap(max(end - self._clock(), 0.0) * 1000)
+        await self.bootstrap(timeout_ms=max(end - self._clock(), 0.0) * 1000)
         try:
             async with asyncio.timeout(max(end - self._clock(), 0.0)):
                 return await self._refresher.ask_any(lambda node_id: self._pool.connection(node_id, end))

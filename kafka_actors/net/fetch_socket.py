@@ -84,7 +84,7 @@ class FetchSocket(ProcessBound):
         """Whether it is closed: by `close`, or by a failure."""
         return self._closed
 
-    def open(self, timeout_ms: float | None = None) -> FetchSocket:
+    def open(self, *, timeout_ms: float | None = None) -> FetchSocket:
         """Connects, over TLS and with SASL where the config says so, and learns what the broker speaks, within
         `timeout_ms`. Returns itself.
 
@@ -156,7 +156,7 @@ class FetchSocket(ProcessBound):
             self.close()
             raise
 
-    def send(self, frame: bytes, timeout_ms: float | None = None) -> None:
+    def send(self, frame: bytes, *, timeout_ms: float | None = None) -> None:
         """Sends a whole frame, its length in front. Raises as `receive`.
 
         A session that is soon over is renewed before, when nothing is in flight; this can raise
@@ -170,7 +170,7 @@ class FetchSocket(ProcessBound):
     def _send(self, frame: bytes | memoryview, timeout_ms: float | None) -> None:
         self._run(lambda sock: sock.sendall(frame), timeout_ms)
 
-    def receive(self, timeout_ms: float | None = None) -> memoryview:
+    def receive(self, *, timeout_ms: float | None = None) -> memoryview:
         """The next response as a whole, without its length; the view is of the ring's memory.
 
         `timeout_ms` (default `request_timeout_ms`) bounds the wait for its start, and again for its rest.

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from kafka_actors.config import ClientConfig
+from kafka_actors.config import ClientConfig, ConsumerConfig
 from kafka_actors.metrics import Metrics, Sensor, Stat
 from kafka_actors.telemetry.instruments import CONNECTIONS, IO, REQUEST_DURATION
-from kafka_actors.telemetry.recorder import metered
+from kafka_actors.telemetry.recorder import GroupRecorder, metered
 
 
 class NetworkMetrics:
@@ -21,10 +21,10 @@ class NetworkMetrics:
     number of these may be made for one registry.
     """
 
-    def __init__(self, metrics: Metrics, prefix: str = "") -> None:
+    def __init__(self, metrics: Metrics, prefix: str = "", group_id: str | None = None) -> None:
         self._metrics = metrics
         self._group = f"{prefix}-metrics" if prefix else "metrics"
-        recorder = metrics.recorder or metered()
+        recorder = GroupRecorder(metrics.recorder or metered(), group_id)
         self._created = self._sensor(
             "connections-created",
             recorder.into(CONNECTIONS, (("state", "made"),)),
@@ -105,4 +105,7 @@ class NetworkMetrics:
 
 def metrics_of(config: ClientConfig) -> NetworkMetrics | None:
     """The metrics of a config's connections, None where nothing is to be counted."""
-    return None if config.metrics is None else NetworkMetrics(config.metrics, config.metric_group_prefix)
+    if config.metrics is None:
+        return None
+    group_id = config.group_id if isinstance(config, ConsumerConfig) else None
+    return NetworkMetrics(config.metrics, config.metric_group_prefix, group_id)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from kafka_actors.addresses import format_address
 from kafka_actors.config import ClientConfig
-from kafka_actors.errors import ConfigError, ConnectionFailedError
+from kafka_actors.errors import ConfigError, ConnectionFailedError, UnknownHostError
 from kafka_actors.options import TCP_NODELAY
 
 _KEEPALIVE = (
@@ -164,13 +164,23 @@ def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+_NO_SUCH_NAME = frozenset(
+    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)
+)
+
+
 def _unresolved(host: str, port: int, error: BaseException) -> ConnectionFailedError:
-    reason = (
-        "no answer in time"
-        if isinstance(error, TimeoutError)
-        else (getattr(error, "strerror", None) or error)
-    )
-    return ConnectionFailedError(f"{format_address(host, port)}: the name can't be resolved: {reason}")
+    unknown = isinstance(error, UnicodeError) or getattr(error, "errno", None) in _NO_SUCH_NAME
+    kind = UnknownHostError if unknown else ConnectionFailedError
+    return kind(f"{format_address(host, port)}: the name can't be resolved: {_why_unresolved(error)}")
+
+
+def _why_unresolved(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, UnicodeError):  # Python's own words are about its codec
+        return "it is no host's name"
+    return str(getattr(error, "strerror", None) or error)
 
 
 def _failed(host: str, port: int, failures: list[str]) -> ConnectionFailedError:

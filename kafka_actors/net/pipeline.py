@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, cast
 
+from kafka_actors.cluster.listeners import call_each
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import (
     DisconnectedError,
@@ -227,17 +228,16 @@ class Pipeline(Wire):
         while self._queue:
             _fail(self._queue.popleft().waiter, NodeNotReadyError(why))
         log.debug("connection to %s closed: %s", self.address, why)
-        for callback in self._close_callbacks:
-            callback(self)
+        call_each(self._close_callbacks, self)
 
     def abort(self) -> None:
         """Closes it; by the name that `Cluster` asks for."""
         self.close()
 
     def add_close_callback(self, callback: Callable[[Self], object]) -> None:
-        """Call `callback(self)` when it closes; at once if it is closed."""
+        """Call `callback(self)` when it closes; at once if it is closed. What it raises is logged."""
         if self._closed:
-            callback(self)
+            call_each([callback], self)
         else:
             self._close_callbacks.append(callback)
 

@@ -64,17 +64,19 @@ class MetadataRefresher:
                 await self.refresh()
             except KafkaActorsError as error:
                 log.debug("metadata could not be refreshed: %s", error)
+            except Exception:  # a mistake here must not leave the client with what it knows now, for good
+                log.exception("metadata could not be refreshed")
 
     async def refresh(self) -> None:
         """Asks once, of as many brokers as it takes. Raises `NoBrokersError` if none answers."""
         self._cluster.update_started()
         try:
             response, version = await self._ask_any(_request(self._wanted()))
-        except KafkaActorsError as error:
+            self._rebootstrap = response.error_code == RebootstrapRequiredError.code
+            self._cluster.update_metadata(response, version=version)
+        except Exception as error:
             self._cluster.failed_update(error)
             raise
-        self._rebootstrap = response.error_code == RebootstrapRequiredError.code
-        self._cluster.update_metadata(response, version=version)
 
     def _wanted(self) -> list[str] | None:
         now = self._clock()

@@ -17,6 +17,7 @@ from kafka_actors.errors import (
     ConfigError,
     KafkaActorsError,
     NoBrokersAvailable,
+    UnknownHostError,
     UnrecognizedBrokerVersion,
 )
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
@@ -48,13 +49,13 @@ class ClientMetadata(ClientNodes):
         """What is known of the cluster, as one immutable value."""
         return self.cluster.snapshot()
 
-    async def bootstrap(self, timeout_ms: float | None = None) -> ClusterSnapshot:
+    async def bootstrap(self, *, timeout_ms: float | None = None) -> ClusterSnapshot:
         """Learns of the cluster from the bootstrap servers, and keeps that fresh from then on.
 
         Tries all servers, again and again, until one answers or `timeout_ms` has passed; then raises
         `NoBrokersAvailable`, which says of each server why it failed. The default is
         `api_version_auto_timeout_ms` where that is given and `api_version` isn't, else `request_timeout_ms`.
-        Where each server is no Kafka broker that can be talked to, it raises that, or
+        Where each server is an unknown host or no Kafka broker that can be talked to, it raises that, or
         `UnrecognizedBrokerVersion`, at once; and an `AuthenticationError` as soon as no server answers and one
         of them had it.
         """
@@ -69,7 +70,7 @@ class ClientMetadata(ClientNodes):
                     await asyncio.sleep(self.cluster.ttl() / 1000)
                     await self._refresher.refresh()
             except TimeoutError:
-                raise NoBrokersAvailable(self._bootstrap_failure(f" within {limit:g} s")) from None
+                raise self.not_connected(limit) from None
             except KafkaActorsError:
                 self._raise_if_hopeless()
         self._start_refreshing()
@@ -87,16 +88,33 @@ class ClientMetadata(ClientNodes):
                 raise error from error.__cause__
         if all(isinstance(e, UnrecognizedBrokerVersion) for e in errors):
             raise UnrecognizedBrokerVersion(self._bootstrap_failure()) from None
-        if all(isinstance(e, KafkaActorsError) and not e.retriable for e in errors):
+        if all(
+            isinstance(e, UnknownHostError) or (isinstance(e, KafkaActorsError) and not e.retriable)
+            for e in errors
+        ):
             raise NoBrokersAvailable(self._bootstrap_failure()) from None
 
+    def trouble(self) -> str:
+        """Why none of the bootstrap servers has answered yet; empty once one has."""
+        return "" if self.snapshot.brokers else self._bootstrap_errors("no answer yet")
+
+    def not_connected(self, seconds: float) -> NoBrokersAvailable:
+        """Why no bootstrap server has answered in that time, with a reason for each. For any thread."""
+        return NoBrokersAvailable(self._bootstrap_failure(f" within {seconds:.3g} s"))
+
     def _bootstrap_failure(self, within: str = "") -> str:
+        return (
+            f"none of the bootstrap_servers answered{within}: {self._bootstrap_errors('no answer in time')}"
+        )
+
+    def _bootstrap_errors(self, silence: str) -> str:
+        """Of each server its last error; `silence` for one that had none."""
         reasons = []
         for broker, name in zip(self.cluster.bootstrap_brokers(), self.config.bootstrap_servers, strict=True):
             error = self._pool.error(broker.node_id)
-            text = "no answer in time" if error is None else str(error)
+            text = silence if error is None else str(error)
             reasons.append(text if text.startswith(name) else f"{name}: {text}")
-        return f"none of the bootstrap_servers answered{within}: {'; '.join(reasons)}"
+        return "; ".join(reasons)
 
     async def update_metadata(self) -> ClusterSnapshot:
         """Asks for metadata newer than the present and returns it. Raises as the attempt did, `NoBrokersError`."""

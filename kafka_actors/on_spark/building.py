@@ -21,7 +21,15 @@ from kafka_actors.spark.machines.stream import StreamOffsets
 
 from .dataframe import ERROR, Frame
 from .dead_letters import DeadLetterPlan, dead_letter_plan
-from .failed_records import begin_of, check_repeatable, failing, goes_past, options_of_failed, with_failed
+from .failed_records import (
+    begin_of_both,
+    check_format,
+    check_repeatable,
+    failing,
+    goes_past,
+    options_of_failed,
+    with_failed,
+)
 from .fusion import Fusion
 from .kafka_column import Group, Needs, groups_of, names_kafka, needs_of, sink_needs
 from .map_in_arrow import Stages
@@ -41,8 +49,8 @@ def key_of(pipeline: Pipeline) -> str:
 
 
 class Building:
-    """Makes the DataFrame of one read of a pipeline. `options` are the data source's, `ends` a backfill's, `names`
-    those that data sources may be registered under.
+    """Makes the DataFrame of one read of a pipeline. `options` are the data source's, `begin` and `ends` a backfill's,
+    `names` those that data sources may be registered under.
 
     Failed records are no rows for a DataFrame stage, which may drop or repeat what it gets: they go past it to the
     sink, in a union. A batch keeps the rows before that stage, so that each record is worked on once, whatever Spark
@@ -58,6 +66,7 @@ class Building:
         names: Names,
         *,
         streaming: bool,
+        begin: StreamOffsets | None = None,
         ends: StreamOffsets | None = None,
     ) -> None:
         self._pipeline = pipeline
@@ -69,7 +78,7 @@ class Building:
         self._key = key_of(pipeline)
         self._checked = pipeline.check("spark")
         self._groups = groups_of(self._checked)
-        self._begin: StreamOffsets | None = None
+        self._begin = begin
         self._failed: Any = None
         self.kept: Any = None
         """The DataFrame to be kept for the time of a batch; None if there is none."""
@@ -151,7 +160,8 @@ class Building:
         apart = self._streaming and not to_user and goes_past(self._groups)
         if apart:
             check_repeatable(self._checked)
-            self._begin = begin_of(self._options, self._ends)
+            check_format(self._options)
+            self._begin = self._begin or begin_of_both(self._options, self._ends)
         df, frame = self._source(self._groups[0], needs[0], errors=not apart)
         if apart:
             self._failed = self._failed_source()

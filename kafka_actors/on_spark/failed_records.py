@@ -14,13 +14,13 @@ from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline.checking import Checked, Step
 from kafka_actors.pipeline.stages import DataFrames, Function
 from kafka_actors.spark.machines.stream import StreamOffsets
-from kafka_actors.spark.offsets import LATEST, End, Offsets
+from kafka_actors.spark.offsets import EARLIEST, LATEST, Offsets
 from kafka_actors.spark.options import parse_stream
 from kafka_actors.spark.stream import LIMITS
-from kafka_actors.spark.stream_driver import StreamDriver
 
 from .dataframe import ERROR, ERROR_FIELD, Frame
 from .kafka_column import Group
+from .source import initial_offsets
 from .types import spark_schema
 
 _OF_GROUP = ("commitoffsets", "kafka.group.id")
@@ -57,20 +57,26 @@ def check_repeatable(checked: Checked) -> None:
             )
 
 
-def begin_of(options: Mapping[str, str], ends: StreamOffsets | None) -> StreamOffsets | None:
-    """Where both sources of a new stream begin, asked once; None where that is the same whoever asks.
+def check_format(options: Mapping[str, str]) -> None:
+    """Raises `ConfigError` where a stream's two sources would keep their offsets in one place."""
+    if parse_stream(options, limits=LIMITS).state_location is not None:
+        raise ConfigError(
+            "offsetFormat",
+            "is for one source, and with dead letters before a DataFrame stage the stream has two: leave it and "
+            "stateLocation out",
+        )
+
+
+def begin_of_both(options: Mapping[str, str], ends: StreamOffsets | None) -> StreamOffsets | None:
+    """Where both sources of a new stream begin, asked once: retention may pass between two looks for the earliest
+    offsets. None where offsets are given, which are the same whoever asks.
 
     Raises as `StreamDriver.initial`.
     """
-    parsed = parse_stream(options, limits=LIMITS)
-    start = parsed.start
-    if start is End.EARLIEST or (isinstance(start, Offsets) and LATEST not in start.by_partition.values()):
+    start = parse_stream(options, limits=LIMITS).start
+    if isinstance(start, Offsets) and not {EARLIEST, LATEST} & set(start.by_partition.values()):
         return None
-    driver = StreamDriver(msgspec.structs.replace(parsed, ends=ends))
-    try:
-        return StreamOffsets.from_json(driver.initial())
-    finally:
-        driver.close()
+    return initial_offsets(options, ends)
 
 
 def options_of_failed(options: Mapping[str, str], begin: StreamOffsets | None) -> dict[str, str]:

@@ -7,13 +7,18 @@ import time
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from pyspark import cloudpickle
+
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.bound import BoundPipeline
+from kafka_actors.pipeline.checking import check_travels
 from kafka_actors.pipeline.progress import Reading
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
+from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.spark.machines.stream import StreamOffsets
+from kafka_actors.spark.offset_format import OffsetFormat
 from kafka_actors.spark.options import parse_batch, parse_stream
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.spark.stream_driver import StreamDriver
@@ -25,12 +30,14 @@ from .arguments import (
     position_options,
     source_options,
     start_options,
+    state_option,
     trigger_of,
 )
 from .building import Building
 from .names import Names
 from .progress import Reckoning
 from .running import BatchRun, Run, SparkStatus, StreamRun, context_of, enter
+from .source import initial_offsets
 
 
 class OnSpark(BoundPipeline[Run]):
@@ -53,7 +60,7 @@ class OnSpark(BoundPipeline[Run]):
     partitions over tasks. Parquet files of a stream have each record once. `output_mode` is Spark's: "complete" for
     aggregations without a watermark.
 
-    `ends` are a backfill's: its stream reads exactly up to there (see `Pipeline.backfill`).
+    `begin` and `ends` are a backfill's: its stream reads exactly from there to there (see `Pipeline.backfill`).
 
     As a context manager it stops at the end of the block. `progress`: a live line on stderr, or in a notebook's cell;
     None shows it where there is a terminal or a notebook.
@@ -73,6 +80,7 @@ class OnSpark(BoundPipeline[Run]):
         ordered: bool = True,
         output_mode: Literal["append", "complete"] = "append",
         progress: bool | None = None,
+        begin: StreamOffsets | None = None,
         ends: StreamOffsets | None = None,
         **options: Any,
     ) -> None:
@@ -100,6 +108,7 @@ class OnSpark(BoundPipeline[Run]):
         self._trigger = trigger_of(trigger)
         self._output_mode = output_mode
         self._positions = position_options(start, end)
+        self._begin = begin
         self._ends = ends
         self._more = options
 
@@ -107,14 +116,26 @@ class OnSpark(BoundPipeline[Run]):
         """Those of the data source."""
         given = all_given(self._positions, self._more)
         given = {**start_options(self._source, given, streaming=streaming), **given}
-        return {**source_options(self._source), **more_options(self._source, given)}
+        options = {**source_options(self._source), **more_options(self._source, given)}
+        if streaming and self._checkpoint is not None:
+            options |= state_option(self._spark, self._checkpoint, options, self.pipeline.stages)
+        return options
 
     def _building(self, streaming: bool, names: Names) -> Building:
         if not hasattr(self._spark, "createDataFrame"):
             raise ConfigError("spark", f"is {kind_of(self._spark)}: accepts a SparkSession")
+        check_travels(self.pipeline.check("spark"), cloudpickle.dumps)
         options = self._options(streaming)
         _ = parse_stream(options, limits=LIMITS) if streaming else parse_batch(options)
-        return Building(self.pipeline, self._spark, options, names, streaming=streaming, ends=self._ends)
+        return Building(
+            self.pipeline,
+            self._spark,
+            options,
+            names,
+            streaming=streaming,
+            begin=self._begin,
+            ends=self._ends,
+        )
 
     # ------------------------------------------------------------ as a DataFrame
 
@@ -137,6 +158,10 @@ class OnSpark(BoundPipeline[Run]):
                 names.give_back()  # Spark has looked them up; Spark Connect does at each action
 
     # ------------------------------------------------------------ a run
+
+    def initial_offsets(self) -> StreamOffsets:
+        """Where a new query of this stream begins, asked of the brokers now. Raises as `StreamDriver.initial`."""
+        return initial_offsets(self._options(streaming=True), self._ends)
 
     def start(self) -> Self:
         """Starts and returns. Raises `ConfigError`, and what Spark finds wrong with the query."""
@@ -161,7 +186,7 @@ class OnSpark(BoundPipeline[Run]):
             return BatchRun(self._spark, df.write.mode("append").format(name).save, building.kept, names)
         writer = df.writeStream.outputMode(self._output_mode).trigger(**self._trigger)
         query = writer.option("checkpointLocation", self._checkpoint).format(name).start()
-        return StreamRun(query, Reckoning(self._selects), self._commit, names)
+        return StreamRun(query, Reckoning(self._selects, self._begun), self._commit, names)
 
     @property
     def _to_files(self) -> bool:
@@ -170,6 +195,12 @@ class OnSpark(BoundPipeline[Run]):
     def _selects(self, topic: str) -> bool:
         source = self._source
         return topic in source.topics if source.topics else bool(re.fullmatch(source.pattern or "", topic))
+
+    def _begun(self) -> dict[TopicPartition, int]:
+        """Where the query starts, if that is kept beside its checkpoint."""
+        options = parse_stream(self._options(streaming=True), limits=LIMITS)
+        first = OffsetFormat(options).first(options.selection.selects)
+        return {} if first is None else first.by_partition
 
     def _commit(self, end: dict[str, Any]) -> None:
         """With commitOffsets: the last batch too, which the query itself would commit at its next start."""

@@ -36,7 +36,7 @@ class SparkStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Run(Protocol):
     """What was started."""
 
-    def wait(self, timeout: float | None) -> None:
+    def wait(self, *, timeout: float | None) -> None:
         """Raises `JobFailed`, `KafkaTimeoutError`."""
         ...
 
@@ -70,7 +70,7 @@ class StreamRun:
             while self._look().batch is None and self.query.isActive:
                 time.sleep(STEP_S)
 
-    def wait(self, timeout: float | None) -> None:
+    def wait(self, *, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         error = None
         while error is None:
@@ -165,7 +165,7 @@ class BatchRun:
                 with suppress(Exception):  # the session may have ended
                     self._kept.unpersist()
 
-    def wait(self, timeout: float | None) -> None:
+    def wait(self, *, timeout: float | None) -> None:
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise KafkaTimeoutError(f"the run goes on after {timeout:g} s")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -41,6 +41,17 @@ class SourcePlan(msgspec.Struct, frozen=True, eq=False):
 
     def __repr__(self) -> str:
         return f"<SourcePlan {self.name}>"  # passwords are among the options
+
+
+def initial_offsets(options: Mapping[str, str], ends: StreamOffsets | None) -> StreamOffsets:
+    """Where a new stream with these options, and up to these ends, begins now. Raises as `StreamDriver.initial`."""
+    from kafka_actors.spark.stream_driver import StreamDriver
+
+    driver = StreamDriver(msgspec.structs.replace(parse_stream(options, limits=LIMITS), ends=ends))
+    try:
+        return StreamOffsets.from_json(driver.initial())
+    finally:
+        driver.close()
 
 
 def source_of(plan: SourcePlan) -> type[DataSource]:

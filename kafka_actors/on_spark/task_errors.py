@@ -8,7 +8,7 @@ from kafka_actors.errors import JobFailed, KafkaActorsError, SinkError, StageErr
 
 _OURS = re.compile(r"^(?:\[?[\w.]*\] ?)?kafka_actors\.errors\.(\w+): (.+)$", re.MULTILINE)
 _RAISED = re.compile(
-    r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\w\S*.*)(?:\n(raised when stage .*))?"
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\w\S*.*)((?:\nraised (?:by|when) .*)*)"
 )
 _STAGE = re.compile(
     r"stage (?P<stage>.+?) failed on "
@@ -33,12 +33,12 @@ def failed(error: BaseException) -> JobFailed:
 
 
 def _line_of(report: str) -> str:
-    """What a Python worker raised, with its first note; where none did, the first line."""
+    """What a Python worker raised, with the notes on where it did; where none did, the first line."""
     raised = _RAISED.findall(report)
     if not raised:
         return report.strip().partition("\n")[0]
-    error, note = raised[-1]
-    return f"{error} ({note})" if note else str(error)
+    error, notes = raised[-1]
+    return f"{error} ({', '.join(notes.strip().splitlines())})" if notes else str(error)
 
 
 def _cause(name: str, line: str) -> KafkaActorsError | None:

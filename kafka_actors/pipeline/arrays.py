@@ -66,7 +66,7 @@ def _one_by_one(values: list[Any], field: Any, failures: dict[int, str]) -> Arra
         try:
             column_of([value], field.type)
         except CONVERSION_ERRORS as error:
-            failures.setdefault(row, f"column {field.name!r}: {one_line(error)}")
+            failures.setdefault(row, f"column {field.name!r}: {_why(error, field.type)}")
             values[row] = None
     return column_of(values, field.type)
 
@@ -74,6 +74,14 @@ def _one_by_one(values: list[Any], field: Any, failures: dict[int, str]) -> Arra
 def one_line(error: BaseException) -> str:
     """The first line of what an error says, or its class."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _why(error: Exception, kind: Any) -> str:
+    """What pyarrow says, but for a number that is too large, of which it says how C calls the type."""
+    said = one_line(error)
+    if isinstance(error, OverflowError) or "PyLong is too large" in said:
+        return f"a number is too large for {kind}"
+    return said
 
 
 class CastError(ValueError):
@@ -89,7 +97,7 @@ def batch_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordB
             check_whole(values, field.type)
             columns.append(column_of(values, field.type))
         except CONVERSION_ERRORS as error:
-            raise CastError(f"column {field.name!r}: {one_line(error)}") from None
+            raise CastError(f"column {field.name!r}: {_why(error, field.type)}") from None
     made = pa.RecordBatch.from_arrays(columns, schema=schema)
     _check_nulls(schema, made)
     return made

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from kafka_actors.errors import UsageError
+from kafka_actors.timeouts import timeouts_by_name, wait_of
 
 from .live import Live, display_for
 from .pipeline import Pipeline
@@ -17,7 +18,7 @@ from .progress import Meter, Reading, html
 class Started(Protocol):
     """What an engine has started."""
 
-    def wait(self, timeout: float | None, /) -> None:
+    def wait(self, *, timeout: float | None) -> None:
         """Raises `JobFailed`, `KafkaTimeoutError`."""
         ...
 
@@ -25,6 +26,7 @@ class Started(Protocol):
 R = TypeVar("R", bound=Started)
 
 
+@timeouts_by_name
 class BoundPipeline(ABC, Generic[R]):
     """A pipeline and its run. An engine starts and stops it, and reads how far it is."""
 
@@ -48,14 +50,15 @@ class BoundPipeline(ABC, Generic[R]):
         with self.start():
             self.wait()
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, *, timeout: float | None = None) -> None:
         """Waits until the run has ended, which a bounded one does by itself.
 
         Raises `JobFailed`, whose cause is a `StageError` or a `SinkError` where the pipeline failed, and
         `KafkaTimeoutError` after `timeout` seconds.
         """
+        limit_s = wait_of(timeout)
         with self._live.until_over():
-            self._run.wait(timeout)
+            self._run.wait(timeout=limit_s)
 
     def explain(self) -> str:
         """What runs where."""

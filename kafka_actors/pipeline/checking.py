@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
-from kafka_actors.topics import check_letters
+from kafka_actors.pickling import unpicklable
+from kafka_actors.topics import check_letters, check_results
 
 from .source import producer_config
 from .stages import (
@@ -18,6 +20,7 @@ from .stages import (
     OnError,
     Stage,
     WithKey,
+    WriteFunction,
     WriteKafka,
     WriteParquet,
 )
@@ -74,6 +77,19 @@ def check(pipeline: Definition, engine: str | None) -> Checked:
     _check_dead_letters(pipeline, checked, engine)
     _check_producers(pipeline, checked)
     return checked
+
+
+def check_travels(checked: Checked, dumps: Callable[[Any], bytes]) -> None:
+    """Users' code gets to other processes by pickle, which is the engine's. Raises `ConfigError`, naming stage and variable."""
+    steps = (*checked.steps, *([checked.sink] if checked.sink else []))
+    for stage in (step.stage for step in steps):
+        if isinstance(stage, (Function, WriteFunction)):
+            for part, given in (("", stage.target), ("fn_constructor_kwargs: ", stage.arguments)):
+                if (why := unpicklable(given, dumps)) is not None:
+                    raise ConfigError(
+                        stage.name,
+                        f"{part}can't be sent to the workers: {why}; make it in a class's constructor, which runs there",
+                    )
 
 
 def _apart(steps: list[Step]) -> Checked:
@@ -146,8 +162,10 @@ def _check_dead_letters(pipeline: Definition, checked: Checked, engine: str | No
 
 def _check_producers(pipeline: Definition, checked: Checked) -> None:
     assert pipeline.source is not None
-    if checked.sink is not None and isinstance(checked.sink.stage, WriteKafka):
-        producer_config(checked.sink.stage.name, pipeline.source, checked.sink.stage.options)
+    if checked.sink is not None and isinstance(sink := checked.sink.stage, WriteKafka):
+        producer_config(sink.name, pipeline.source, sink.options)
+        if sink.topic is not None and "bootstrap_servers" not in sink.options:
+            check_results(sink.topic, sink.name, pipeline.source.topics, pipeline.source.pattern)
     if pipeline.dead_letter_topic is not None:
         producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
         if "bootstrap_servers" not in pipeline.dead_letter_options:  # elsewhere the name may be the same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyarrow import acero
 
 from kafka_actors.errors import ConfigError, kind_of
 
-from .columns import KAFKA, KAFKA_TYPE, Array, with_kafka
+from .columns import KAFKA, Array, with_kafka
 
 Expression = Any
 
@@ -66,16 +67,42 @@ def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
 
 def _why(expression: Expression, error: Exception, schema: pa.Schema) -> str:
     line = str(error).partition("\n")[0]
+    shown = readable(str(expression))
+    if "No match for FieldRef.FieldPath(" in line:
+        return f"{shown}: there are {len(schema)} columns, numbered from 0: {', '.join(schema.names)}"
     if "No match for FieldRef" in line:
-        name = line.partition("FieldRef.Name(")[2].partition(")")[0]
-        return f"{expression}: there is no column {name!r}{hint(name, schema)}"
-    return f"{expression}: {line}"
+        path = _NAME.findall(line.partition(" in ")[0])
+        return f"{shown}: {no_such(path, with_kafka(schema) if path[:1] == [KAFKA] else schema)}"
+    return f"{shown}: {line}"
 
 
-def hint(name: str, schema: pa.Schema) -> str:
-    """What may have been meant."""
-    close = difflib.get_close_matches(name, schema.names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(schema.names)}"
+_NAME = re.compile(r"FieldRef\.Name\(([^()]*)\)")
+_NESTED = re.compile(r"FieldRef\.Nested\((FieldRef\.Name\([^()]*\)(?: FieldRef\.Name\([^()]*\))*)\)")
+
+
+def readable(expression: str) -> str:
+    """An expression's text with the paths in it as in SQL: `st.x` for `pc.field("st", "x")`."""
+    return _NESTED.sub(lambda found: ".".join(_NAME.findall(found[1])), expression)
+
+
+def no_such(path: Sequence[str], schema: pa.Schema) -> str:
+    """Which step of a column's path isn't there, and what may have been meant."""
+    if path[0] not in schema.names:
+        return f"there is no column {path[0]!r}{_hint(path[0], schema.names)}"
+    kind = schema.field(path[0]).type
+    for step in path[1:]:
+        if not pa.types.is_struct(kind):
+            return f"there is no {'.'.join(path)!r}: {kind} has no field {step!r}, as it is no struct"
+        if kind.get_field_index(step) < 0:
+            names = [kind.field(number).name for number in range(kind.num_fields)]
+            return f"there is no {'.'.join(path)!r}: {kind} has no field {step!r}{_hint(step, names)}"
+        kind = kind.field(step).type
+    return f"there is no {'.'.join(path)!r}"
+
+
+def _hint(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}"
 
 
 def checked_expression(stage: str, given: Any) -> Expression:
@@ -93,10 +120,11 @@ def reference(stage: str, name: str, schema: pa.Schema | None) -> Expression:
         return pc.field(name)
     path = name.split(".")
     if len(path) > 1 and (path[0] in schema.names or path[0] == KAFKA):
-        kind = KAFKA_TYPE if path[0] == KAFKA else schema.field(path[0]).type
+        columns = with_kafka(schema)
+        kind = columns.field(path[0]).type
         for step in path[1:]:
             if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
-                raise ConfigError(stage, f"there is no {name!r}: {kind} has no field {step!r}")
+                raise ConfigError(stage, no_such(path, columns))
             kind = kind.field(step).type
         return pc.field(*path)
-    raise ConfigError(stage, f"there is no column {name!r}{hint(name, schema)}")
+    raise ConfigError(stage, no_such([name], schema))

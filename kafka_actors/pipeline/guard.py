@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
 from kafka_actors.errors import StageError
 
 from .arrays import CastError, one_line
+from .halving import Halving
 from .rows import Failed, Rows
 from .stages import OnError
 from .steps import Decoding, Made, RawText
@@ -19,23 +20,8 @@ logger = logging.getLogger(__name__)
 FAILURES = (Exception, SystemExit)
 """What the user's code may raise and is the user's."""
 
-MAX_FAILED_CALLS = 64
-"""So many calls on parts of a batch may fail while none succeeds: a service is down then, and the parts that are left
-are tried once, and go as a whole. Where some do succeed, only the rows at fault go, however many they are."""
-
 BACKOFF_S = 0.1
 BACKOFF_MAX_S = 2.0
-
-
-class _Tries:
-    """The calls on parts of one batch, so far."""
-
-    failed = 0
-    succeeded = False
-
-    @property
-    def hopeless(self) -> bool:
-        return self.failed >= MAX_FAILED_CALLS and not self.succeeded
 
 
 class Guard:
@@ -88,31 +74,28 @@ class Guard:
                     raise stage_error(
                         self.name, source, int(records[0]), int(records[-1]), attempt, _said(error)
                     ) from error
-                return self._apart(made, rows, source, failures, error, _Tries())
+                return self._apart(made, rows, source, failures, error)
 
     def _apart(
-        self,
-        made: Made,
-        rows: Rows,
-        source: pa.RecordBatch,
-        failures: list[Failed],
-        error: BaseException,
-        tries: _Tries,
+        self, made: Made, rows: Rows, source: pa.RecordBatch, failures: list[Failed], error: BaseException
     ) -> list[Rows]:
         """Each half by itself, until single rows fail. In order, so that what comes out is."""
-        count = rows.batch.num_rows
-        tries.failed += 1
-        if count <= 1 or tries.hopeless:
-            failures += (Failed(int(r), self.name, _said(error)) for r in rows.records(source.num_rows))
-            return []
         found: list[Rows] = []
-        for half in (rows.slice(0, count // 2), rows.slice(count // 2, count - count // 2)):
+        halving = Halving(rows.batch.num_rows)
+        if halving.part is None:
+            failures += self._failed(rows, source, error)
+        while (part := halving.part) is not None:
+            half = rows.slice(*part)
             try:
                 found += made.run(half, source)
-                tries.succeeded = True
+                halving.succeeded()
             except FAILURES as again:
-                found += self._apart(made, half, source, failures, again, tries)
+                if halving.failed():
+                    failures += self._failed(half, source, again)
         return found
+
+    def _failed(self, rows: Rows, source: pa.RecordBatch, error: BaseException) -> Iterator[Failed]:
+        return (Failed(int(r), self.name, _said(error)) for r in rows.records(source.num_rows))
 
     def _log_retry(self, error: BaseException, attempt: int) -> None:
         logger.warning(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from kafka_actors.errors import JobFailed
 
 from .progress import Reading, html, line
+
+S = TypeVar("S")
 
 EVERY_S = 1.0
 PATIENCE_S = 2.0
@@ -29,6 +32,11 @@ class Live:
     def start(self) -> None:
         if self._show is not None:
             self._thread.start()
+
+    def starting(self, read: Callable[[S], Reading]) -> Callable[[S], None] | None:
+        """Shows what an engine says of a run that it starts; None where nobody looks."""
+        show = self._show
+        return None if show is None else lambda status: show(read(status), False)
 
     def end(self) -> None:
         """Before what is read is torn down. Safe to call twice."""
@@ -84,6 +92,8 @@ class _Terminal:
 
     def show(self, reading: Reading, last: bool) -> None:
         text = line(reading)
+        if not last:  # one line that is written over may not wrap
+            text = text[: shutil.get_terminal_size().columns - 1]
         self._stream.write("\r" + text.ljust(self._width) + ("\n" if last else ""))
         self._stream.flush()
         self._width = len(text)

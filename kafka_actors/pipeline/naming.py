@@ -6,6 +6,8 @@ from typing import Any
 
 from kafka_actors.errors import ConfigError
 
+from .expressions import readable
+
 _LONGEST = 40
 
 
@@ -27,7 +29,7 @@ def called(target: Any) -> str:
 
 def bare(expression: Any) -> str:
     """An expression's text without the parentheses around all of it."""
-    text = str(expression)
+    text = readable(str(expression))
     return text[1:-1] if text.startswith("(") and text.endswith(")") and _closes_last(text) else text
 
 

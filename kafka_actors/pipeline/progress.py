@@ -13,7 +13,7 @@ UNKNOWN = "-"
 
 class Reading(Struct, frozen=True, kw_only=True):
     """A run at one moment. `records`: worked on so far; `lag`: how many are left; both None where that isn't known.
-    `batch`: the number of the micro-batch, and `tasks`: those that are done and all, where the engine has them."""
+    `batch`: the number of the micro-batch, and `tasks`: those that are done and all, where the engine has them; `waits_for`: what keeps it from having started."""
 
     title: str
     state: str
@@ -24,6 +24,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     batch: int | None = None
     workers: int | None = None
     tasks: tuple[int, int] | None = None
+    waits_for: list[str] = []
 
 
 class Meter:
@@ -52,6 +53,8 @@ def line(reading: Reading) -> str:
         reading.title,
         f"{reading.state} {reading.elapsed_s:.0f} s",
     ]
+    if reading.state == "starting":
+        return "  ".join([*parts, *(f"waits for {text}" for text in reading.waits_for)])
     if reading.records is not None:
         parts += [
             f"{reading.records:,} records",
@@ -73,6 +76,8 @@ def html(reading: Reading) -> str:
         "state": reading.state,
         "seconds": f"{reading.elapsed_s:,.0f}",
     }
+    if reading.waits_for:
+        cells["waits for"] = "; ".join(reading.waits_for)
     if reading.records is not None:
         cells["records"] = f"{reading.records:,}"
         cells["records/s"] = f"{reading.records_per_s:,.0f}"

@@ -17,7 +17,7 @@ from kafka_actors.errors import ConfigError
 
 from .avro import avro_reader, parse_avro
 from .columns import KAFKA
-from .expressions import reference, types_of
+from .expressions import readable, reference, types_of
 from .json_types import row_type
 from .schemas import as_schema
 
@@ -102,7 +102,9 @@ class Filter(Stage, frozen=True, kw_only=True, eq=False):
         if columns is not None:
             (kind,) = types_of(self.name, [self.expression], columns)
             if not pa.types.is_boolean(kind):
-                raise ConfigError(self.name, f"{self.expression} is {kind}: must be true or false")
+                raise ConfigError(
+                    self.name, f"{readable(str(self.expression))} is {kind}: must be true or false"
+                )
         return columns
 
 

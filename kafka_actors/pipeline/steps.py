@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_actors.batches import batches_of
+from kafka_actors.calls import Nothing, constructed
 from kafka_actors.errors import kind_of
 
 from .arrays import CastError, Failure, batch_of, cast_to
@@ -129,15 +130,17 @@ class Calling:
     def __init__(self, stage: Function, schema: pa.Schema) -> None:
         self._schema = schema
         self._kafka = stage.kafka
-        self._made = stage.target(**stage.arguments) if stage.is_class else stage.target
+        self._made = constructed(stage.target, stage.arguments) if stage.is_class else stage.target
         self._owned = stage.is_class
-        self._name = stage.name
+        self._nothing = Nothing(stage.name)
 
     def run(self, rows: Rows, source: pa.RecordBatch) -> list[Rows]:
         if not rows.batch.num_rows:
             return []
         given = rows.with_kafka(source) if self._kafka else rows.batch
-        batches = list(batches_of(self._made(given), "it"))
+        result = self._made(given)
+        self._nothing.returned(result is not None)
+        batches = list(batches_of(result, "it"))
         if self._kafka:
             return [self._by_kafka(batch, rows, source) for batch in batches]
         cast = [cast_to(self._schema, batch) for batch in batches]
@@ -151,6 +154,7 @@ class Calling:
         return Rows(full.select(self._schema.names), _numbers(full.column(len(self._schema)), source))
 
     def close(self) -> None:
+        self._nothing.at_end()
         close = getattr(self._made, "close", None) if self._owned else None
         if callable(close):
             close()
@@ -162,10 +166,14 @@ class CallingRows(Calling):
     def run(self, rows: Rows, source: pa.RecordBatch) -> list[Rows]:
         found: list[Any] = []
         counts = []
+        some = False
         for row in rows.batch.to_pylist(maps_as_pydicts="strict"):
             before = len(found)
-            found += _rows_in(self._made(row))
+            result = self._made(row)
+            some = some or result is not None
+            found += _rows_in(result)
             counts.append(len(found) - before)
+        self._nothing.returned(some)
         if not found:
             return []
         known = self._schema.names

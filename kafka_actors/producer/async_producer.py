@@ -15,6 +15,7 @@ from kafka_actors.arguments import limit_of
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net.process_bound import ProcessBound, another_loop
+from kafka_actors.timeouts import timeouts_by_name
 
 from .core import Core
 from .futures import BatchFuture, RecordFuture
@@ -26,6 +27,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+@timeouts_by_name
 class AsyncProducer(ProcessBound):
     """`Producer` with coroutines; the same options, results and errors; see there. For the loop it is first used in.
 
@@ -38,6 +40,7 @@ class AsyncProducer(ProcessBound):
         super().__init__()
         self.config = resolved(build(ProducerConfig, config, **options))
         self._beginning: asyncio.Task[None] | None = None
+        self._ready = False
         self._room: asyncio.Event | None = None
         self._closed = False
         self._make()
@@ -47,7 +50,11 @@ class AsyncProducer(ProcessBound):
         self._sending = Sending(self._core, random.random)
 
     async def __aenter__(self) -> Self:
-        await self._started()
+        try:
+            await self._started()
+        except BaseException:  # of a cancellation, too: nobody will close it
+            await self._give_up_beginning(self._beginning)
+            raise
         return self
 
     async def __aexit__(
@@ -67,8 +74,8 @@ class AsyncProducer(ProcessBound):
 
     async def send_batch(self, batch: pa.RecordBatch | pa.Table, topic: str | None = None) -> BatchFuture:
         """As `Producer.send_batch`."""
-        await self._started()
-        return await self._walk(self._sending.batch(batch, topic))
+        began = await self._started()
+        return await self._walk(self._sending.batch(batch, topic), began)
 
     async def send(
         self,
@@ -80,25 +87,28 @@ class AsyncProducer(ProcessBound):
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
         """As `Producer.send`."""
-        await self._started()
-        return await self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms))
+        began = await self._started()
+        return await self._walk(
+            self._sending.record(topic, value, key, headers, partition, timestamp_ms), began
+        )
 
-    async def _walk(self, steps: Steps[T]) -> T:
+    async def _walk(self, steps: Steps[T], began: float | None) -> T:
         try:
             while True:
                 wait = next(steps)
-                await self._wait(wait)
+                await self._wait(wait, began)
         except StopIteration as done:
             value: T = done.value
             return value
         finally:
             steps.close()
 
-    async def _wait(self, wait: Wait) -> None:
+    async def _wait(self, wait: Wait, began: float | None) -> None:
         loop = asyncio.get_running_loop()
         seconds = self.config.max_block_ms / 1000
         if not isinstance(wait, Full):
-            await self._core.learn(wait.topic, self._core.client.now() + seconds, wait.partition)
+            deadline = (began or self._core.client.now()) + seconds
+            await self._core.learn(wait.topic, deadline, wait.partition)
             return
         self._core.intake.close_all()
         assert self._room is not None
@@ -114,7 +124,7 @@ class AsyncProducer(ProcessBound):
 
     # ------------------------------------------------------------ life
 
-    async def flush(self, timeout_ms: float | None = None) -> None:
+    async def flush(self, *, timeout_ms: float | None = None) -> None:
         """As `Producer.flush`."""
         limit_s = limit_of(timeout_ms)
         self._check_open()
@@ -149,7 +159,7 @@ class AsyncProducer(ProcessBound):
         if error is not None:
             raise error
 
-    async def close(self, timeout_ms: float | None = None) -> None:
+    async def close(self, *, timeout_ms: float | None = None) -> None:
         """As `Producer.close`."""
         if self._closed:
             return
@@ -159,6 +169,7 @@ class AsyncProducer(ProcessBound):
         self._closed = True
         if self._beginning is None:
             return
+        self._beginning.cancel()  # where it isn't done
         try:
             await self._flush(limit_s)
         except KafkaTimeoutError:
@@ -178,22 +189,33 @@ class AsyncProducer(ProcessBound):
         if self._beginning is not None and self._beginning.get_loop() is not asyncio.get_running_loop():
             raise UsageError(another_loop(self))
 
-    async def _started(self) -> None:
+    async def _started(self) -> float | None:
+        """As `Producer._started`."""
         self._check_open()
         if self._beginning is None:
             self._room = asyncio.Event()
             self._core.on_room = self._room.set
-            self._beginning = asyncio.create_task(self._begin())
+            self._beginning = asyncio.create_task(self._core.begin())
         self._check_loop()
-        if not self._beginning.done():
-            await asyncio.shield(self._beginning)
+        if self._ready:
+            return None
+        beginning, client, began = self._beginning, self._core.client, self._core.client.now()
+        await asyncio.wait({beginning}, timeout=self.config.max_block_ms / 1000)
+        if not beginning.done():
+            raise client.not_connected(client.now() - began)
+        if beginning.cancelled():
+            self._check_open()
+        if beginning.exception() is not None:
+            await self._give_up_beginning(beginning)
+        beginning.result()
+        self._ready = True
+        return began
 
-    async def _begin(self) -> None:
-        try:
-            await self._core.begin()
-        except BaseException:
-            failed = self._core
-            self._make()  # the next call tries again
-            self._beginning = None
-            await failed.client.close()
-            raise
+    async def _give_up_beginning(self, beginning: asyncio.Task[None] | None) -> None:
+        """The next call begins anew."""
+        if beginning is None or beginning is not self._beginning or self._closed:
+            return
+        beginning.cancel()
+        failed, self._beginning, self._ready = self._core, None, False
+        self._make()
+        await failed.client.close()

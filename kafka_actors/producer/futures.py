@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -13,17 +12,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kafka_actors.arguments import limit_of
 from kafka_actors.cluster.future import in_loop, until_called
+from kafka_actors.cluster.listeners import call_each
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.timeouts import timeouts_by_name, wait_of
 
 from .machines.batch import Batch
 from .machines.sender import Settled
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 Numbers: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
@@ -133,6 +131,7 @@ class BatchResult:
         return next((s.error for s in self.segments if s.error is not None), None)
 
 
+@timeouts_by_name
 class SendFuture(ABC, Generic[T]):
     """A result that comes when the broker has acknowledged it. For any thread; awaitable from any event loop."""
 
@@ -155,26 +154,26 @@ class SendFuture(ABC, Generic[T]):
     def _when_done(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when it is done; at once if it is."""
 
-    def result(self, timeout_ms: float | None = None) -> T:
-        """Waits for the outcome and returns it, or raises its error. `KafkaTimeoutError` if none came in time,
-        `UsageError` where it never would, because this call holds up the event loop that it comes through."""
+    def result(self, *, timeout: float | None = None) -> T:
+        """Waits for the outcome and returns it, or raises its error. `KafkaTimeoutError` if none came within `timeout`
+        seconds, `UsageError` where it never would, because this call holds up the event loop that it comes through."""
         if not self.done():
             if in_loop(self._loop):
                 raise UsageError(
                     "result() holds up the event loop that the outcome comes through: await the future there, and in "
                     "its callbacks wait for nothing"
                 )
-            limit_s = limit_of(timeout_ms)
+            limit_s = wait_of(timeout)
             event = threading.Event()
             self._when_done(event.set)
             if not event.wait(limit_s):
-                raise KafkaTimeoutError(f"not acknowledged within {timeout_ms:g} ms; it may still be")
+                raise KafkaTimeoutError(f"not acknowledged within {limit_s:g} s; it may still be")
         return self._value()
 
-    def exception(self, timeout_ms: float | None = None) -> KafkaActorsError | None:
-        """Waits for the outcome; its error, None if it was delivered."""
+    def exception(self, *, timeout: float | None = None) -> KafkaActorsError | None:
+        """Waits for the outcome, as `result` does; its error, None if it was delivered."""
         try:
-            self.result(timeout_ms)
+            self.result(timeout=timeout)
         except KafkaActorsError as error:
             if not self.done():
                 raise
@@ -185,14 +184,7 @@ class SendFuture(ABC, Generic[T]):
         """Call `callback(self)` when the outcome is known, in the producer's thread; at once if it is. It may send
         more, but wait for nothing: what it waits for comes through that thread. What it raises is logged.
         """
-
-        def call() -> None:
-            try:
-                callback(self)
-            except Exception:  # of a user's: the outcomes of others are still to be told
-                logger.exception("a callback of %s raised", type(self).__name__)
-
-        self._when_done(call)
+        self._when_done(lambda: call_each([callback], self))
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self.done():

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Coroutine, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -19,6 +19,7 @@ from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
+from kafka_actors.timeouts import timeouts_by_name
 
 from .core import Core
 from .futures import BatchFuture, RecordFuture, wait_all
@@ -32,6 +33,7 @@ _POLL_S = 0.05
 """How often a thread that waits for room looks by itself."""
 
 
+@timeouts_by_name
 class Producer(ProcessBound):
     """Sends records to Kafka. For any thread, and several at once.
 
@@ -41,7 +43,7 @@ class Producer(ProcessBound):
 
     Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores; see
     `ProducerConfig`. A wrong one is a `ConfigError` before anything connects. The first record connects; where no broker
-    answers it raises `NoBrokersAvailable`, and the next one tries again.
+    answers within `max_block_ms` or `request_timeout_ms` it raises `NoBrokersAvailable`, and the next one tries again.
 
     Sending returns a future as soon as the records are in memory; it waits for room (`buffer_memory`) and for metadata
     up to `max_block_ms`. Each future gets the place in the log or the error. Errors of futures that nobody asked for a
@@ -53,6 +55,8 @@ class Producer(ProcessBound):
         super().__init__()
         self.config = resolved(build(ProducerConfig, config, **options))
         self._io: IoThread | None = None
+        self._beginning: Future[None] | None = None
+        self._ready = False
         self._starting = threading.Lock()
         self._room = threading.Event()
         self._closed = False
@@ -64,7 +68,11 @@ class Producer(ProcessBound):
         self._sending = Sending(self._core, random.random)
 
     def __enter__(self) -> Self:
-        self._started()
+        try:
+            self._started()
+        except BaseException:  # of an interrupt, too: nobody will close it
+            self._give_up_beginning(self._beginning)
+            raise
         return self
 
     def __exit__(
@@ -98,8 +106,8 @@ class Producer(ProcessBound):
         `MessageTooLargeError`: then no row of that Arrow batch is sent. Raises `KafkaTimeoutError` after
         `max_block_ms`: then the rows before that are being sent.
         """
-        self._started()
-        return self._walk(self._sending.batch(batch, topic))
+        began = self._started()
+        return self._walk(self._sending.batch(batch, topic), began)
 
     def send(
         self,
@@ -115,17 +123,17 @@ class Producer(ProcessBound):
 
         Raises as `send_batch`.
         """
-        self._started()
-        return self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms))
+        began = self._started()
+        return self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms), began)
 
-    def _walk(self, steps: Steps[T]) -> T:
+    def _walk(self, steps: Steps[T], began: float | None) -> T:
         value: T
         try:
             wait = next(steps)
         except StopIteration as done:
             value = done.value
             return value
-        deadline = time.monotonic() + self.config.max_block_ms / 1000
+        deadline = (began or time.monotonic()) + self.config.max_block_ms / 1000
         try:
             while True:
                 self._wait(wait, deadline)
@@ -159,7 +167,7 @@ class Producer(ProcessBound):
 
     # ------------------------------------------------------------ life
 
-    def flush(self, timeout_ms: float | None = None) -> None:
+    def flush(self, *, timeout_ms: float | None = None) -> None:
         """Sends what there is at once, and waits for all records' outcomes.
 
         Raises `UndeliveredError` about failed records whose futures nobody asked; `KafkaTimeoutError` where
@@ -184,7 +192,7 @@ class Producer(ProcessBound):
         if error is not None:
             raise error
 
-    def close(self, timeout_ms: float | None = None) -> None:
+    def close(self, *, timeout_ms: float | None = None) -> None:
         """Sends what there is, waits for its outcomes, and closes the connections.
 
         What isn't acknowledged within `timeout_ms` is given up, and its futures say so; without a limit each
@@ -196,9 +204,12 @@ class Producer(ProcessBound):
         limit_s = limit_of(timeout_ms)
         self._check_process()
         self._check_may_wait("close")
-        self._closed = True
-        if self._io is None:
-            return
+        with self._starting:
+            self._closed = True
+            if self._io is None:
+                return
+        if self._beginning is not None:
+            self._beginning.cancel()  # where it isn't done
         try:
             try:
                 self._flush(limit_s)
@@ -226,21 +237,49 @@ class Producer(ProcessBound):
                 "Call it in another thread"
             )
 
-    def _started(self) -> None:
+    def _started(self) -> float | None:
+        """Connected within `max_block_ms`. Returns since when the call waited for that, None where it didn't.
+
+        Connecting goes on in the IO thread where a call's time is over before, and the next call waits on.
+        """
         self._check_open()
-        if self._io is not None:
-            return
+        if self._ready:
+            return None
+        began = time.monotonic()
+        beginning = self._begin()
+        try:
+            beginning.result(self.config.max_block_ms / 1000)
+        except TimeoutError:
+            if beginning.done():
+                raise
+            raise self._core.client.not_connected(time.monotonic() - began) from None
+        except CancelledError:
+            self._check_open()  # another thread has closed it
+            raise
+        except Exception:
+            self._give_up_beginning(beginning)
+            raise
+        self._ready = True
+        return began
+
+    def _begin(self) -> Future[None]:
         with self._starting:
-            if self._io is None:
-                io = IoThread("kafka-producer")
-                try:
-                    io.submit(self._core.begin()).result()
-                except BaseException:
-                    io.submit(self._core.client.close()).result()
-                    io.stop()
-                    self._make()  # the next call tries again
-                    raise
-                self._io = io
+            self._check_open()
+            if self._beginning is None:
+                self._io = IoThread("kafka-producer")
+                self._beginning = self._io.submit(self._core.begin())
+            return self._beginning
+
+    def _give_up_beginning(self, beginning: Future[None] | None) -> None:
+        """The next call begins anew."""
+        with self._starting:
+            if beginning is None or beginning is not self._beginning or self._io is None or self._closed:
+                return
+            io, self._io, self._beginning, self._ready = self._io, None, None, False
+            beginning.cancel()
+            io.submit(self._core.client.close()).result()
+            io.stop()
+            self._make()
 
     def _call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         assert self._io is not None  # after _started()

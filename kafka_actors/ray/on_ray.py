@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from kafka_actors.actors import Autoscale, Job, JobStatus, RunningJob
+from kafka_actors.actors.ray_logging import quiet_lines
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.bound import BoundPipeline
+from kafka_actors.pipeline.checking import check_travels
 from kafka_actors.pipeline.progress import Reading
 from kafka_actors.pipeline.stages import WriteParquet
+from kafka_actors.timeouts import timeouts_by_name
 
 from .process import Plan, process_of
 
@@ -35,6 +38,7 @@ _SOURCES = ("bootstrap_servers", "group_id")
 """Those that `read_kafka` says; a `config` may say otherwise."""
 
 
+@timeouts_by_name
 class OnRay(BoundPipeline[RunningJob]):
     """A job whose workers run all stages of a pipeline on each batch, and its sink.
 
@@ -90,15 +94,17 @@ class OnRay(BoundPipeline[RunningJob]):
     def start(self) -> Self:
         """Starts and returns when all workers are ready. Raises as `Job.start`."""
         self._check_new()
-        self._running = self.job.start()
+        if (dumps := _dumps()) is not None:
+            check_travels(self.pipeline.check("ray"), dumps)
+        self._running = self.job.start(each=self._live.starting(self._reading))
         self._live.start()
         return self
 
-    def stop(self, timeout: float = 30.0, leave: bool = True) -> None:
+    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
         """Finishes what is in hand, flushes the sink, commits, leaves the group. Safe to call twice."""
         if self._running is not None:
             self._live.end()
-            self._running.stop(timeout, leave)
+            self._running.stop(timeout=timeout, leave=leave)
             self._live.last()
 
     def status(self) -> JobStatus:
@@ -120,7 +126,9 @@ class OnRay(BoundPipeline[RunningJob]):
                 self._live.last()
 
     def _read(self) -> Reading:
-        status = self.status()
+        return self._reading(self.status())
+
+    def _reading(self, status: JobStatus) -> Reading:
         elapsed, rate = self._meter.observe(status.records, time.monotonic())
         ends = [p.lag for p in status.partitions if p.lag is not None]
         return Reading(
@@ -131,8 +139,20 @@ class OnRay(BoundPipeline[RunningJob]):
             records_per_s=rate,
             lag=sum(ends) if ends else None,
             workers=len(status.workers),
+            waits_for=status.waits_for,
         )
 
     def __repr__(self) -> str:
         state = "not started" if self._running is None else "started"
         return f"<OnRay {self.pipeline!r}, {self.job.workers} workers, {state}>"
+
+
+def _dumps() -> Callable[[Any], bytes] | None:
+    """Ray's way to pickle; None where Ray is not installed, which the start says."""
+    quiet_lines()
+    try:
+        from ray import cloudpickle
+    except ModuleNotFoundError:
+        return None
+    dumps: Callable[[Any], bytes] = cloudpickle.dumps
+    return dumps

@@ -180,7 +180,10 @@ class Decompressor:
             return
         start, pos = self.scratch.used, XERIAL_HEADER
         while len(data) - pos >= 4:  # like Java: less is padding
-            if data[pos : pos + len(XERIAL_MAGIC)] == XERIAL_MAGIC and len(data) - pos >= XERIAL_HEADER:
+            if (
+                bytes(data[pos : pos + len(XERIAL_MAGIC)]) == XERIAL_MAGIC
+                and len(data) - pos >= XERIAL_HEADER
+            ):
                 pos += XERIAL_HEADER  # of another stream
                 continue
             (size,) = struct.unpack_from(">i", data, pos)

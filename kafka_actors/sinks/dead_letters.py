@@ -37,7 +37,7 @@ class DeadLetters:
         self._producer.flush()
 
     def close(self) -> None:
-        self._producer.close(CLOSE_MS)
+        self._producer.close(timeout_ms=CLOSE_MS)
 
     def __repr__(self) -> str:
         return f"<DeadLetters to {self.topic}>"

@@ -66,7 +66,7 @@ class KafkaWriter:
 
     def close(self) -> None:
         """What isn't flushed by now isn't committed either: no need to wait long."""
-        self._producer.close(CLOSE_MS)
+        self._producer.close(timeout_ms=CLOSE_MS)
 
     def __repr__(self) -> str:
         return f"<KafkaWriter {self._producer!r}>"

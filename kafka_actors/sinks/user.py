@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_actors.calls import async_method, is_async, misfit
+from kafka_actors.calls import async_method, constructed, is_async, misfit
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError
 
@@ -55,7 +55,7 @@ class UserSink:
     def open(self, connection: ClientConfig) -> Writer:
         """What the class's constructor raises comes through."""
         if inspect.isclass(self.target):
-            return _Object(self.target(**self.arguments))
+            return _Object(constructed(self.target, self.arguments))
         return _Function(self.target)
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from kafka_actors import decoders
 from kafka_actors.errors import ConfigError
 from kafka_actors.protocol.types import TopicPartition
 
@@ -88,6 +89,6 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
 
 def _decode(option: str, text: str, form: type[T], example: str) -> T:
     try:
-        return msgspec.json.decode(text, type=form)
+        return decoders.json(form).decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise ConfigError(option, f"is {text!r}: accepts JSON like {example} ({error})") from None

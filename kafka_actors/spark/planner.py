@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from kafka_actors.admin.asking import raise_first
 from kafka_actors.net import EARLIEST, LATEST
 from kafka_actors.protocol.types import TopicPartition
 
 from .brokers import Brokers
 from .machines.narrowing import EVERYTHING, Narrowing, narrowed
-from .machines.ranges import Log, OffsetRange, check_named, resolve
+from .machines.ranges import Log, OffsetRange, check_named, check_order, resolve
 from .offsets import Committed, Fixed, Timestamps
 from .options import BatchOptions
 
@@ -22,7 +23,7 @@ def plan(options: BatchOptions, narrowing: Narrowing = EVERYTHING) -> list[Offse
     """The exact offset range of each partition that is read, empty ones included, as far as filters leave it.
 
     Raises `NoBrokersAvailable`, `ConfigError` (an unknown topic, a partition that isn't named, a timestamp without
-    a match), a `KafkaError` of a partition, and with `failOnDataLoss` a `DataLossError`.
+    a match, a start behind its end), a `KafkaError` of a partition, and with `failOnDataLoss` a `DataLossError`.
     """
     return asyncio.run(_plan(options, narrowing))
 
@@ -43,9 +44,10 @@ async def _plan(options: BatchOptions, narrowing: Narrowing) -> list[OffsetRange
     finally:
         await brokers.close()
     found = resolve(logs, start, end, no_match=options.no_match, topic_ids=topic_ids)
+    if options.fail_on_data_loss:
+        raise_first(found.losses)
+    check_order(logs, start, end, no_match=options.no_match)
     for loss in found.losses:
-        if options.fail_on_data_loss:
-            raise loss
         logger.warning("%s; going on without, because failOnDataLoss is false", loss)
     return narrowed(found.ranges, narrowing, young)
 
@@ -62,10 +64,10 @@ async def logs_of(
         brokers.offsets(_timestamps(end, tps)),
     )
     return {
-        # Retention may pass between the two answers: then the log is empty.
+        # Retention may pass between two answers, and records may arrive.
         tp: Log(
             start=first[tp],
-            end=max(first[tp], last[tp]),
+            end=max(first[tp], last[tp], start_match.get(tp, -1), end_match.get(tp, -1)),
             start_match=start_match.get(tp, -1),
             end_match=end_match.get(tp, -1),
         )

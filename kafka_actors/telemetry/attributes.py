@@ -15,6 +15,7 @@ from .instruments import (
     DESTINATION,
     ERROR_TYPE,
     GROUP,
+    LABEL,
     OPERATION,
     OPERATION_TYPE,
     PARTITION,
@@ -68,7 +69,7 @@ def _of(group: str | None, topic: str | None) -> Attributes:
 
 def of_group(group: str | None, **more: str | int) -> Attributes:
     """The collector's `group`, and others of its kind."""
-    return (("group", group or ""), *more.items())
+    return ((LABEL, group or ""), *more.items())
 
 
 @lru_cache(maxsize=1024)

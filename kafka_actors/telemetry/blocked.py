@@ -14,7 +14,7 @@ def kind_of_reason(reason: str) -> str:
 
     Kinds: paused, buffer_full (backpressure), no_leader, open_transaction, retrying (the function fails on a record and
     is called again), failed, backing_off, broker (it can't be reached, or throttles), draining, awaiting_offset,
-    validating, at_end, no_lease; and no_worker, of a job's partition that none of its workers has.
+    validating, at_end, no_lease, waits_for_its_turn (its worker is at others); and no_worker, of a job's partition that none of its workers has.
     """
     found = _HEAD.match(reason)
     return found[0].replace(" ", "_") if found is not None else ""

@@ -8,6 +8,7 @@ from kafka_actors.events import (
     EventSink,
     NoCommittedOffset,
     OffsetReset,
+    PartitionNotRead,
     PartitionStalled,
     RecordsDeadLettered,
     RecordsSkipped,
@@ -50,7 +51,9 @@ def counted(recorder: Recorder, group: str | None, event: Event) -> None:
             recorder.add(
                 FAILED_MESSAGES, records, (*of_partition(group, topic, number), ("outcome", "dead_lettered"))
             )
-        case PartitionStalled(topic=topic, partition=number):
+        case (
+            PartitionStalled(topic=topic, partition=number) | PartitionNotRead(topic=topic, partition=number)
+        ):
             recorder.add(STALLS, 1, of_partition(group, topic, number))
         case _:
             pass

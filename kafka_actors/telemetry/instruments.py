@@ -49,6 +49,9 @@ SYSTEM: Final = "messaging.system"
 OPERATION: Final = "messaging.operation.name"
 OPERATION_TYPE: Final = "messaging.operation.type"
 GROUP: Final = "messaging.consumer.group.name"
+LABEL: Final = "group"
+"""The collector's name of the group. Every series of a consumer or a job has it, those of the conventions too, so that one
+label chooses all of them: see `GroupRecorder`."""
 DESTINATION: Final = "messaging.destination.name"
 PARTITION: Final = "messaging.destination.partition.id"
 ERROR_TYPE: Final = "error.type"
@@ -65,7 +68,7 @@ OPERATION_DURATION: Final = Instrument(
     Kind.HISTOGRAM,
     "s",
     "Duration of messaging operation initiated by a producer or consumer client.",
-    (SYSTEM, OPERATION, OPERATION_TYPE, GROUP, DESTINATION, ERROR_TYPE, *SERVER),
+    (SYSTEM, OPERATION, OPERATION_TYPE, LABEL, GROUP, DESTINATION, ERROR_TYPE, *SERVER),
     SECONDS,
 )
 """Operations: `poll` (a consumer waits for records), `fetch` (one request to a broker, its waiting for records
@@ -82,7 +85,7 @@ CONSUMED_MESSAGES: Final = Instrument(
     Kind.COUNTER,
     "{message}",
     "Number of messages that were delivered to the application.",
-    (SYSTEM, OPERATION, GROUP, DESTINATION, PARTITION),
+    (SYSTEM, OPERATION, LABEL, GROUP, DESTINATION, PARTITION),
 )
 """Operations: `poll` of a consumer, `process` of a job; there a message counts once, however often it is tried."""
 PROCESS_DURATION: Final = Instrument(
@@ -90,7 +93,7 @@ PROCESS_DURATION: Final = Instrument(
     Kind.HISTOGRAM,
     "s",
     "Duration of processing operation.",
-    (SYSTEM, OPERATION, GROUP, DESTINATION, ERROR_TYPE),
+    (SYSTEM, OPERATION, LABEL, GROUP, DESTINATION, ERROR_TYPE),
     SECONDS,
 )
 """One call of a job's function. By topic, not by partition: a job of a thousand would have 16,000 buckets."""
@@ -102,14 +105,14 @@ LAG: Final = Instrument(
     Kind.GAUGE,
     "1",
     "Current approximate lag of consumer group at partition of topic",
-    ("group", "topic", "partition"),
+    (LABEL, "topic", "partition"),
 )
 LAG_SUM: Final = Instrument(
     "kafka.consumer_group.lag_sum",
     Kind.GAUGE,
     "1",
     "Current approximate sum of consumer group lag across all partitions of topic",
-    ("group", "topic"),
+    (LABEL, "topic"),
 )
 """Of the partitions that this job has: other members of the group report theirs."""
 GROUP_OFFSET: Final = Instrument(
@@ -117,21 +120,21 @@ GROUP_OFFSET: Final = Instrument(
     Kind.GAUGE,
     "1",
     "Current offset of the consumer group at partition of topic",
-    ("group", "topic", "partition"),
+    (LABEL, "topic", "partition"),
 )
 GROUP_OFFSET_SUM: Final = Instrument(
     "kafka.consumer_group.offset_sum",
     Kind.GAUGE,
     "1",
     "Sum of consumer group offset across partitions of topic",
-    ("group", "topic"),
+    (LABEL, "topic"),
 )
 MEMBERS: Final = Instrument(
     "kafka.consumer_group.members",
     Kind.UP_DOWN_COUNTER,
     "{members}",
     "Count of members in the consumer group",
-    ("group",),
+    (LABEL,),
 )
 """Of the whole group: a job is one of them, however many workers it has."""
 CURRENT_OFFSET: Final = Instrument(
@@ -139,14 +142,14 @@ CURRENT_OFFSET: Final = Instrument(
     Kind.GAUGE,
     "1",
     "Current offset of partition of topic.",
-    ("topic", "partition"),
+    (LABEL, "topic", "partition"),
 )
 OLDEST_OFFSET: Final = Instrument(
     "kafka.partition.oldest_offset",
     Kind.GAUGE,
     "1",
     "Oldest offset of partition of topic",
-    ("topic", "partition"),
+    (LABEL, "topic", "partition"),
 )
 """What else that receiver has (`kafka.brokers`, `kafka.topic.partitions`, replicas) is about the cluster, not about a group."""
 
@@ -157,35 +160,35 @@ LAG_TIME: Final = Instrument(
     Kind.GAUGE,
     "s",
     "How long ago the end of the partition was where the group is now",
-    ("group", "topic", "partition"),
+    (LABEL, "topic", "partition"),
 )
 POSITION: Final = Instrument(
     "kafka_actors.partition.position",
     Kind.GAUGE,
     "1",
     "The next offset that is not processed yet",
-    ("group", "topic", "partition"),
+    (LABEL, "topic", "partition"),
 )
 BLOCKED: Final = Instrument(
     "kafka_actors.partition.blocked",
     Kind.UP_DOWN_COUNTER,
     "{partition}",
     "Partitions from which nothing is read or processed, by the reason",
-    ("group", "topic", "partition", "reason"),
+    (LABEL, "topic", "partition", "reason"),
 )
 ASSIGNED: Final = Instrument(
     "kafka_actors.consumer_group.assigned_partitions",
     Kind.UP_DOWN_COUNTER,
     "{partition}",
     "Partitions that the group has assigned to this member",
-    ("group",),
+    (LABEL,),
 )
 REBALANCE_DURATION: Final = Instrument(
     "kafka_actors.consumer_group.rebalance.duration",
     Kind.HISTOGRAM,
     "s",
     "From wanting to join the group to being assigned partitions",
-    ("group",),
+    (LABEL,),
     LONG_SECONDS,
 )
 REBALANCE_FAILURES: Final = Instrument(
@@ -193,14 +196,14 @@ REBALANCE_FAILURES: Final = Instrument(
     Kind.COUNTER,
     "{rebalance}",
     "Attempts to join the group that brought no assignment",
-    ("group",),
+    (LABEL,),
 )
 GROUP_REQUEST_DURATION: Final = Instrument(
     "kafka_actors.consumer_group.request.duration",
     Kind.HISTOGRAM,
     "s",
     "From a request to the group's coordinator to its answer",
-    ("group", "request"),
+    (LABEL, "request"),
     LONG_SECONDS,
 )
 """Requests: `join_group`, `sync_group`, `heartbeat`. Commits are an operation of `messaging.client.operation.duration`."""
@@ -212,37 +215,38 @@ DRAINS: Final = Instrument(
     Kind.COUNTER,
     "{drain}",
     "Partitions taken from a worker: released by it, or forced because its deadline passed",
-    ("group", "outcome"),
+    (LABEL, "outcome"),
 )
 MOVES: Final = Instrument(
     "kafka_actors.partition.moves",
     Kind.COUNTER,
     "{move}",
     "Partitions that left a worker, by the cause",
-    ("group", "cause"),
+    (LABEL, "cause"),
 )
-"""Causes: worker_died, worker_retired, balance (workers came, or their capacities changed), stalled, group_revoked,
-group_lost, conflict (two workers claimed it after the coordinator was replaced)."""
+"""Causes: worker_died, worker_silent (nothing was heard of its node until its lease was over), worker_retired, balance
+(workers came, or their capacities changed), stalled, group_revoked, group_lost, conflict (two workers claimed it after
+the coordinator was replaced)."""
 RESTARTS: Final = Instrument(
     "kafka_actors.actor.restarts",
     Kind.COUNTER,
     "{restart}",
     "Actors that were replaced, by their role",
-    ("group", "role"),
+    (LABEL, "role"),
 )
 WORKERS: Final = Instrument(
     "kafka_actors.workers",
     Kind.UP_DOWN_COUNTER,
     "{worker}",
     "Workers of the job, ready and not",
-    ("group", "ready"),
+    (LABEL, "ready"),
 )
 LATENCY: Final = Instrument(
     "kafka_actors.latency",
     Kind.DISTRIBUTION,
     "s",
     "From the timestamp of a message to its having been processed, estimated from sixteen messages of each batch",
-    ("group",),
+    (LABEL,),
     LATENCY_SECONDS,
 )
 RETRIES: Final = Instrument(
@@ -250,21 +254,21 @@ RETRIES: Final = Instrument(
     Kind.COUNTER,
     "{retry}",
     "Calls of the job's function that were repeated because the one before failed",
-    (GROUP, DESTINATION, ERROR_TYPE),
+    (LABEL, GROUP, DESTINATION, ERROR_TYPE),
 )
 FAILED_MESSAGES: Final = Instrument(
     "kafka_actors.failed.messages",
     Kind.COUNTER,
     "{message}",
     "Messages that failed for good, and what became of them: skipped or dead_lettered",
-    (GROUP, DESTINATION, PARTITION, "outcome"),
+    (LABEL, GROUP, DESTINATION, PARTITION, "outcome"),
 )
 PROCESSED_BYTES: Final = Instrument(
     "kafka_actors.processed.size",
     Kind.COUNTER,
     "By",
     "Bytes of the values of processed messages, decompressed",
-    (GROUP, DESTINATION, PARTITION),
+    (LABEL, GROUP, DESTINATION, PARTITION),
 )
 
 # ---------------------------------------------------------------- reading
@@ -274,49 +278,49 @@ FETCH_BYTES: Final = Instrument(
     Kind.COUNTER,
     "By",
     "Bytes of fetch responses, by broker",
-    (GROUP, *SERVER),
+    (LABEL, GROUP, *SERVER),
 )
 FETCH_FAILURES: Final = Instrument(
     "kafka_actors.fetch.failures",
     Kind.COUNTER,
     "{request}",
     "Fetches that brought no response, by broker and error",
-    (GROUP, ERROR_TYPE, *SERVER),
+    (LABEL, GROUP, ERROR_TYPE, *SERVER),
 )
 BUFFER_USAGE: Final = Instrument(
     "kafka_actors.buffer.usage",
     Kind.UP_DOWN_COUNTER,
     "By",
     "Bytes fetched and not processed yet, by worker",
-    ("group", "worker"),
+    (LABEL, "worker"),
 )
 BUFFER_LIMIT: Final = Instrument(
     "kafka_actors.buffer.limit",
     Kind.UP_DOWN_COUNTER,
     "By",
     "What a worker may hold of them",
-    ("group", "worker"),
+    (LABEL, "worker"),
 )
 BAD_BATCHES: Final = Instrument(
     "kafka_actors.bad_batches",
     Kind.COUNTER,
     "{batch}",
     "Record batches that could not be read and were skipped, by what is wrong with them",
-    (GROUP, DESTINATION, PARTITION, ERROR_TYPE),
+    (LABEL, GROUP, DESTINATION, PARTITION, ERROR_TYPE),
 )
 OFFSET_RESETS: Final = Instrument(
     "kafka_actors.offset_resets",
     Kind.COUNTER,
     "{reset}",
     "Positions that moved without a record being delivered, by the reason",
-    (GROUP, DESTINATION, PARTITION, "reason"),
+    (LABEL, GROUP, DESTINATION, PARTITION, "reason"),
 )
 STALLS: Final = Instrument(
     "kafka_actors.partition.stalls",
     Kind.COUNTER,
     "{stall}",
     "Partitions with records to read that did not move for max_poll_interval_ms",
-    (GROUP, DESTINATION, PARTITION),
+    (LABEL, GROUP, DESTINATION, PARTITION),
 )
 
 # ---------------------------------------------------------------- connections
@@ -326,21 +330,21 @@ CONNECTIONS: Final = Instrument(
     Kind.COUNTER,
     "{connection}",
     "Connections to brokers that were made and that ended",
-    ("state",),
+    (LABEL, "state"),
 )
 IO: Final = Instrument(
     "kafka_actors.client.io",
     Kind.COUNTER,
     "By",
     "Bytes of requests and responses, those of the read path excepted",
-    ("network.io.direction",),
+    (LABEL, "network.io.direction"),
 )
 REQUEST_DURATION: Final = Instrument(
     "kafka_actors.client.request.duration",
     Kind.HISTOGRAM,
     "s",
     "From a request to its answer, those of the read path excepted",
-    (),
+    (LABEL,),
     LONG_SECONDS,
 )
 

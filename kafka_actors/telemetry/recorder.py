@@ -8,11 +8,11 @@ from typing import Any
 
 from opentelemetry import metrics as api
 
-from .attributes import Attributes
+from .attributes import Attributes, of_group
 from .distributions import distributions
 from .instruments import SCHEMA_URL, Instrument, Kind
 
-__all__ = ["MeterRecorder", "Recorder", "as_mapping", "meter", "metered", "record_into"]
+__all__ = ["GroupRecorder", "MeterRecorder", "Recorder", "as_mapping", "meter", "metered", "record_into"]
 
 
 class Recorder:
@@ -33,6 +33,28 @@ class Recorder:
         """`add` or `record` of one instrument, as a function of the value alone."""
         take = self.add if instrument.kind is Kind.COUNTER else self.record
         return lambda value: take(instrument, value, attributes)
+
+
+class GroupRecorder(Recorder):
+    """Hands values on to another recorder, each with the label `group`, unless it comes with one."""
+
+    def __init__(self, recorder: Recorder, group_id: str | None) -> None:
+        self._recorder = recorder
+        self._label: Attributes = () if group_id is None else of_group(group_id)
+
+    def add(self, instrument: Instrument, amount: float, attributes: Attributes = ()) -> None:
+        self._recorder.add(instrument, amount, self._labelled(attributes))
+
+    def record(self, instrument: Instrument, value: float, attributes: Attributes = ()) -> None:
+        self._recorder.record(instrument, value, self._labelled(attributes))
+
+    def merge(
+        self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes = ()
+    ) -> None:
+        self._recorder.merge(instrument, counts, total, self._labelled(attributes))
+
+    def _labelled(self, attributes: Attributes) -> Attributes:
+        return attributes if attributes[:1] == self._label else (*self._label, *attributes)
 
 
 class MeterRecorder(Recorder):

@@ -103,15 +103,15 @@ class ClusterAdmin(ABC):
             raise KeyError(f"{topic}: {found.error}")
         return {partition: data.leader for partition, data in sorted(found.partitions.items())}
 
-    def coordinator_of(self, group: str, timeout: float = 30.0) -> int:
+    def coordinator_of(self, group: str, *, timeout: float = 30.0) -> int:
         """Id of the broker that coordinates `group`, which need not exist."""
         return self._ask_coordinator(group, lambda broker, _address: broker, timeout)
 
-    def committed(self, group: str, timeout: float = 30.0) -> dict[tuple[str, int], int]:
+    def committed(self, group: str, *, timeout: float = 30.0) -> dict[tuple[str, int], int]:
         """(topic, partition) → committed offset of everything that `group` has committed."""
         return self._ask_coordinator(group, lambda _broker, address: fetch_offsets(address, group), timeout)
 
-    def describe_group(self, group: str, timeout: float = 30.0) -> GroupDescription:
+    def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupDescription:
         """State, protocol and members of a classic group, with their partitions; state "Dead" if there is none."""
         return self._ask_coordinator(group, lambda _broker, address: describe_group(address, group), timeout)
 

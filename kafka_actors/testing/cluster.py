@@ -121,7 +121,7 @@ class KafkaCluster(ClusterAdmin):
             shutil.rmtree(self._directory, ignore_errors=True)
         self._directory = None
 
-    def wait_ready(self, timeout: float | None = None) -> None:
+    def wait_ready(self, *, timeout: float | None = None) -> None:
         """Waits until every broker that runs is listed in the metadata; raises `NodeFailed` after `timeout` s."""
         deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
         running = [node for node in self._nodes.values() if node.is_running]
@@ -172,7 +172,7 @@ class KafkaCluster(ClusterAdmin):
         """SIGKILL; returns when the process is gone."""
         self._node(node_id).end(signal.SIGKILL)
 
-    def shutdown(self, node_id: int, timeout: float = 60.0) -> None:
+    def shutdown(self, node_id: int, *, timeout: float = 60.0) -> None:
         """SIGTERM: a controlled shutdown, which moves leaderships away first. Waits for the process to end."""
         self._node(node_id).end(signal.SIGTERM, timeout)
 

@@ -67,8 +67,13 @@ class Fetches:
     def decode(self, item, unpacked):
         yield Chunk(records([b"no", b"order", b"at all"]), END, 0)
 
-    def consumed(self, item):
+    def consumed(self, item, next_offset=None):
         pass
+
+    def waiting(self):
+        return [item.partition for item in self._waiting]
+
+    newcomer = False
 
 
 class Scene:

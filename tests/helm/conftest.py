@@ -12,7 +12,17 @@ import yaml
 from helm.chart import CHART, VERSIONS, Refused, Rendered
 from helm.image import Images, missing
 from helm.schemas import write_kubernetes, write_schemas
-from helm.tools import HELM, KUBECONFORM, KUBERAY, PROMETHEUS, Missing, kubernetes_schemas, program, sources
+from helm.tools import (
+    HELM,
+    KUBECONFORM,
+    KUBERAY,
+    NEW_KUBERAY,
+    PROMETHEUS,
+    Missing,
+    kubernetes_schemas,
+    program,
+    sources,
+)
 
 
 def _there(path: Path) -> Path:
@@ -58,31 +68,34 @@ def definitions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         for version in VERSIONS:
             write_kubernetes(kubernetes_schemas() / f"v{version}-local-strict", directory / f"v{version}")
-        files = [*(sources(KUBERAY) / "config" / "crd" / "bases").glob("*.yaml")]
+        for kuberay in (KUBERAY, NEW_KUBERAY):
+            (directory / kuberay[1]).mkdir()
+            for file in (sources(kuberay) / "config" / "crd" / "bases").glob("*.yaml"):
+                write_schemas(file, directory / kuberay[1])
         of_prometheus = sources(PROMETHEUS) / "example" / "prometheus-operator-crd"
     except Missing as why:
         pytest.skip(str(why))
-    files += [
-        of_prometheus / f"monitoring.coreos.com_{kind}.yaml" for kind in ("podmonitors", "servicemonitors")
-    ]
-    names = [name for file in files for name in write_schemas(file, directory)]
-    assert {"rayjob_v1.json", "raycluster_v1.json", "podmonitor_v1.json", "servicemonitor_v1.json"} <= set(
-        names
-    )
+    kinds = ("podmonitors", "servicemonitors", "prometheusrules")
+    files = [of_prometheus / f"monitoring.coreos.com_{kind}.yaml" for kind in kinds]
+    names = {name for file in files for name in write_schemas(file, directory)}
+    assert {f"{kind.removesuffix('s')}_v1.json" for kind in kinds} <= names
+    assert (directory / KUBERAY[1] / "rayjob_v1.json").exists()
     return directory
 
 
 @pytest.fixture(scope="session")
-def conform(definitions: Path) -> Callable[[str, str], str]:
+def conform(definitions: Path) -> Callable[..., str]:
     """kubeconform, strictly: what it says of YAML that isn't as Kubernetes and KubeRay have it; "" if it is."""
     found = _there(program(KUBECONFORM))
     locations = (
+        f"{definitions}/%s/{{{{ .ResourceKind }}}}_{{{{ .ResourceAPIVersion }}}}.json",
         f"{definitions}/{{{{ .ResourceKind }}}}_{{{{ .ResourceAPIVersion }}}}.json",
         f"{definitions}/{{{{ .NormalizedKubernetesVersion }}}}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json",
     )
 
-    def check(text: str, version: str) -> str:
-        arguments = [part for location in locations for part in ("-schema-location", location)]
+    def check(text: str, version: str, kuberay: tuple[str, str] = NEW_KUBERAY) -> str:
+        places = [location.replace("%s", kuberay[1]) for location in locations]
+        arguments = [part for place in places for part in ("-schema-location", place)]
         done = subprocess.run(
             [found, "-strict", "-summary", "-kubernetes-version", version, *arguments, "-"],
             input=text,

@@ -15,6 +15,15 @@ GPUS = {
     "runtimeClassName": "nvidia",
 }
 
+SPREAD = [
+    {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "head"}},
+    }
+]
+
 MATRIX: dict[str, dict[str, Any]] = {
     "least": {"job": JOB},
     "a file": {"job": {"file": "import kafka_actors as ka\njob = ka.Job()\n", "target": "orders.py:job"}},
@@ -32,7 +41,11 @@ MATRIX: dict[str, dict[str, Any]] = {
                 "partition_assignment_strategy": ["range", "sticky"],
                 "worker_capacity": {"0": 2},
                 "client_id": 'a "name" <&>',
+                "on_error": "dead_letter",
             },
+            "name": "scorer",
+            "deadLetterTopic": "dead",
+            "resourcesPerWorker": {"num_cpus": 1, "num_gpus": 0.5, "resources": {"disk": 1}},
             "drainTimeoutMs": 20_000,
             "logFormat": "text",
             "logLevel": "debug",
@@ -44,12 +57,14 @@ MATRIX: dict[str, dict[str, Any]] = {
             "labels": {"kueue.x-k8s.io/queue-name": "batch"},
             "annotations": {"team": "orders"},
         },
-        "kafka": {"bootstrapServers": "a:9092,b:9092", "groupId": "scorer"},
+        "kafka": {"bootstrapServers": "a:9092,b:9092", "groupId": "scorer", "topics": ["orders", "returns"]},
     },
+    "a token": {"job": JOB, "authOptions": {"mode": "token", "secretName": "ray-token"}},
     "a selected cluster": {
         "job": {
             **JOB,
             "workers": 3,
+            "resourcesPerWorker": {"num_cpus": 1},
             "options": {"partition_assignment_strategy": ["range", "sticky"], "check_crcs": True},
         },
         "cluster": {"selector": {"ray.io/cluster": "shared"}},
@@ -110,17 +125,30 @@ MATRIX: dict[str, dict[str, Any]] = {
     },
     "everything around it": {
         "job": JOB,
+        "image": {"repository": "registry/scorer", "digest": "sha256:" + "0f" * 32},
         "imagePullSecrets": [{"name": "registry"}],
+        "initContainers": [{"name": "model", "image": "fetch"}],
+        "sidecars": [{"name": "proxy", "image": "proxy"}],
         "envFrom": [{"secretRef": {"name": "more"}}],
         "head": {
             "affinity": {"nodeAffinity": {}},
             "tolerations": [{"operator": "Exists"}],
             "priorityClassName": "high",
+            "topologySpreadConstraints": SPREAD,
             "podAnnotations": {"a": "b"},
             "podLabels": {"team": "orders"},
         },
         "status": {"enabled": True, "port": 9000},
-        "metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+        "metrics": {
+            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "prometheusRule": {
+                "enabled": True,
+                "labels": {"release": "prometheus"},
+                "alertLabels": {"severity": "page"},
+                "disabled": ["Slow"],
+                "extraGroups": [{"name": "more", "rules": [{"alert": "Up", "expr": "up == 0"}]}],
+            },
+        },
         "podDisruptionBudget": {"enabled": True, "workers": {"minAvailable": 3}},
         "networkPolicy": {
             "enabled": True,

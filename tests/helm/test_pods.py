@@ -22,11 +22,13 @@ class Server:
 
     def __init__(self, answer: Callable[[str, str], tuple[int, str]]) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.authorizations: set[str | None] = set()
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def _answer(self) -> None:
                 outer.asked.append((self.command, self.path))
+                outer.authorizations.add(self.headers["Authorization"])
                 status, body = answer(self.command, self.path)
                 self.send_response(status)
                 self.end_headers()
@@ -73,6 +75,28 @@ def test_a_heads_pod_stops_what_runs_and_waits_until_it_has_ended() -> None:
         dashboard.close()
     look = ("GET", "/api/jobs/")
     assert dashboard.asked == [look, ("POST", "/api/jobs/ours/stop"), look, look]
+
+
+@pytest.mark.parametrize("place", ["variable", "file", "home", "nowhere"])
+def test_a_cluster_with_a_token_is_sent_it_from_where_ray_has_it(tmp_path: Path, place: str) -> None:
+    """As Ray's own clients look for it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    environment = {**known, "HOME": str(tmp_path)}
+    if place == "variable":
+        environment["RAY_AUTH_TOKEN"] = "hush"
+    elif place != "nowhere":
+        file = tmp_path / (".ray/auth_token" if place == "home" else "token")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("hush\n")
+        if place == "file":
+            environment["RAY_AUTH_TOKEN_PATH"] = str(file)
+    dashboard = Server(lambda method, path: (200, json.dumps([])))
+    try:
+        command = [sys.executable, STOP, "5", f"http://127.0.0.1:{dashboard.port}"]
+        subprocess.run(command, check=True, timeout=30, env=environment)
+    finally:
+        dashboard.close()
+    assert dashboard.authorizations == ({None} if place == "nowhere" else {"Bearer hush"})
 
 
 def test_it_waits_no_longer_than_it_may() -> None:

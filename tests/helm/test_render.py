@@ -9,7 +9,7 @@ import pytest
 import yaml
 from helm.chart import CHART, VERSIONS, Refused
 from helm.dashboard import dashboard
-from helm.matrix import JOB, MATRIX
+from helm.matrix import JOB, MATRIX, SPREAD
 
 from kafka_actors.cli.config_file import read_config_file
 from kafka_actors.cli.job_options import RunConfig
@@ -78,6 +78,11 @@ def test_the_job_is_run_with_the_options_of_the_values(render, tmp_path):
         "partition_assignment_strategy": ["range", "sticky"],
         "worker_capacity": {0: 2.0},
         "client_id": 'a "name" <&>',
+        "topics": ["orders", "returns"],
+        "name": "scorer",
+        "on_error": "dead_letter",
+        "dead_letter_topic": "dead",
+        "resources_per_worker": {"num_cpus": 1, "num_gpus": 0.5, "resources": {"disk": 1}},
     }
     spec = rendered.spec
     assert (spec["submissionMode"], spec["suspend"], spec["activeDeadlineSeconds"]) == (
@@ -150,6 +155,7 @@ def test_a_job_on_a_selected_cluster_has_its_options_in_the_runtime_environment(
         "drain_timeout_ms": 5_000,
         "partition_assignment_strategy": ["range", "sticky"],
         "check_crcs": True,
+        "resources_per_worker": {"num_cpus": 1},
     }
 
 
@@ -236,7 +242,7 @@ def test_all_containers_run_without_rights_on_a_read_only_root(render, name, val
         assert spec["securityContext"]["runAsNonRoot"] is True, where
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert spec["enableServiceLinks"] is False
-        for container in spec["containers"]:
+        for container in (each for each in spec["containers"] if each["name"].startswith("ray-")):
             assert container["securityContext"] == {
                 "allowPrivilegeEscalation": False,
                 "readOnlyRootFilesystem": True,
@@ -357,6 +363,60 @@ def test_monitors_find_the_pods_and_the_service(render):
     rendered = render(MATRIX["monitored by its Service"])
     selected = rendered.one("ServiceMonitor")["spec"]["selector"]["matchLabels"]
     assert selected.items() <= rendered.one("Service")["metadata"]["labels"].items()
+
+
+def test_the_alerts_are_those_of_the_file_with_what_the_values_say(render):
+    rule = render(MATRIX["everything around it"]).one("PrometheusRule")
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    ours, more = rule["spec"]["groups"]
+    assert more == {"name": "more", "rules": [{"alert": "Up", "expr": "up == 0"}]}
+    (known,) = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    wanted = [
+        {**alert, "labels": {"severity": "page"}} for alert in known["rules"] if alert["alert"] != "Slow"
+    ]
+    assert (ours["name"], ours["rules"]) == (known["name"], wanted)
+    assert not render({"job": JOB}).all("PrometheusRule")
+    plain = render({"job": JOB, "metrics": {"prometheusRule": {"enabled": True}}}).one("PrometheusRule")
+    assert plain["spec"]["groups"] == [known]
+
+
+def test_a_digest_counts_instead_of_the_tag(render):
+    images = {
+        pod["spec"]["containers"][0]["image"] for _, pod in render(MATRIX["everything around it"]).pods()
+    }
+    assert images == {"registry/scorer@sha256:" + "0f" * 32}
+
+
+def test_other_containers_stand_beside_rays_which_stays_the_first(render):
+    rendered = render(MATRIX["everything around it"])
+    for where, pod in rendered.pods():
+        spec = pod["spec"]
+        names = [container["name"] for container in spec["containers"]]
+        if where == "submitter":
+            assert names == ["ray-job-submitter"]
+            continue
+        assert names == [f"ray-{'head' if where == 'head' else 'worker'}", "proxy"]
+        assert [container["name"] for container in spec["initContainers"]] == ["model"]
+    assert rendered.head["spec"]["topologySpreadConstraints"] == SPREAD
+
+
+def test_a_cluster_with_a_token_has_kuberay_make_it_or_takes_yours(render):
+    assert render(MATRIX["a token"]).spec["rayClusterSpec"]["authOptions"] == {
+        "mode": "token",
+        "secretName": "ray-token",
+    }
+    made = render({"job": JOB, "authOptions": {"mode": "token"}})
+    assert made.spec["rayClusterSpec"]["authOptions"] == {"mode": "token"}
+    assert "authOptions" not in render(MATRIX["least"]).spec["rayClusterSpec"]
+
+
+def test_the_autoscaler_reaches_the_api_server_through_a_closed_egress(render):
+    closed = {"job": JOB, "networkPolicy": {"enabled": True, "egress": {"enabled": True}}}
+    opened = {**closed, "autoscaling": {"enabled": True}}
+    rules = [render(values).one("NetworkPolicy")["spec"]["egress"] for values in (closed, opened)]
+    assert [rule for rule in rules[1] if rule not in rules[0]] == [
+        {"ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]}
+    ]
 
 
 def test_the_dashboard_is_found_by_its_label_and_is_what_the_file_says(render):
@@ -504,6 +564,19 @@ def test_where_pods_come_by_what_workers_ask_for_the_notes_say_how_many_workers_
             },
             "podDisruptionBudget.enabled: is the selected cluster's own affair",
         ),
+        (
+            {"job": JOB, "cluster": {"selector": {"ray.io/cluster": "x"}}, "authOptions": {"mode": "token"}},
+            "authOptions.mode: is the selected cluster's own affair",
+        ),
+        ({"job": JOB, "authOptions": {"secretName": "x"}}, "authOptions.secretName: is given, but"),
+        (
+            {
+                "job": JOB,
+                **MATRIX["OAUTHBEARER"],
+                "networkPolicy": {"enabled": True, "egress": {"enabled": True}},
+            },
+            "networkPolicy.egress.extra: is empty, but OAUTHBEARER asks",
+        ),
         ({"job": JOB, "workerGroups": []}, "workerGroups: is empty"),
         (
             {
@@ -539,6 +612,8 @@ def test_values_that_do_not_go_together_are_refused_in_a_line(render, values, sa
         ({"workerGroups": [{"replicas": 1}]}, "name"),
         ({"head": {"resources": {"limits": {"memory": "lots"}}}}, "memory"),
         ({"status": {"port": 70_000}}, "port"),
+        ({"image": {"digest": "0f"}}, "digest"),
+        ({"job": {**JOB, "resourcesPerWorker": {"cpu": 1}}}, "cpu"),
         ({"persistence": {}}, "persistence"),
     ],
 )

@@ -19,6 +19,9 @@ from kafka_actors.testing.distribution import cache_root, locked
 HELM = ("helm.sh/helm/v3/cmd/helm", "v3.22.0")
 KUBECONFORM = ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0")
 KUBERAY = ("github.com/ray-project/kuberay/ray-operator", "v1.4.2")
+"""The oldest that the chart is for."""
+NEW_KUBERAY = ("github.com/ray-project/kuberay/ray-operator", "v1.6.0")
+"""One that has all that the chart can ask for."""
 PROMETHEUS = ("github.com/prometheus-operator/prometheus-operator", "v0.85.0")
 
 
@@ -57,7 +60,7 @@ def install() -> None:
             if not made.exists():
                 print(f"building {made.name} {module[1]} …", flush=True)
                 _go("install", f"{module[0]}@{module[1]}", GOBIN=str(made.parent))
-    for module in (KUBERAY, PROMETHEUS):
+    for module in (KUBERAY, NEW_KUBERAY, PROMETHEUS):
         sources(module)
 
 

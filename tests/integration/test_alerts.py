@@ -23,6 +23,12 @@ def rules():
     return shown
 
 
+def test_the_charts_alerts_are_those_of_the_page():
+    assert yaml.safe_load((ROOT / "helm/kafka-actors/files/alerts.yaml").read_text()) == yaml.safe_load(
+        rules()
+    )
+
+
 def alerts():
     return {rule["alert"]: rule for group in yaml.safe_load(rules())["groups"] for rule in group["rules"]}
 
@@ -76,8 +82,18 @@ CASES = [
     ("Slow", slow(0, 1_000, 1_000, 1_000), 20, {"group": "g"}),
     ("Slow", slow(1_000, 1_000, 1_000, 1_000), 20, None),
     ("Slow", slow(0, 0, 0, 0), 20, None),
-    ("StandsStill", [blocked("failed")], 10, {"topic": "t", "partition": "0", "reason": "failed"}),
-    ("StandsStill", [blocked("no_worker")], 10, {"topic": "t", "partition": "0", "reason": "no_worker"}),
+    (
+        "StandsStill",
+        [blocked("failed")],
+        10,
+        {"group": "g", "topic": "t", "partition": "0", "reason": "failed"},
+    ),
+    (
+        "StandsStill",
+        [blocked("no_worker")],
+        10,
+        {"group": "g", "topic": "t", "partition": "0", "reason": "no_worker"},
+    ),
     ("StandsStill", [blocked("buffer_full")], 10, None),
     ("StandsStill", [blocked("failed", "1x2")], 10, None),
     ("NoWorkers", [workers("true", "0x40"), workers("false", "3x40")], 10, {"group": "g"}),

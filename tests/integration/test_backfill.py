@@ -206,7 +206,7 @@ def in_topic(cluster: KafkaCluster, topic: str) -> Counter[str]:
     ) as consumer:
         ends = sum(cluster.end_offsets(topic).values())
         while sum(found.values()) < ends:
-            batch = consumer.poll_batch(10_000)
+            batch = consumer.poll_batch(timeout_ms=10_000)
             assert batch is not None, f"{sum(found.values())} of {ends}"
             found.update(message.value.decode() for message in messages_of(batch))
     return found

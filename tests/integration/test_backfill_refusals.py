@@ -1,8 +1,7 @@
 """What a hand-over refuses, with real Kafka and a checkpoint's real files: before the history is read, or after."""
 
 import json
-import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fakes.spark import spark_session
@@ -13,6 +12,7 @@ from kafka_actors.backfill import HandoverPlan
 from kafka_actors.backfill.files import HadoopFiles
 from kafka_actors.errors import (
     ConfigError,
+    DataLossError,
     HandoverError,
     JobFailed,
     NonEmptyGroupError,
@@ -135,13 +135,24 @@ def test_nor_is_it_behind_a_plan_that_was_made_again(place):
         place.backfill().run()
 
 
-def test_a_start_later_than_the_history_is_no_loss(place, produce):
-    place.backfill().plan()
-    time.sleep(0.01)
+def test_the_history_starts_where_start_said_when_it_was_planned(place, produce, caplog):
+    plan = place.backfill(start={place.topic: {0: 3, 1: -2}}).plan()
+    assert plan.starts == {place.first: 3, place.second: 0}
     later = datetime.now(UTC)
-    produce(place.topic, [b"later"] * 10, partition=[n % 2 for n in range(10)])
     place.backfill(start=later).run()
+    assert f"start is {later}, and the plan in " in caplog.text
+    rows = place.spark.read.parquet(str(place.directory / "out")).select("value").collect()
+    assert sorted(int(row.value) for row in rows) == sorted([*range(6, 20, 2), *range(1, 20, 2)])
     assert place.committed()[place.first].offset == 10
+
+
+def test_a_start_that_cannot_be_leaves_no_plan(place):
+    place.cluster.delete_records(place.topic, 0, 4)
+    with pytest.raises(DataLossError, match=f"{place.topic}-0 at offset 3: the start of the range is gone"):
+        place.backfill(start={place.topic: {0: 3, 1: 0}}).plan()
+    with pytest.raises(ConfigError, match=f"startingTimestamp: no record of {place.topic}-0 is at or after"):
+        place.backfill(start=datetime.now(UTC) + timedelta(hours=1)).plan()
+    assert place.backfill().plan().starts == {place.first: 4, place.second: 0}
 
 
 def test_a_group_with_members_is_refused_before_the_history_is_read_and_by_the_broker_after_it(
@@ -153,9 +164,9 @@ def test_a_group_with_members_is_refused_before_the_history_is_read_and_by_the_b
         bootstrap_servers=place.cluster.bootstrap_servers,
         enable_auto_commit=False,
     ) as consumer:
-        consumer.poll_batch(100)
+        consumer.poll_batch(timeout_ms=100)
         while not consumer.assignment():
-            consumer.poll_batch(100)
+            consumer.poll_batch(timeout_ms=100)
         with pytest.raises(NonEmptyGroupError, match=f"group '{place.group}' has members"):
             place.backfill().run()
         assert place.nothing_was_read()
@@ -267,3 +278,14 @@ def test_the_files_of_other_file_systems_are_made_once_too(spark, tmp_path):
         files._rename(files._path("raced"), files._path("handover.json"))
     assert files.read("handover.json") == "ä\n"
     assert sorted(files.names(".")) == ["handover.json", "raced"]
+
+
+def test_records_that_retention_took_between_the_plan_and_the_first_read_are_an_error(place):
+    plan = place.backfill().plan()
+    place.cluster.delete_records(place.topic, 0, 4)
+    with pytest.raises(JobFailed, match=f"{place.topic}-0 at offset 0: .*the log has 4 to 10"):
+        place.backfill().run()
+    assert place.committed() == {}
+    assert plan.starts == {place.first: 0, place.second: 0}
+    place.backfill(failOnDataLoss=False).run()
+    assert place.committed()[place.first].offset == 10

@@ -115,7 +115,8 @@ def shell(ray_local, kafka_cluster_3, topic, group_id, tmp_path):
 def test_a_bounded_run_ends_by_itself_with_everything_committed(shell, kafka_cluster_3, topic, group_id):
     code, out, err = shell.run("--until", "latest", "--workers", "3")
     assert (code, err) == (0, "")
-    *progress, last = out.splitlines()
+    last = out.splitlines()[-1]
+    progress = [each for each in out.splitlines() if " records  " in each]
     assert re.fullmatch(r"done: 12,000 records in [\d.]+ s \([\d,]+/s\), 0 restarts", last)
     assert progress
     assert all(re.search(r"  3 workers  .* records  .*/s  lag .*  restarts 0$", each) for each in progress)
@@ -152,6 +153,7 @@ def test_a_json_log_has_an_object_a_line_and_progress_in_it(shell):
     assert all({"time", "level", "logger", "message"} <= record.keys() for record in records)
     progress = [r for r in records if r["message"] == "progress"]
     assert progress[-1]["workers"] == 2
+    assert all(r["waits_for"] for r in progress if r["state"] == "starting")
     assert {"records", "records_per_s", "lag", "restarts"} <= progress[-1].keys()
     events = [r for r in records if r["logger"] == "kafka_actors.events"]
     assert any(r["message"].startswith("PartitionsAssigned") and "pid" in r for r in events)
@@ -209,34 +211,63 @@ def test_debug_shows_the_traceback_of_the_users_function(shell):
     assert 'raise ValueError("no such country' in err
 
 
-def test_a_topic_that_does_not_exist_is_one_line(shell):
+def test_a_topic_that_does_not_exist_is_waited_for_and_named(shell):
     shell.environment["TOPIC"] = "ordres"
-    code, out, err = shell.run("-X", "start_timeout_s=3")
-    assert (code, out) == (1, "")
+    code, out, err = shell.run("-X", "start_timeout_s=10")
+    assert code == 1
+    assert re.search(r"starting  0 of 2 workers ready  waits for topics: UNKNOWN_TOPIC.*\bordres\b", out)
     assert re.fullmatch(r"kafka-actors: error: .*UNKNOWN_TOPIC_OR_PARTITION.*\bordres\b.*\n", err)
 
 
-def test_an_address_where_nobody_answers_is_one_line(shell):
+def test_an_address_where_nobody_answers_is_waited_for_and_named(shell):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-        code, out, err = shell.run("-b", address, "-X", "start_timeout_s=3")
-    assert (code, out) == (1, "")
+        code, out, err = shell.run("-b", address, "-X", "start_timeout_s=10")
+    assert code == 1
+    assert re.search(rf"waits for a broker: {address}: can't connect: {address} connection refused", out)
     assert err.startswith("kafka-actors: error: ")
     assert address in err
     assert "connection refused" in err.lower()
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("definition", "waits_for"),
+    [
+        (
+            'resources_per_worker={"num_gpus": 1},',
+            "a place for worker-0, worker-1: worker-0 needs num_gpus=1",
+        ),
+        ("", "the constructor of Work in worker-0, worker-1"),
+    ],
+    ids=["a resource", "a constructor"],
+)
+def test_what_keeps_a_job_from_starting_is_said_while_it_is_waited_for(shell, definition, waits_for):
+    shell.job = shell.job.replace("workers=2,", f"workers=2, {definition}")
+    shell.job = shell.job.replace("def __init__(self):", "def __init__(self):\n        time.sleep(600)")
+    process = shell.start()
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
+    said = next((line for line in process.stdout if waits_for in line), "")
+    process.terminate()
+    out, err = process.communicate(timeout=30)
+    watchdog.cancel()
+    assert re.match(r" +[\d.]+ s  starting  0 of 2 workers ready  waits for ", said)
+    assert (process.returncode, out.splitlines()[-1]) == (0, "stopped before it had started")
+    assert "kafka-actors: error" not in err
+
+
 def test_a_run_says_where_its_status_page_is_and_a_port_that_is_taken_is_one_line(shell, group_id):
     process = shell.start("--status", ":0", work_s=0.5)
-    said = re.fullmatch(r"status page: (http://127\.0\.0\.1:(\d+)/)\n", process.stdout.readline())
-    assert said is not None
+    page = re.compile(r"status page: (http://127\.0\.0\.1:(\d+)/)\n")
+    said = next(found for line in process.stdout if (found := page.fullmatch(line)))
     with urllib.request.urlopen(said[1] + "status.json", timeout=10) as answer:
         assert json.load(answer)["job"]["group"] == group_id
     shell.environment["KAFKA_ACTORS_STATUS"] = f":{said[2]}"
     taken = f"status: localhost:{said[2]} can't be listened on: Address already in use"
-    assert shell.run() == (2, "", f"kafka-actors: error: {taken} (in KAFKA_ACTORS_STATUS)\n")
+    code, _, err = shell.run()
+    assert (code, err) == (2, f"kafka-actors: error: {taken} (in KAFKA_ACTORS_STATUS)\n")
     process.terminate()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")

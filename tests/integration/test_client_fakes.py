@@ -162,6 +162,41 @@ async def test_metadata_is_refreshed_by_age() -> None:
 
 
 @in_loop
+async def test_metadata_is_refreshed_whatever_a_listener_raises(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("a listener's mistake")
+
+    async with FakeCluster(1, {"a": 1}) as cluster, client_of(cluster, metadata_max_age_ms=50) as client:
+        await client.set_topics(["a"])
+        client.cluster.add_listener(fail)
+        for partitions in (2, 3):
+            cluster.create_topic("a", partitions)
+            await until(lambda n=partitions: client.snapshot.partitions_for_topic("a") == set(range(n)))  # type: ignore[misc]
+    assert "a listener's mistake" in caplog.text
+
+
+@in_loop
+async def test_metadata_is_refreshed_after_an_answer_that_could_not_be_taken_in(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FakeCluster(1, {"a": 1}) as cluster, client_of(cluster, metadata_max_age_ms=50) as client:
+        await client.set_topics(["a"])
+        taken, failures = client.cluster.update_metadata, iter([ValueError("a mistake of ours")])
+
+        def take(*arguments: Any, **named: Any) -> None:
+            if (error := next(failures, None)) is not None:
+                raise error
+            taken(*arguments, **named)
+
+        monkeypatch.setattr(client.cluster, "update_metadata", take)
+        with pytest.raises(ValueError, match="a mistake of ours"):
+            await client.update_metadata()
+        cluster.create_topic("a", 2)
+        await until(lambda: client.snapshot.partitions_for_topic("a") == {0, 1})
+    assert "a mistake of ours" in caplog.text
+
+
+@in_loop
 async def test_theme_16_requests_per_second_in_a_leaderless_window() -> None:
     async with FakeCluster(3, {"a": 3}) as cluster, client_of(cluster) as client:
         await client.set_topics(["a"])

@@ -385,7 +385,7 @@ def test_wrong_arguments_are_refused_before_anything_is_done(consumer_of, kafka_
         (lambda: consumer.pause("t"), "'t', a str, is no partition"),
         (lambda: consumer.position(5), "5, an int, is no partition"),
         (lambda: consumer.end_offsets(tp), "is no list of partitions"),
-        (lambda: consumer.poll_batch("soon"), "timeout_ms is 'soon'"),
+        (lambda: consumer.poll_batch(timeout_ms="soon"), "timeout_ms is 'soon'"),
     ]:
         with pytest.raises(UsageError, match=says):
             call()

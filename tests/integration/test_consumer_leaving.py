@@ -62,13 +62,13 @@ def test_to_want_nothing_is_to_leave(consumer_of, kafka_cluster, kafka_topic, pr
     log, seen = Log(), []
     consumer = consumer_of([topic], listener=log, auto_commit_interval_ms=100_000)
     poll_until([consumer], lambda: len(seen) == 10, seen=seen)
-    assert consumer.poll_batch(0) is None
+    assert consumer.poll_batch(timeout_ms=0) is None
     getattr(consumer, call)([])
     assert consumer.assignment() == consumer.subscription() == set()
     assert kafka_cluster.describe_group(group_id).members == []
     assert log.calls == [("assigned", [0, 1]), ("revoked", [0, 1])]
     with pytest.raises(UsageError, match="nothing is to be read"):
-        consumer.poll_batch(0)
+        consumer.poll_batch(timeout_ms=0)
     found = consumer.committed([TopicPartition(topic, p) for p in range(2)])
     assert sum(offset.offset for offset in found.values()) == 10, "as when it is closed"
 
@@ -83,7 +83,7 @@ def test_partitions_that_another_assignment_leaves_out_are_committed(consumer_of
     consumer = consumer_of(auto_commit_interval_ms=100_000)
     consumer.assign([goes, kept])
     poll_until([consumer], lambda: len(seen) == 20, seen=seen)
-    assert consumer.poll_batch(0) is None
+    assert consumer.poll_batch(timeout_ms=0) is None
     consumer.assign([comes, kept])
     found = consumer.committed([goes, kept])
     assert found[goes].offset == 10
@@ -101,9 +101,9 @@ def test_unsubscribe_ends_also_where_the_last_commit_fails(
     seen = []
     consumer = consumer_of([topic], auto_commit_interval_ms=100_000)
     poll_until([consumer], lambda: len(seen) == 10, seen=seen)
-    assert consumer.poll_batch(0) is None
+    assert consumer.poll_batch(timeout_ms=0) is None
 
-    async def refused(*_):
+    async def refused(*_, **__):
         raise KafkaTimeoutError("no answer in time")
 
     consumer._session.core._coordinator.commit_offsets_sync = refused
@@ -118,7 +118,7 @@ def test_unsubscribe_ends_also_where_the_last_commit_fails(
 def test_who_is_closed_before_it_heard_of_its_partitions_hears_nothing_of_their_end(consumer_of, kafka_topic):
     log = Log()
     consumer = consumer_of([kafka_topic(partitions=2)], listener=log)
-    consumer.poll_batch(0)
+    consumer.poll_batch(timeout_ms=0)
     rebalances = consumer._session.core.rebalances
     deadline = time.monotonic() + 30
     while not rebalances.pending:  # nobody polls meanwhile

@@ -11,13 +11,14 @@ import pytest
 from fakes.broker import DROP, SILENCE, Call
 from fakes.group import GroupModel
 from fakes.loop import in_loop
-from fakes.members import FakeGroup, Member, member, until
+from fakes.members import FakeGroup, Listener, Member, member, until
 from msgspec.structs import replace
 
 import assignors
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.coordinator import ConsumerCoordinator, MemberState
+from kafka_actors.coordinator.machines.unread import UnreadWatch
 from kafka_actors.errors import (
     ConfigError,
     GroupAuthorizationFailedError,
@@ -27,7 +28,7 @@ from kafka_actors.errors import (
     TopicAuthorizationFailedError,
     UsageError,
 )
-from kafka_actors.events import CoordinatorChanged, PartitionsLost, PatternMatchesNothing
+from kafka_actors.events import CoordinatorChanged, PartitionNotRead, PartitionsLost, PatternMatchesNothing
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import (
     ApiKey,
@@ -52,6 +53,10 @@ from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 BOTH = frozenset({A, B})
+
+
+def committed(group: FakeGroup) -> dict[TopicPartition, int]:
+    return {tp: found.offset for tp, found in group.model.offsets.items()}
 
 
 def at(offset: int) -> OffsetAndMetadata:
@@ -260,6 +265,57 @@ async def test_trap_4_listener_that_hangs_is_left_behind_and_the_group_goes_on()
 
 
 @in_loop
+async def test_theme_01_what_a_revoke_cuts_off_is_taken_on_afterwards():
+    """Partitions that stay with a member in a cooperative group are assigned once only."""
+    group = FakeGroup()
+    known = asyncio.Event()
+
+    class Slow(Listener):
+        async def on_partitions_assigned(self, partitions):
+            if partitions:
+                await known.wait()
+            await super().on_partitions_assigned(partitions)
+
+    async with group.cluster, member(group, listener=Slow()) as one:
+        await until(lambda: one.member.joined)
+        async with member(group) as two:
+            await until(lambda: len(two.listener.has) == 1)
+            await until(lambda: one.member.joined and len(one.member.assignment) == 1)
+            assert one.listener.has == set()
+            known.set()
+            await until(lambda: one.listener.has == one.member.assignment)
+            assert one.listener.has | two.listener.has == BOTH
+    assert one.seen(PartitionsLost) == []
+
+
+@in_loop
+async def test_what_is_owned_and_not_read_is_told_with_its_reason():
+    group = FakeGroup()
+    fetch = group.handler(GroupModel.offset_fetch)
+    reads: set[TopicPartition] = {B}
+
+    class Reads(Listener):
+        async def on_partitions_assigned(self, partitions):
+            await one.member.fetch_committed_offsets(partitions)
+            reads.update(partitions)
+
+    async def loading(request, call):
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", error_code=14)])
+
+    group.broker.on(ApiKey.OFFSET_FETCH, loading)
+    async with group.cluster, member(group, listener=Reads(), reads=lambda: frozenset(reads)) as one:
+        one.member._unread = UnreadWatch(0.5)
+        await until(lambda: one.seen(PartitionNotRead))
+        (told,) = one.seen(PartitionNotRead)
+        assert (told.topic, told.partition) == A
+        assert 0.5 <= told.seconds < 5
+        assert "COORDINATOR_LOAD_IN_PROGRESS" in told.reason
+        group.broker.on(ApiKey.OFFSET_FETCH, fetch)
+        await until(lambda: reads == BOTH)
+    assert len(one.seen(PartitionNotRead)) == 1
+
+
+@in_loop
 async def test_listener_that_raises_ends_the_membership_and_the_group_learns_it():
     group = FakeGroup()
     async with group.cluster, member(group, partition_assignment_strategy=["range"]) as one:
@@ -307,14 +363,14 @@ async def test_consumed_offsets_are_committed_at_intervals_at_a_revoke_and_at_th
     async with group.cluster:
         async with member(group, consumed=lambda: position, auto_commit_interval_ms=100) as one:
             await until(lambda: one.listener.has == BOTH)
-            await until(lambda: group.model.offsets.get(A) == at(1))
+            await until(lambda: committed(group).get(A) == 1)
             position[A] = at(2)
-            await until(lambda: group.model.offsets.get(A) == at(2))
+            await until(lambda: committed(group).get(A) == 2)
             position[A] = position[B] = at(3)
-        assert group.model.offsets == {A: at(3), B: at(3)}
+        assert committed(group) == {A: 3, B: 3}
         async with member(group, consumed=lambda: {A: at(7)}, enable_auto_commit=False) as two:
             await until(lambda: two.listener.has == BOTH)
-        assert group.model.offsets[A] == at(3)
+        assert committed(group)[A] == 3
 
 
 @in_loop

@@ -102,7 +102,7 @@ job = ka.Job(
     config={"start_timeout_s": 120},
 )
 with job.start() as running:
-    running.wait(120)
+    running.wait(timeout=120)
 ray.shutdown()
 """
 

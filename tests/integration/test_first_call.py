@@ -49,7 +49,7 @@ def test_theme_24_a_consumer_that_no_broker_answered_is_used_again(
     assert not threads(name)
     assert consumer.subscription() == {topic}
     with consumer:
-        assert consumer.poll_batch(20_000)["value"].to_pylist() == [b"x"]
+        assert consumer.poll_batch(timeout_ms=20_000)["value"].to_pylist() == [b"x"]
         assert len(threads(name)) == 1
     with pytest.raises(UsageError, match="is closed"):
         consumer.poll_batch()
@@ -67,7 +67,7 @@ def test_theme_24_so_is_its_async_twin(late, kafka_cluster, kafka_topic, produce
         with pytest.raises(NoBrokersAvailable):
             await consumer.poll_batch()
         async with consumer:
-            assert (await consumer.poll_batch(20_000))["value"].to_pylist() == [b"x"]
+            assert (await consumer.poll_batch(timeout_ms=20_000))["value"].to_pylist() == [b"x"]
 
     asyncio.run(test())
 
@@ -78,7 +78,7 @@ def test_theme_24_a_producer_that_no_broker_answered_is_used_again(late, kafka_c
     with pytest.raises(NoBrokersAvailable):
         producer.send(topic, b"lost")
     with producer:
-        assert producer.send(topic, b"x").result(20_000).offset == 0
+        assert producer.send(topic, b"x").result(timeout=20).offset == 0
 
 
 def test_theme_24_so_is_its_async_twin_by_whoever_waits(late, kafka_cluster, kafka_topic):

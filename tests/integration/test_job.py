@@ -44,7 +44,7 @@ def test_another_client_of_the_group_sees_the_same_offsets_and_nothing_left(scen
 
     servers = scene.cluster.bootstrap_servers
     produce(scene.topic, [b"%d" % n for n in range(6_000)], bootstrap_servers=servers)
-    scene.start(until="latest").wait(60)
+    scene.start(until="latest").wait(timeout=60)
     ends = scene.ends()
     assert sum(ends.values()) == 6_000
     consumer = Consumer(

@@ -55,7 +55,7 @@ def test_theme_21_a_function_that_raises_ends_the_job_with_where_and_why(filled)
     bad = TopicPartition(filled.topic, 3)
     running = filled.start(workers=2, process=raising(filled, 3, 45), retries=2, batch_rows=20)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(60)
+        running.wait(timeout=60)
     cause = failed.value.cause
     assert isinstance(cause, ProcessError)
     assert (cause.topic, cause.partition) == bad
@@ -77,7 +77,7 @@ def test_theme_21_of_process_message_the_error_names_the_record(filled):
 
     running = filled.start(workers=2, process_message=each, retries=1)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(60)
+        running.wait(timeout=60)
     cause = failed.value.cause
     assert (cause.partition, cause.first_offset, cause.last_offset, cause.attempts) == (5, 17, 17, 2)
     assert isinstance(cause.__cause__, KeyError)
@@ -99,7 +99,7 @@ def test_theme_21_on_error_skip_goes_on_behind_what_failed(filled):
             os.write(self._file, line.encode())
 
     running = filled.start(workers=2, process_message=Each, retries=0, on_error="skip", until="latest")
-    running.wait(60)
+    running.wait(timeout=60)
     assert filled.journal.missing(filled.ends()) == {TopicPartition(filled.topic, 5): [17]}
     assert filled.journal.duplicates() == {}
     assert filled.committed() == filled.ends()
@@ -108,7 +108,7 @@ def test_theme_21_on_error_skip_goes_on_behind_what_failed(filled):
 def test_a_result_that_is_not_none_is_a_type_error(filled):
     running = filled.start(workers=1, process=lambda batch: batch.num_rows, retries=3)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(60)
+        running.wait(timeout=60)
     assert isinstance(failed.value.cause, ProcessError)
     assert isinstance(failed.value.cause.__cause__, TypeError)
     assert "the job has no sink=" in str(failed.value.cause.__cause__)
@@ -118,7 +118,7 @@ def test_a_result_that_is_not_none_is_a_type_error(filled):
 def test_sys_exit_in_a_worker_is_an_error_of_the_call(filled):
     running = filled.start(workers=1, process=raising(filled, 3, 45, SystemExit(3)), retries=1)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(60)
+        running.wait(timeout=60)
     assert isinstance(failed.value.cause, ProcessError)
     assert failed.value.cause.attempts == 2
 
@@ -178,6 +178,8 @@ def test_what_the_constructor_raises_is_raised_by_start(scene):
     with pytest.raises(FileNotFoundError, match=r"^no such model$") as raised:
         scene.start(workers=2, process=Broken)
     assert type(raised.value) is FileNotFoundError
+    line = Broken.__init__.__code__.co_firstlineno + 1
+    assert f"raised by the constructor of Broken (test_job_errors.py, line {line})" in raised.value.__notes__
     assert scene.cluster.describe_group(scene.group).members == []
 
 
@@ -203,7 +205,7 @@ def test_a_flush_that_exits_ends_the_job(filled):
             raise SystemExit(3)
 
     with pytest.raises(ka.JobFailed, match="SystemExit: 3"):
-        filled.start(workers=1, process=Leaving).wait(60)
+        filled.start(workers=1, process=Leaving).wait(timeout=60)
 
 
 def test_a_constructor_that_ends_its_process_ends_the_start(scene):
@@ -236,7 +238,7 @@ def test_async_functions_overlap_over_partitions_and_keep_the_order_within_one(f
 
     running = filled.start(workers=1, process=Async, until="latest", batch_rows=10)
     began = time.monotonic()
-    running.wait(60)
+    running.wait(timeout=60)
     took = time.monotonic() - began
     assert filled.journal.missing(filled.ends()) == {}
     assert filled.journal.duplicates() == {}

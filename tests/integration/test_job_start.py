@@ -103,7 +103,9 @@ def test_code_that_cannot_travel_is_refused_in_one_line(scene):
         with lock:
             pass
 
-    with pytest.raises(ConfigError, match=r"process: can't be sent to the workers: .*lock") as failed:
+    with pytest.raises(
+        ConfigError, match=r"process: can't be sent to the workers: the variable 'lock': .*lock"
+    ) as failed:
         ka.Job(**scene.options(process=process)).start()
     one_line(failed.value)
 
@@ -130,8 +132,8 @@ def test_theme_22_an_interrupt_while_starting_leaves_no_actor_and_no_member(scen
 def test_a_detached_job_that_has_ended_gives_its_name_to_the_next(scene):
     for _ in range(2):
         running = scene.job(name=scene.group, detached=True, until="latest").start()
-        running.wait(60)
-        running.wait(0)
+        running.wait(timeout=60)
+        running.wait(timeout=0)
         assert ka.Job.attach(scene.group).status().state == "stopped"
     ka.Job.attach(scene.group).stop()
 

@@ -274,10 +274,10 @@ def test_theme_10_offsets_of_a_group_without_members_expire_and_the_policy_says_
         "config": {"start_timeout_s": 150},
     }
     with pytest.raises(ka.JobFailed) as failed, ka.Job(**job, auto_offset_reset="none").start() as running:
-        running.wait(60)
+        running.wait(timeout=60)
     assert isinstance(failed.value.cause, NoOffsetForPartitionError)
     assert journal.records() == 0
     with ka.Job(**job).start() as running:
-        running.wait(60)
+        running.wait(timeout=60)
     assert journal.counts() == {TopicPartition(topic, 0): dict.fromkeys(range(11), 1)}
     assert racks.committed(gone) == {(topic, 0): 11}

@@ -52,6 +52,50 @@ def test_theme_18_a_slow_function_before_a_long_backlog_costs_no_more_than_the_b
     assert peak - before <= WORKERS * BUFFER / MB * 1.2
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.ray
+def test_theme_18_a_backlog_at_full_speed_costs_no_more_than_the_buffers(scene, produce, codec):
+    running = scene.start(workers=WORKERS, process=lambda batch: None, config={"worker_buffer_bytes": BUFFER})
+    servers = scene.cluster.bootstrap_servers
+    produce(scene.topic, [b"x" * 1000] * 12_000, bootstrap_servers=servers)
+    until(lambda: scene.committed() == scene.ends(), 60, "the first records to be processed", pause=0.5)
+    pids = set(scene.pids().values())
+    before, names = memory(pids), scene.pids()
+    first = {name: kinds(pid) for name, pid in names.items()}
+    running.pause()
+    values = [os.urandom(500).hex().encode() for _ in range(1000)] * (BACKLOG // 1000)
+    produce(scene.topic, values, bootstrap_servers=servers, compression=codec)
+    time.sleep(5)
+    full = memory(pids)
+    for name, pid in names.items():
+        print("full", name, {k: f"{v - first[name].get(k, 0):+.0f}" for k, v in kinds(pid).items()})
+    running.resume()
+    peak = full
+    while scene.committed() != scene.ends():
+        peak = max(peak, memory(pids))
+        time.sleep(0.1)
+    after = memory(pids)
+    for name, pid in names.items():
+        print("after", name, {k: f"{v - first[name].get(k, 0):+.0f}" for k, v in kinds(pid).items()})
+    budget = WORKERS * BUFFER / MB
+    print(
+        f"{before:.0f} MB before; of the budget {(full - before) / budget:.2f} full, {(peak - before) / budget:.2f} at most, "
+        f"{(after - before) / budget:.2f} after"
+    )
+    assert max(peak, after) - before <= budget * 1.2
+
+
+def kinds(pid):
+    """What a process takes, in MB by what it is."""
+    found = {}
+    with open(f"/proc/{pid}/smaps_rollup") as rollup:
+        for line in rollup:
+            name, _, rest = line.partition(":")
+            if name in ("Pss", "Pss_Anon", "Pss_File", "Pss_Shmem"):
+                found[name] = int(rest.split()[0]) / 1024
+    return found
+
+
 def test_theme_18_an_idle_consumer_takes_no_more_from_minute_to_minute(kafka_cluster, kafka_topic, group_id):
     topic = kafka_topic(4)
     process = psutil.Process()

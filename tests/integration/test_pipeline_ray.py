@@ -19,7 +19,7 @@ from ray import cloudpickle
 
 import kafka_actors as ka
 from kafka_actors.consumer.message import messages_of
-from kafka_actors.errors import SinkError, StageError
+from kafka_actors.errors import ConfigError, SinkError, StageError
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(120)]
 
@@ -81,7 +81,7 @@ class Place:
         ) as consumer:
             ends = sum(self.cluster.end_offsets(topic).values())
             while len(found) < ends:
-                batch = consumer.poll_batch(10_000)
+                batch = consumer.poll_batch(timeout_ms=10_000)
                 assert batch is not None, f"{len(found)} of {ends}"
                 found += messages_of(batch)
         return found
@@ -130,7 +130,7 @@ def test_orders_are_enriched_keyed_and_all_there_before_their_offsets_are_commit
     )
     with pipeline.on_ray(workers=2, until="latest").start() as run:
         assert run.status().group_id == place.group
-        run.wait(60)
+        run.wait(timeout=60)
     sent = place.records(place.output)
     found = {row["id"]: row for row in (msgspec.json.decode(m.value) for m in sent)}
     assert found == {
@@ -185,7 +185,7 @@ def test_under_fail_the_job_ends_with_the_stage_and_the_offsets(place):
     )
     run = pipeline.on_ray(workers=1).start()
     with pytest.raises(ka.JobFailed) as failed:
-        run.wait(60)
+        run.wait(timeout=60)
     run.stop()
     cause = failed.value.cause
     assert isinstance(cause, StageError)
@@ -193,6 +193,13 @@ def test_under_fail_the_job_ends_with_the_stage_and_the_offsets(place):
     assert (cause.first_offset, cause.last_offset, cause.attempts) == (30, 99, 2)
     assert "ValueError: no good: [91]" in str(cause)
     assert isinstance(cause.__cause__, ValueError)
+
+
+def test_code_that_cannot_be_sent_is_refused_at_the_start_with_stage_and_variable(place):
+    lock = threading.Lock()
+    pipeline = place.read().decode_json(SCHEMA).map_batches(lambda batch: lock, schema=SCHEMA, name="score")
+    with pytest.raises(ConfigError, match=r"^score: can't be sent to the workers: the variable 'lock': "):
+        pipeline.write(lambda batch: None).on_ray().start()
 
 
 def test_theme_04_a_killed_worker_with_a_kafka_sink_leaves_nothing_out(place, tmp_path):
@@ -234,7 +241,7 @@ def test_a_sink_that_fails_ends_the_job_and_none_of_its_records_are_committed(pl
     # What it has drained has no commit to wait for: it would be waited for longer than the test does.
     run = pipeline.on_ray(workers=1, config={"drain_timeout_ms": 50_000}).start()
     with pytest.raises(ka.JobFailed) as failed:
-        run.wait(40)
+        run.wait(timeout=40)
     run.stop()
     assert isinstance(failed.value.cause, SinkError)
     assert "write(Sink): OSError: disk full" in str(failed.value.cause)
@@ -254,7 +261,7 @@ def test_dead_letters_that_are_not_written_keep_their_records_from_being_committ
     how = {"workers": 1, "until": "latest", "config": {"drain_timeout_ms": 50_000}}
     run = pipeline.on_ray(**how).start()
     with pytest.raises(ka.JobFailed) as failed:
-        run.wait(40)
+        run.wait(timeout=40)
     run.stop()
     assert "dead_letters: UndeliveredError" in str(failed.value.cause)
     assert place.cluster.committed(place.group).get((place.input, 5 % PARTITIONS), -1) <= 5 // PARTITIONS
@@ -318,7 +325,7 @@ def test_a_job_sends_what_process_returns_and_its_dead_letters_too(place):
         config={"start_timeout_s": 100},
     )
     with job.start() as running:
-        running.wait(60)
+        running.wait(timeout=60)
     failed = {n for n in range(300) if n % 3 == 1 and 50 <= n // 3 < 60}
     assert {int(m.key[1:]) for m in place.records(place.output)} == set(range(300)) - failed
     dead = place.records(place.dead)
@@ -352,7 +359,7 @@ def test_theme_32_null_and_empty_stay_apart_in_what_a_job_writes_and_in_its_dead
         config={"start_timeout_s": 100},
     )
     with job.start() as running:
-        running.wait(60)
+        running.wait(timeout=60)
     ours = "kafka_actors."
     for topic in (place.output, place.dead):
         found = [

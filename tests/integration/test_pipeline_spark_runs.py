@@ -1,5 +1,6 @@
 """A pipeline run on Spark, as a stream and as a batch, from real topics to real topics and files."""
 
+import json
 import os
 import sys
 import threading
@@ -12,7 +13,7 @@ from fakes.spark import spark_session
 from fakes.spark_runs import PARTITIONS, SCHEMA, Place, order
 from pyspark import cloudpickle
 
-from kafka_actors.errors import JobFailed, StageError
+from kafka_actors.errors import ConfigError, JobFailed, StageError
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -84,10 +85,17 @@ def test_parquet_of_a_stream_has_each_record_once_and_dead_letters_beside_it(pla
         .write_parquet(str(tmp_path / "out"), kafka=True)
         .dead_letters(place.dead)
     )
-    checkpoint = str(tmp_path / "checkpoint")
-    pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="availableNow").run()
-    place.fill(range(60, 90))
-    pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="once").run()
+    checkpoint = tmp_path / "checkpoint"
+    for trigger, ids in (("availableNow", range(60)), ("once", range(60, 90))):
+        place.fill([n for n in ids if n >= 60])
+        run = pipeline.on_spark(
+            place.spark, checkpoint=str(checkpoint), trigger=trigger, offsetFormat="spark"
+        )
+        run.run()
+        assert run.status().records == len(ids)
+    for log in (checkpoint / "offsets").glob("[0-9]*"):
+        assert json.loads(log.read_text().splitlines()[-1]).keys() == {place.input}
+    assert (checkpoint / "sources" / "0" / "0").exists()
     found = place.spark.read.parquet(str(tmp_path / "out")).collect()
     assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(90) if n != 5}
     assert len(found) == 89
@@ -116,6 +124,34 @@ def test_a_stage_that_fails_ends_the_run_and_says_where(place, tmp_path):
     assert (raised.value.cause.stage, raised.value.cause.partition) == ("score", 1)
     assert raised.value.cause.message == "ValueError: no 16"
     assert run.status().state == "failed"
+
+
+class Broken:
+    def __init__(self):
+        raise FileNotFoundError("no such model")
+
+    def __call__(self, batch):
+        return batch
+
+
+def test_what_a_constructor_raises_is_told_with_class_file_and_line_and_the_stage(place):
+    place.fill(range(3))
+    pipeline = place.read().decode_json(SCHEMA).map_batches(Broken, schema=SCHEMA, name="score")
+    line = Broken.__init__.__code__.co_firstlineno + 1
+    where = f"raised by the constructor of Broken (test_pipeline_spark_runs.py, line {line})"
+    with pytest.raises(JobFailed) as raised:
+        pipeline.write(lambda batch: None).on_spark(place.spark).run()
+    assert str(raised.value) == (
+        f"the run failed: FileNotFoundError: no such model ({where}, raised when stage score was made)"
+    )
+
+
+def test_code_that_cannot_be_sent_is_refused_at_the_start_with_stage_and_variable(place):
+    lock = threading.Lock()
+    pipeline = place.read().decode_json(SCHEMA).map_batches(lambda batch: lock, schema=SCHEMA, name="score")
+    run = pipeline.write(lambda batch: None).on_spark(place.spark)
+    with pytest.raises(ConfigError, match=r"^score: can't be sent to the workers: the variable 'lock': "):
+        run.start()
 
 
 def test_a_running_stream_shows_how_it_gets_on_and_is_stopped_from_another_thread(place, tmp_path):

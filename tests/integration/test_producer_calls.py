@@ -31,8 +31,8 @@ def test_a_callback_that_raises_holds_up_nobodys_outcome(kafka_cluster, kafka_to
 
         for future in futures:
             future.add_done_callback(raising)
-        assert [future.result(20_000).partition for future in futures] == [0, 1, 2, 3]
-        producer.flush(20_000)
+        assert [future.result(timeout=20).partition for future in futures] == [0, 1, 2, 3]
+        producer.flush(timeout_ms=20_000)
     assert producer._core.intake.used == 0
     assert len(first) == 4
 
@@ -60,8 +60,8 @@ def test_a_callback_that_would_wait_for_what_comes_through_its_thread_is_told_so
     (error,) = errors
     assert isinstance(error, UsageError)
     assert "callback" in str(error)
-    producer.flush(20_000)
-    assert producer.send(other, b"z").result(20_000).offset == 0
+    producer.flush(timeout_ms=20_000)
+    assert producer.send(other, b"z").result(timeout=20).offset == 0
 
 
 def test_the_asyncio_twin_belongs_to_one_event_loop(kafka_cluster, kafka_topic):
@@ -88,16 +88,16 @@ def test_a_partition_that_a_topic_has_got_meanwhile_is_sent_to(producer, kafka_c
     from confluent_kafka.admin import NewPartitions
 
     def grow(topic):
-        producer.send(topic, b"x").result(20_000)
+        producer.send(topic, b"x").result(timeout=20)
         (grown,) = kafka_cluster.admin.create_partitions([NewPartitions(topic, 3)]).values()
         grown.result()
 
     for send in (
-        lambda topic: producer.send(topic, b"x", partition=2).result(20_000).partition == 2,
+        lambda topic: producer.send(topic, b"x", partition=2).result(timeout=20).partition == 2,
         lambda topic: (
             (topic, 2)
             in producer.send_batch(pa.record_batch({"value": [b"x"], "partition": [2]}), topic)
-            .result(20_000)
+            .result(timeout=20)
             .partitions
         ),
     ):
@@ -123,4 +123,4 @@ def test_what_is_no_partition_fails_alone(producer, kafka_topic, partition):
         producer.send(topic, b"x", timestamp_ms=1.5)
     with pytest.raises(UsageError, match=r"timestamp_ms is .*: it must be an int of 64 bits"):
         producer.send(topic, b"x", timestamp_ms=2**63)
-    assert sent.result(20_000).offset == 0
+    assert sent.result(timeout=20).offset == 0

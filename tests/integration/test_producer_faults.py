@@ -54,9 +54,9 @@ class Load:
         self._stop.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
-        self.producer.close(60_000)
+        self.producer.close(timeout_ms=60_000)
         for future in self.futures:
-            future.result(0)
+            future.result(timeout=0)
         return self._next
 
 
@@ -133,16 +133,16 @@ def test_what_no_broker_acknowledges_fails_in_its_time_and_says_so(kafka_cluster
         request_timeout_ms=1_000,
         delivery_timeout_ms=3_000,
     )
-    producer.send(topic, b"before").result(20_000)
+    producer.send(topic, b"before").result(timeout=20)
     kafka_cluster_3.kill(alone)
     began = time.monotonic()
     asked, unasked = producer.send(topic, b"one"), producer.send(topic, b"two")
-    error = asked.exception(20_000)
+    error = asked.exception(timeout=20)
     assert isinstance(error, DeliveryTimeoutError)
     assert 2.5 < time.monotonic() - began < 10
     assert f"{topic}-0: 2 records not acknowledged within delivery_timeout_ms (3000)" in str(error)
     with pytest.raises(UndeliveredError, match="1 record was not delivered"):
-        producer.flush(10_000)
+        producer.flush(timeout_ms=10_000)
     assert unasked.done()
     producer.close()
 
@@ -151,12 +151,12 @@ def test_theme_22_close_ends_in_its_time_without_any_broker(kafka_cluster_3, kaf
     alone = kafka_cluster_3.broker_ids[0]
     topic = kafka_topic(1, cluster=kafka_cluster_3, replica_assignment=[[alone]])
     producer = ka.Producer(bootstrap_servers=kafka_cluster_3.bootstrap_servers)
-    producer.send(topic, b"before").result(20_000)
+    producer.send(topic, b"before").result(timeout=20)
     kafka_cluster_3.pause(alone)
     future = producer.send(topic, b"late")
     began = time.monotonic()
     with pytest.raises(UndeliveredError, match="closed before it was acknowledged"):
         producer.close(timeout_ms=1_000)
     assert time.monotonic() - began < 5
-    assert isinstance(future.exception(0), KafkaTimeoutError)
+    assert isinstance(future.exception(timeout=0), KafkaTimeoutError)
     producer.close()

@@ -227,14 +227,19 @@ def test_a_view_in_sql(
 ) -> None:
     topic = kafka_topic()
     produce(topic, [b"a", b"b"])
-    spark.sql(
+    view = (
         f"CREATE OR REPLACE TEMPORARY VIEW orders USING kafka_actors OPTIONS (subscribe '{topic}', "
         f"`kafka.bootstrap.servers` '{kafka_cluster.bootstrap_servers}')"
     )
+    spark.sql(view)
     assert spark.sql("SELECT CAST(value AS STRING), offset FROM orders ORDER BY offset").collect() == [
         ("a", 0),
         ("b", 1),
     ]
+    produce(topic, [b"c"])
+    assert spark.sql("SELECT count(*) FROM orders").collect() == [(2,)], "the first query fixed the offsets"
+    spark.sql(view)
+    assert spark.sql("SELECT count(*) FROM orders").collect() == [(3,)]
 
 
 # ---------------------------------------------------------------- errors
@@ -277,7 +282,7 @@ def test_what_only_a_stream_may_have_is_one_line_at_the_first_action(load: Load)
 
 def test_an_unknown_topic_is_one_line_at_the_first_action(load: Load) -> None:
     with pytest.raises(AnalysisException) as caught:
-        load(subscribe="not-there").count()
+        load(subscribe="not-there", **{"fetchOffset.retryIntervalMs": "10"}).count()
     assert errors_line(caught).endswith(
         "ConfigError: subscribe: there is no topic 'not-there' in the cluster"
     )
@@ -411,11 +416,13 @@ def test_a_table_of_the_catalog(
             ("a",),
             ("b",),
         ]
+        produce(topic, [b"c"])
+        assert spark.sql("SELECT count(*) FROM orders_log").collect() == [(3,)], "each query asks anew"
         assert spark.sql("SELECT * FROM orders_log WITH (`endingTimestamp` '1')").count() == 0
         stream = spark.readStream.option("startingOffsets", "earliest").table("orders_log").select("offset")
         query = stream.writeStream.format("memory").queryName("from_table").trigger(once=True).start()
         assert query.awaitTermination(60)
-        assert spark.table("from_table").count() == 2
+        assert spark.table("from_table").count() == 3
     finally:
         spark.sql("DROP TABLE orders_log")
     with pytest.raises(AnalysisException) as caught:

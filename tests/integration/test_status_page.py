@@ -240,7 +240,7 @@ def test_theme_33_a_fenced_job_is_not_ready_and_ends_with_the_error(scene):
     assert re.fullmatch(rf"the job failed: .*FENCED_INSTANCE_ID.*{re.escape(because)}.*\n", reason)
     assert get(page, "healthz")[0] == 200, "to be told why, it has to be left alone"
     with pytest.raises(ka.JobFailed, match="FENCED_INSTANCE_ID") as failed:
-        running.wait(10)
+        running.wait(timeout=10)
     assert isinstance(failed.value.cause, FencedInstanceIdError)
     until(lambda: len(other.assigned) == 12, 30, "the other one to have everything")
 

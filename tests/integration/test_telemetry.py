@@ -360,6 +360,8 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
             (m["group"], m["topic"], m["partition"]) for m, _ in scraper.query("kafka_consumer_group_lag")
         } == {(group_id, topic, str(n)) for n in range(4)}
         names = {m["__name__"] for m, _ in scraper.query('{job="kafka-actors"}')}
+        others = f'{{__name__=~"(kafka|kafka_actors|messaging)_.*", group!="{group_id}"}}'
+        assert scraper.query(others) == [], "series that the label of the group doesn't choose"
         assert {
             "messaging_process_duration_seconds_bucket",
             "messaging_client_operation_duration_seconds_sum",

@@ -33,7 +33,28 @@ def main() -> None:
         while None in actors.values():
             actors = running.status().actors
         print(json.dumps(actors), flush=True)
+        threading.Thread(target=answer, args=(running,), daemon=True).start()
         running.wait()
+
+
+def answer(running: Any) -> None:
+    """A line in, of which a number is that of workers there are to be; out what the tests want of the status."""
+    for line in sys.stdin:
+        if line.strip().isdigit():
+            running.scale(int(line))
+        status = running.status()
+        said = {
+            "asked": {
+                "state": status.state,
+                "generation": status.group.generation if status.group else None,
+                "nodes": {a.name: a.node for a in [*status.workers, *status.others]},
+                "pids": {a.name: a.pid for a in [*status.workers, *status.others]},
+                "workers": {w.name: [list(p) for p in w.partitions] for w in status.workers},
+                "holding": status.scaling.holding,
+                "timeline": [entry.text for entry in status.timeline],
+            }
+        }
+        print(json.dumps(said), flush=True)
 
 
 class Driver:
@@ -52,6 +73,7 @@ class Driver:
         path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "jobs.driver", json.dumps(told)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -86,6 +108,21 @@ class Driver:
             assert time.monotonic() < deadline, "the driver's job does not start\n" + "".join(self.complained)
             time.sleep(0.05)
         return self
+
+    def ask(self, scale: int | None = None, seconds: float = 20.0) -> dict[str, Any]:
+        """What its job's status is now; after it was told how many workers there are to be, if that is to change."""
+        assert self.process.stdin is not None
+        known, deadline = len(self.said), time.monotonic() + seconds
+        self.process.stdin.write("status\n" if scale is None else f"{scale}\n")
+        self.process.stdin.flush()
+        while True:
+            for line in self.said[known:]:
+                if line.startswith('{"asked"'):
+                    found: dict[str, Any] = json.loads(line)["asked"]
+                    return found
+            assert self.process.poll() is None, "".join(self.complained)
+            assert time.monotonic() < deadline, "the driver does not say how its job is"
+            time.sleep(0.05)
 
     def send(self, number: signal.Signals) -> float:
         at = time.monotonic()

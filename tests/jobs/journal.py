@@ -6,6 +6,7 @@ Times are CLOCK_MONOTONIC, which all processes of a machine share.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import os
@@ -38,11 +39,14 @@ class Recorder:
         time.sleep(make)
         self._work = work
         self._late = late
+        self._hold = os.path.join(directory, "hold")
         self._file = os.open(
             os.path.join(directory, f"{os.getpid()}.jsonl"), os.O_CREAT | os.O_APPEND | os.O_WRONLY
         )
 
     def __call__(self, batch: pa.RecordBatch) -> None:
+        if self._hold and os.path.exists(self._hold):
+            self._keep_the_gil()
         if self._late:
             time.sleep(self._work)
         line = {
@@ -55,6 +59,14 @@ class Recorder:
         os.write(self._file, json.dumps(line).encode() + b"\n")
         if self._work and not self._late:
             time.sleep(self._work)
+
+    def _keep_the_gil(self) -> None:
+        """Once, as native code does that never lets go of it."""
+        with open(self._hold) as file:
+            seconds = float(file.read())
+        with open(os.path.join(os.path.dirname(self._hold), f"{os.getpid()}.held"), "w"):
+            self._hold = ""
+        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 
 
 def runs(offsets: list[int]) -> list[list[int]]:
@@ -74,6 +86,17 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
+
+    def hold(self, seconds: float) -> float:
+        """Each recorder is to keep the GIL of its process for so long, once. Returns when that was said."""
+        part = self.directory / "hold.part"
+        part.write_text(str(seconds))
+        part.rename(self.directory / "hold")
+        return time.monotonic()
+
+    def held(self) -> int:
+        """How many have done so, or are at it."""
+        return len(list(self.directory.glob("*.held")))
 
     def entries(self) -> list[Entry]:
         found = []

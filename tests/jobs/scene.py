@@ -314,7 +314,7 @@ class Scene:
             end()
         if self.running is not None:
             with suppress(ka.JobFailed):
-                self.running.stop(10)
+                self.running.stop(timeout=10)
 
 
 def travel_by_value() -> None:

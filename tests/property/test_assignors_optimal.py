@@ -44,11 +44,11 @@ def cases(draw: st.DrawFn, capacities: Iterable[float] = (1,), uneven: bool = Tr
 
 
 def rightful_owner(case: Case, tp: TopicPartition) -> str | None:
-    claims = sorted(((m.generation, name) for name, m in case.members.items() if tp in m.owned), reverse=True)
+    wanted = {name: m for name, m in case.members.items() if tp[0] in m.topics}
+    claims = sorted(((m.generation, name) for name, m in wanted.items() if tp in m.owned), reverse=True)
     if not claims or (len(claims) > 1 and claims[1][0] == claims[0][0]):
         return None
-    name = claims[0][1]
-    return name if tp[0] in case.members[name].topics else None
+    return claims[0][1]
 
 
 def imbalance(case: Case, loads: Counter[str]) -> Fraction:

@@ -24,6 +24,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("answer"), st.integers(0, BROKERS - 1)),
     st.tuples(st.just("take"), st.integers(1, 4)),
     st.tuples(st.just("take"), st.integers(1, 4)),
+    st.tuples(st.just("put back"), st.integers(0, 25)),
     st.tuples(st.just("append"), st.integers(0, PARTITIONS - 1)),
     st.tuples(st.just("move"), st.integers(0, PARTITIONS - 1)),
     st.tuples(st.just("learn"), st.just(0)),
@@ -168,6 +169,18 @@ class World:
             assert self.machine.consumed(item)
             self.expected[p] = item.next_offset
 
+    def put_back(self, rows):
+        """Takes two items ahead, consumes some of the first, and gives the rest back."""
+        first, *_ = taken = [self.machine.take(), self.machine.take_more()]
+        if first is None:
+            return
+        p = first.partition.partition
+        assert first.fetch_offset == self.expected[p]
+        self.expected[p] = min(first.next_offset, first.fetch_offset + rows)
+        assert self.machine.consumed(first, self.expected[p])
+        for tp in {item.partition for item in taken if item is not None}:
+            self.machine.put_back(tp)
+
     def do(self, name, value):
         tp = TopicPartition(TOPIC, value if value in self.ends else 0)
         match name:
@@ -175,6 +188,8 @@ class World:
                 self.answer(value)
             case "take":
                 self.take(value)
+            case "put back":
+                self.put_back(value)
             case "append":
                 self.ends[value] += 15
             case "move":

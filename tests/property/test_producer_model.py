@@ -1,7 +1,9 @@
 """The producer's machines against a model of brokers that lose requests and answers, move leaders and make errors.
 
-What the model does is what Kafka's ProducerStateManager does: it compares epochs partition by partition, knows the
-last five batches of a producer, and takes only the sequence that follows.
+The model does what Kafka's ProducerStateManager and ProducerAppendInfo do: it compares epochs partition by partition,
+knows the last five batches of a producer, takes only the sequence that follows them, 0 under a new epoch, and any
+sequence of a producer that it doesn't know, or has forgotten (`producer.id.expiration.ms`). That a broker really does
+so is tried in tests/integration/test_producer_faults.py.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from kafka_actors.protocol.types import TopicPartition
 NODES = 2
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 TIMEOUT = 30.0
+EXPIRATION = 300.0
+"""Seconds after which a broker forgets a producer that has written nothing."""
 # codes: (appended before the error is answered, code)
 ERRORS = [(False, 19), (True, 20), (False, 6), (True, 7), (True, 6), (False, 56)]
 INVALID = 17
 """A batch with a record whose number is a multiple of it is refused for good (INVALID_RECORD)."""
 TOO_LARGE = 5
-"""So many records are too large for a batch (MESSAGE_TOO_LARGE)."""
+"""So many records are too large for a batch (MESSAGE_TOO_LARGE), unless max.message.bytes was raised."""
 
 
 class Content:
@@ -60,11 +64,11 @@ class Log:
 
     def __init__(self):
         self.records = []
-        self.producers = {}  # id: (epoch, last five batches as (sequence, count, offset))
+        self.producers = {}  # id: (epoch, last five batches as (sequence, count, offset), time of the last)
 
-    def append(self, producer, epoch, sequence, ids):
+    def append(self, producer, epoch, sequence, ids, now=0.0):
         """(error code, base offset)."""
-        known, cache = self.producers.get(producer, (epoch, deque(maxlen=5)))
+        known, cache, _ = self.producers.get(producer, (epoch, deque(maxlen=5), now))
         if epoch < known:
             return 47, -1
         if epoch > known:
@@ -76,13 +80,15 @@ class Log:
                 return 0, offset
         if cache and sequence != cache[-1][0] + cache[-1][1]:
             return 45, -1
-        if not cache and sequence != 0:
-            return 45, -1
         offset = len(self.records)
         self.records += ids
         cache.append((sequence, len(ids), offset))
-        self.producers[producer] = epoch, cache
+        self.producers[producer] = epoch, cache, now
         return 0, offset
+
+    def forget(self, now):
+        """Forgets the producers that have written nothing for long."""
+        self.producers = {i: state for i, state in self.producers.items() if now - state[2] < EXPIRATION}
 
 
 class World:
@@ -107,6 +113,7 @@ class World:
         self.answers = [deque() for _ in range(NODES)]  # (order, answers), not yet with us
         self.zombies = [deque() for _ in range(NODES)]  # of connections that we gave up
         self.error = None
+        self.limit = TOO_LARGE
         self.numbers = itertools.count()
         self.outcomes = {}  # record: (offset or -1, error)
         self.sent = defaultdict(list)
@@ -140,11 +147,11 @@ class World:
             if self.leader[tp] != node:
                 appended, code = False, 6
             ids = state[-1]
-            if self.leader[tp] == node and len(ids) >= TOO_LARGE:
+            if self.leader[tp] == node and len(ids) >= self.limit:
                 appended, code = False, 10
             elif self.leader[tp] == node and any(i % INVALID == 0 for i in ids):
                 appended, code = False, 87
-            found, offset = self.logs[tp].append(*state) if appended else (code, -1)
+            found, offset = self.logs[tp].append(*state, self.now) if appended else (code, -1)
             answers[tp] = Answer(code or found, offset if not code else -1)
         self.error = None
         return answers
@@ -181,6 +188,20 @@ class World:
     def haunt(self, node):
         if self.zombies[node]:
             self.carry_out(node, self.zombies[node].popleft())
+
+    def lull(self):
+        """So long a pause that brokers forget who wrote before it. No request takes as long as that."""
+        for node in range(NODES):
+            while self.zombies[node] or self.wires[node] or self.answers[node]:
+                self.deliver(node)
+                self.answer(node)
+        self.now += EXPIRATION
+        for log in self.logs.values():
+            log.forget(self.now)
+
+    def resize(self, limit):
+        """max.message.bytes is changed."""
+        self.limit = limit
 
     def move(self, tp):
         for node in range(NODES):
@@ -242,6 +263,8 @@ OPS = st.one_of(
     st.tuples(st.just("move"), st.sampled_from(PARTITIONS)),
     st.tuples(st.just("error"), st.sampled_from(ERRORS)),
     st.tuples(st.just("tick"), st.sampled_from([0.05, 0.3, 1.5, 12.0])),
+    st.tuples(st.just("lull")),
+    st.tuples(st.just("resize"), st.sampled_from([TOO_LARGE, 100])),
 )
 
 
@@ -259,27 +282,29 @@ def play(ops, window):
     return world
 
 
-@settings(max_examples=300)
+@settings(max_examples=600)
 @given(st.lists(OPS, max_size=80), st.sampled_from([1, 2, 5]))
 def test_each_acknowledged_record_is_there_once_and_in_order(ops, window):
     play(ops, window)
 
 
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(st.integers(0, 2**32), st.sampled_from([1, 5]))
 def test_the_same_under_long_random_trouble(seed, window):
     """Long runs that hypothesis would not draw: mostly progress, some of it lost."""
     rand, ops = random.Random(seed), []
     for _ in range(400):
         name = rand.choices(
-            ["send", "turn", "deliver", "answer", "cut", "haunt", "move", "error", "tick"],
-            [6, 10, 10, 8, 1, 1, 0.5, 1, 6],
+            ["send", "turn", "deliver", "answer", "cut", "haunt", "move", "error", "tick", "lull", "resize"],
+            [6, 10, 10, 8, 1, 1, 0.5, 1, 6, 0.2, 0.5],
         )[0]
         node, tp = rand.randrange(NODES), rand.choice(PARTITIONS)
         ops.append(
             {
                 "send": ("send", tp, rand.randint(1, 6)),
                 "turn": ("turn",),
+                "lull": ("lull",),
+                "resize": ("resize", rand.choice([TOO_LARGE, 100])),
                 "cut": ("cut", node, rand.randint(0, 3)),
                 "move": ("move", tp),
                 "error": ("error", rand.choice(ERRORS)),

@@ -33,6 +33,8 @@ def test_text_is_converted_as_kafkas_own_clients_do():
         ({"sesion_timeout_ms": 1}, "sesion_timeout_ms", "did you mean 'session_timeout_ms'"),
         ({"session_timeout_ms": "soon"}, "session_timeout_ms", "is 'soon'"),
         ({"session_timeout_ms": 0}, "session_timeout_ms", ">= 1"),
+        ({"session_timeout_ms": 2**31}, "session_timeout_ms", "<= 2147483647"),
+        ({"receive_buffer_bytes": 2**70}, "receive_buffer_bytes", "<= 2147483647"),
         ({"fetch_min_bytes": -1}, "fetch_min_bytes", ">= 0"),
         ({"isolation_level": "READ"}, "isolation_level", "accepts 'read_uncommitted' or 'read_committed'"),
         ({"auto_offset_reset": "oldest"}, "auto_offset_reset", "'earliest', 'latest', 'none'"),

@@ -20,6 +20,7 @@ ARGUMENTS = {
     errors.UndeliveredError: (2, {}, [4, 7]),
     errors.JobFailed: (ValueError("bad row"),),
     errors.ProcessError: ("orders", 3, 42, 50, 4),
+    errors.WorkerDiedError: (4, "exit code 3"),
     errors.StageError: ("score", "orders", 3, 40, 59, 4, "no good"),
     errors.SinkError: ("write_kafka(scored)", "3 records were not delivered"),
     errors.StartTimeoutError: ("a GPU", 30.0),
@@ -74,7 +75,30 @@ def test_every_code_has_its_class(cls):
     with pytest.raises(cls) as caught:
         errors.raise_for_code(cls.code, request="Fetch", topic="orders", partition=3)
     assert caught.value.request == "Fetch"
-    assert str(caught.value) == f"{cls.name} ({cls.code}) in answer to Fetch for orders-3"
+    missing = (
+        f": the principal needs the right {right}" if (right := getattr(caught.value, "right", None)) else ""
+    )
+    assert str(caught.value) == f"{cls.name} ({cls.code}) in answer to Fetch for orders-3{missing}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_", "right"),
+    [
+        (errors.TopicAuthorizationFailedError, "Fetch", "Read on topic 'orders'"),
+        (errors.TopicAuthorizationFailedError, "Produce", "Write on topic 'orders'"),
+        (errors.TopicAuthorizationFailedError, "ListOffsets", "Describe on topic 'orders'"),
+        (errors.GroupAuthorizationFailedError, "OffsetCommit", "Read on group 'scorer'"),
+        (errors.GroupAuthorizationFailedError, "DeleteGroups", "Delete on group 'scorer'"),
+        (errors.ClusterAuthorizationFailedError, "InitProducerId", "IdempotentWrite on cluster"),
+        (errors.ClusterAuthorizationFailedError, "Unheard", None),
+        (errors.TransactionalIdAuthorizationFailedError, "EndTxn", "Write on transactional-id"),
+        (errors.DelegationTokenAuthorizationFailedError, "CreateDelegationToken", None),
+    ],
+)
+def test_an_authorization_error_names_the_right_that_is_missing(kind, request_, right):
+    error = kind(request=request_, topic="orders", partition=3, group="scorer")
+    assert error.right == right
+    assert ("needs the right" in str(error)) == (right is not None)
 
 
 def test_zero_is_no_error():

@@ -52,7 +52,18 @@
 {{- fail (printf "kafka.tls.existingSecret: is given, but securityProtocol is %s" .securityProtocol) }}
 {{- end }}
 {{- end }}
+{{- if and .Values.authOptions.secretName (ne .Values.authOptions.mode "token") }}
+{{- fail "authOptions.secretName: is given, but authOptions.mode isn't token" }}
+{{- end }}
+{{- with .Values.networkPolicy }}
+{{- if and .enabled .egress.enabled $.Values.kafka.sasl.tokenEndpointUrl (not .egress.extra) }}
+{{- fail "networkPolicy.egress.extra: is empty, but OAUTHBEARER asks kafka.sasl.tokenEndpointUrl for tokens: add a rule for it" }}
+{{- end }}
+{{- end }}
 {{- if .Values.cluster.selector }}
+{{- if .Values.authOptions.mode }}
+{{- fail "authOptions.mode: is the selected cluster's own affair" }}
+{{- end }}
 {{- if not (index .Values.cluster.selector "ray.io/cluster") }}
 {{- fail "cluster.selector: KubeRay finds a cluster by the label ray.io/cluster alone" }}
 {{- end }}

@@ -48,5 +48,9 @@ app.kubernetes.io/component: head
 {{- end }}
 
 {{- define "kafka-actors.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
 {{- end }}

@@ -20,10 +20,14 @@
 {{- $options := dict }}
 {{- with include "kafka-actors.target" . }}{{ $_ := set $options "job" . }}{{ end }}
 {{- with .Values.job.workers }}{{ $_ := set $options "workers" . }}{{ end }}
+{{- with .Values.job.resourcesPerWorker }}{{ $_ := set $options "resources_per_worker" . }}{{ end }}
+{{- with .Values.job.name }}{{ $_ := set $options "name" . }}{{ end }}
+{{- with .Values.job.deadLetterTopic }}{{ $_ := set $options "dead_letter_topic" . }}{{ end }}
 {{- with .Values.job.until }}{{ $_ := set $options "until" . }}{{ end }}
 {{- $_ := set $options "drain_timeout_ms" .Values.job.drainTimeoutMs }}
 {{- with .Values.kafka.bootstrapServers }}{{ $_ := set $options "bootstrap_servers" . }}{{ end }}
 {{- with .Values.kafka.groupId }}{{ $_ := set $options "group_id" . }}{{ end }}
+{{- with .Values.kafka.topics }}{{ $_ := set $options "topics" . }}{{ end }}
 {{- if ne .Values.kafka.securityProtocol "PLAINTEXT" }}
 {{- $_ := set $options "security_protocol" .Values.kafka.securityProtocol }}
 {{- end }}
@@ -91,10 +95,7 @@
 {{- range $name, $value := fromJson (include "kafka-actors.options" .) }}
 {{- $text := toString $value }}
 {{- if kindIs "slice" $value }}{{ $text = join "," $value }}{{ end }}
-{{- if kindIs "map" $value }}
-{{- fail (printf "job.options.%s: a table can't be given to a job in a selected cluster: say it in the job" $name) }}
-{{- end }}
-{{- if kindIs "float64" $value }}{{ $text = toJson $value }}{{ end }}
+{{- if or (kindIs "map" $value) (kindIs "float64" $value) }}{{ $text = toJson $value }}{{ end }}
 {{- $_ := set $variables (printf "KAFKA_ACTORS_%s" (upper $name)) $text }}
 {{- end }}
 {{- toJson $variables }}

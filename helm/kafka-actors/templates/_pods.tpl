@@ -27,7 +27,7 @@ spec:
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- range $name := list "nodeSelector" "tolerations" "affinity" }}
+  {{- range $name := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
   {{- with index $pod $name }}
   {{ $name }}:
     {{- toYaml . | nindent 4 }}
@@ -37,6 +37,10 @@ spec:
   {{- with index $pod $name }}
   {{ $name }}: {{ . }}
   {{- end }}
+  {{- end }}
+  {{- with $root.Values.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
   containers:
     - name: ray-{{ .component }}
@@ -91,6 +95,10 @@ spec:
         {{- with $root.Values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- /* KubeRay takes the first container for Ray's. */}}
+    {{- with $root.Values.sidecars }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     - name: tmp
       emptyDir:

@@ -43,6 +43,13 @@ rayClusterSpec:
 
 {{- define "kafka-actors.rayClusterSpec" -}}
 rayVersion: {{ .Values.rayVersion | quote }}
+{{- if .Values.authOptions.mode }}
+authOptions:
+  mode: {{ .Values.authOptions.mode }}
+  {{- with .Values.authOptions.secretName }}
+  secretName: {{ . }}
+  {{- end }}
+{{- end }}
 enableInTreeAutoscaling: {{ .Values.autoscaling.enabled }}
 {{- if .Values.autoscaling.enabled }}
 autoscalerOptions:

@@ -1,7 +1,7 @@
 """All commits of a job pass here: the broker can't tell worker A from worker B, so this gate does.
 
 An entry is let through only under the epoch that its worker holds now, and never lowers an offset (a declared
-reset excepted). Each partition keeps three values: what was offered (the next commit), what is in flight, and
+reset excepted, and another topic of the same name, whose id tells). Each partition keeps three values: what was offered (the next commit), what is in flight, and
 what the broker acknowledged.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kafka_actors.actors.messages import CommitEntry
+from kafka_actors.commit_metadata import pack, unpack
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["CommitGate"]
@@ -25,11 +26,13 @@ class CommitGate:
         self._holder = holder
         self._offered: dict[TopicPartition, CommitEntry] = {}
         self._in_flight: dict[TopicPartition, CommitEntry] = {}
+        self._rewinding: set[TopicPartition] = set()
+        """Partitions with a declared reset that the broker has not acknowledged."""
         self.busy = False
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def baseline(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
-        """What the group had committed when the partitions were assigned."""
+        """What the group had committed when the partitions were assigned, as it is committed."""
         for partition, offset in committed.items():
             if offset is None:
                 self.committed.pop(partition, None)
@@ -42,15 +45,28 @@ class CommitGate:
         for entry in entries:
             if self._holder(worker, entry.partition) != entry.epoch:
                 refused.append(entry.partition)
-            elif entry.rewind or entry.offset >= self._latest(entry.partition):
+            elif entry.rewind or entry.offset >= self._latest(entry):
                 self._offered[entry.partition] = entry
+                if entry.rewind:
+                    self._rewinding.add(entry.partition)
         return refused
 
-    def _latest(self, partition: TopicPartition) -> int:
+    def is_committed(self, entry: CommitEntry) -> bool:
+        """Whether the broker has acknowledged this entry, or a later one of its partition."""
+        committed = self.committed.get(entry.partition)
+        if committed is None or entry.partition in self._rewinding:
+            return False
+        return committed.offset >= entry.offset and _same(unpack(committed.metadata).topic_id, entry.topic_id)
+
+    def _latest(self, entry: CommitEntry) -> int:
+        """The newest offset of the entry's topic, -1 if there is none."""
         for entries in (self._offered, self._in_flight):
-            if partition in entries:
-                return entries[partition].offset
-        return self.committed[partition].offset if partition in self.committed else -1
+            if (known := entries.get(entry.partition)) is not None:
+                return known.offset if _same(known.topic_id, entry.topic_id) else -1
+        committed = self.committed.get(entry.partition)
+        if committed is None or not _same(unpack(committed.metadata).topic_id, entry.topic_id):
+            return -1
+        return committed.offset
 
     @property
     def waiting(self) -> bool:
@@ -62,13 +78,15 @@ class CommitGate:
             return {}
         self._in_flight, self._offered = self._offered, {}
         self.busy = bool(self._in_flight)
-        return {p: OffsetAndMetadata(e.offset, "", e.leader_epoch) for p, e in self._in_flight.items()}
+        return {p: _to_commit(e) for p, e in self._in_flight.items()}
 
     def finished(self, outcome: Mapping[TopicPartition, Exception | None]) -> None:
         """The broker's answer per partition. What failed is offered again unless something newer is there."""
         for partition, entry in self._in_flight.items():
             if outcome.get(partition, KeyError()) is None:
-                self.committed[partition] = OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
+                self.committed[partition] = _to_commit(entry)
+                if partition not in self._offered:
+                    self._rewinding.discard(partition)
             else:
                 self._offered.setdefault(partition, entry)
         self._in_flight, self.busy = {}, False
@@ -79,6 +97,7 @@ class CommitGate:
         for partition in partitions:
             self._offered.pop(partition, None)
             self._in_flight.pop(partition, None)
+            self._rewinding.discard(partition)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """The member lost these: nothing about them is committed any more."""
@@ -86,9 +105,28 @@ class CommitGate:
         for partition in partitions:
             self.committed.pop(partition, None)
 
+    def unconfirmed(self, processed: Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
+        """The partitions of which more is offered, or processed, than the broker has acknowledged."""
+        pending = {**self._offered, **self._in_flight}
+        return sorted(
+            partition
+            for partition in processed.keys() | pending.keys()
+            if max(processed.get(partition) or -1, pending[partition].offset if partition in pending else -1)
+            > (self.committed[partition].offset if partition in self.committed else -1)
+        )
+
     def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Where a new owner begins: what the broker acknowledged, or None."""
         return self.committed.get(partition)
 
     def __repr__(self) -> str:
         return f"<CommitGate offered={len(self._offered)} in_flight={len(self._in_flight)} committed={len(self.committed)}>"
+
+
+def _to_commit(entry: CommitEntry) -> OffsetAndMetadata:
+    return OffsetAndMetadata(entry.offset, pack("", entry.topic_id), entry.leader_epoch)
+
+
+def _same(one: bytes | None, other: bytes | None) -> bool:
+    """Whether two offsets are of one topic, as far as is known."""
+    return one is None or other is None or one == other

@@ -34,7 +34,8 @@ class Held(msgspec.Struct):
 
     `begun_under` is the epoch under which fetching began here; `epoch` is the one to report and commit with,
     which a new coordinator incarnation renews while fetching and processing go on. `resets` counts how often the
-    position was reset: what was fetched before is of another log, or of what is not there any more.
+    position was reset: what was fetched before is of another log, or of what is not there any more. `topic_id`: of the
+    topic that the offsets are of, None if that isn't known.
     """
 
     partition: TopicPartition
@@ -48,6 +49,7 @@ class Held(msgspec.Struct):
     committed: int | None = None
     rewind: bool = False
     resets: int = 0
+    topic_id: bytes | None = None
 
     @property
     def uncommitted(self) -> bool:
@@ -94,7 +96,12 @@ class Holdings:
                 held.epoch = grant.epoch
             elif grant.epoch != self._released.get(grant.partition):  # else said before it was let go
                 self.held[grant.partition] = Held(
-                    grant.partition, grant.epoch, grant.epoch, grant.end_offset, committed=grant.offset
+                    grant.partition,
+                    grant.epoch,
+                    grant.epoch,
+                    grant.end_offset,
+                    committed=grant.offset,
+                    topic_id=grant.topic_id,
                 )
                 begin.append(grant)
         return Changes(begin, self._drain(orders), self._drop(orders))
@@ -171,11 +178,15 @@ class Holdings:
                 held.processed = offset
             held.state = HeldState.HALTED if held.state is HeldState.ACTIVE else held.state
 
-    def positioned(self, partition: TopicPartition, offset: int, *, rewind: bool = False) -> None:
-        """Where reading starts became known, or was reset (`rewind`): committed too, so that the group has it."""
+    def positioned(
+        self, partition: TopicPartition, offset: int, *, rewind: bool = False, topic_id: bytes | None = None
+    ) -> None:
+        """Where reading starts became known, or was reset (`rewind`), in this topic: committed too, so that the group has
+        it."""
         held = self.held.get(partition)
         if held is not None and (held.processed is None or rewind):
             held.processed, held.rewind = offset, rewind
+            held.topic_id = topic_id or held.topic_id
             held.resets += rewind
 
     # ------------------------------------------------------------ commits and reports
@@ -187,7 +198,7 @@ class Holdings:
 
     def commits(self) -> list[CommitEntry]:
         return [
-            CommitEntry(h.partition, h.epoch, h.processed, h.leader_epoch, h.rewind)
+            CommitEntry(h.partition, h.epoch, h.processed, h.leader_epoch, h.rewind, h.topic_id)
             for h in self.held.values()
             if h.processed is not None and self._to_commit(h)
         ]

@@ -8,7 +8,7 @@ clocks are compared between machines.
 
 from __future__ import annotations
 
-__all__ = ["Lease", "granted"]
+__all__ = ["Lease", "granted", "longest"]
 
 MARGIN_SHARE = 0.1
 
@@ -17,7 +17,12 @@ def granted(now: float, acknowledged_sent_at: float | None, session_timeout_s: f
     """Seconds the coordinator grants at `now`; 0 before the first acknowledged heartbeat or past the session."""
     if acknowledged_sent_at is None:
         return 0.0
-    return max(0.0, session_timeout_s * (1 - MARGIN_SHARE) - (now - acknowledged_sent_at))
+    return max(0.0, longest(session_timeout_s) - (now - acknowledged_sent_at))
+
+
+def longest(session_timeout_s: float) -> float:
+    """Seconds for which any lease is granted at most."""
+    return session_timeout_s * (1 - MARGIN_SHARE)
 
 
 class Lease:

@@ -1,92 +1,22 @@
 """The second level of assignment: the member's partitions spread over the job's workers.
 
-Each partition that the group gave to the job is in one of four states:
-
-    FREE      nobody has it; it is granted as soon as a ready worker is to have it
-    GRANTED   a worker has it under an epoch
-    DRAINING  its worker finishes what is in hand, commits and lets go, or the deadline passes
-    LEAVING   as DRAINING, but the group takes it away: it is forgotten afterwards, not granted again
-
 What a worker should hold is derived from that as a whole (`orders`), so a lost or repeated message changes
 nothing. An epoch is (incarnation of the coordinator actor, n) and is never used twice.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
-
-import msgspec
 
 from assignors import Assignor, Member
 from kafka_actors.actors.messages import Epoch, Holding, Version
 from kafka_actors.protocol.types import TopicPartition
 
+from .slots import Drained, Left, Slot, SlotState, Worker
+
 __all__ = ["Drained", "Left", "Placement", "Slot", "SlotState"]
 
 GATHER_S = 3.0
-
-
-class SlotState(enum.Enum):
-    FREE = "free"
-    GRANTED = "granted"
-    DRAINING = "draining"
-    LEAVING = "leaving"
-
-
-LEGAL: dict[SlotState, frozenset[SlotState]] = {
-    SlotState.FREE: frozenset({SlotState.GRANTED}),
-    SlotState.GRANTED: frozenset({SlotState.DRAINING, SlotState.LEAVING, SlotState.FREE}),
-    SlotState.DRAINING: frozenset({SlotState.FREE, SlotState.LEAVING}),
-    SlotState.LEAVING: frozenset(),
-}
-
-
-class Left(msgspec.Struct, frozen=True):
-    """A worker is to lose a partition, for a cause: see the event `PartitionMoved`."""
-
-    partition: TopicPartition
-    worker: str
-    cause: str
-
-
-class Drained(msgspec.Struct, frozen=True):
-    """A drain ended. `outcome`: released by the worker, or forced at the deadline."""
-
-    partition: TopicPartition
-    worker: str
-    outcome: str
-
-
-class Slot(msgspec.Struct):
-    """One partition.
-
-    `continues`: the epoch under which its worker had it from an older incarnation, until the worker reports the
-    new one. `ordered_at`: the version of the worker's orders that say this of it; a report that has seen them and
-    does not name the partition means that the worker let go of it. `deadline`: when a drain is cut short.
-    """
-
-    partition: TopicPartition
-    state: SlotState = SlotState.FREE
-    worker: str | None = None
-    epoch: Epoch | None = None
-    continues: Epoch | None = None
-    ordered_at: Version = (0, 0)
-    deadline: float = float("inf")
-
-    def become(self, state: SlotState) -> None:
-        if state not in LEGAL[self.state]:
-            raise RuntimeError(f"{self.partition}: {self.state.value} can't become {state.value}")
-        self.state = state
-
-
-class Worker(msgspec.Struct):
-    """A worker as the placement knows it: it takes part once `ready`, and gives everything up when `retiring`."""
-
-    capacity: float = 1.0
-    ready: bool = False
-    retiring: bool = False
-    version: int = 1
 
 
 class Placement:
@@ -98,6 +28,9 @@ class Placement:
         self.drain_timeout_s = drain_timeout_s
         self.slots: dict[TopicPartition, Slot] = {}
         self.workers: dict[str, Worker] = {}
+        self._leased: dict[
+            str, float
+        ] = {}  # silent workers that are in no plan any more: when their leases end
         self.held_back = False  # nothing is granted yet: more workers are about to come
         self.expected = 0  # so many workers there are to be, retiring ones apart
         self.moves = 0
@@ -200,25 +133,55 @@ class Placement:
 
     # ------------------------------------------------------------ workers
 
-    def set_worker(self, worker: str, *, capacity: float = 1.0, retiring: bool = False) -> None:
+    def set_worker(
+        self,
+        worker: str,
+        *,
+        capacity: float = 1.0,
+        retiring: bool = False,
+        silent: bool = False,
+        connected: bool = True,
+    ) -> None:
         known = self.workers.setdefault(worker, Worker())
-        if (known.capacity, known.retiring) != (capacity, retiring):
-            known.capacity, known.retiring = capacity, retiring
+        if known.connected != connected:
+            known.connected = connected
             self._unplaced = True
+            self._newcomers = self._newcomers or known.takes_part
+        if (known.capacity, known.retiring, known.silent) != (capacity, retiring, silent):
+            known.capacity, known.retiring, known.silent = capacity, retiring, silent
+            self._unplaced = True
+
+    def leased(self, worker: str, until: float) -> None:
+        """The worker may go on until then without being heard."""
+        if (known := self.workers.get(worker)) is not None:
+            known.leased_until = max(known.leased_until, until)
 
     def worker_ready(self, worker: str) -> None:
         if worker in self.workers and not self.workers[worker].ready:
             self.workers[worker].ready = True
-            self._unplaced = self._newcomers = True
+            self._unplaced = True
+            self._newcomers = self._newcomers or self.workers[worker].takes_part
 
-    def remove_worker(self, worker: str) -> None:
-        """The worker is dead or gone: what it held is free at once."""
-        self.workers.pop(worker, None)
+    def remove_worker(self, worker: str, *, silent: bool = False) -> None:
+        """The worker is dead or gone: what it held is free at once. One that is `silent`, and was given up as dead, may only
+        be cut off: it has its lease."""
+        known = self.workers.pop(worker, None)
         self._unplaced = True
         self._expected.discard(worker)
+        if known is not None and silent:
+            self._leased[worker] = known.leased_until
+        else:
+            self._take_from(worker, "worker_died")
+
+    def _take_from(self, worker: str, cause: str) -> None:
         for slot in [s for s in self.slots.values() if s.worker == worker]:
-            self._leaves(slot, "worker_died")
+            self._leaves(slot, cause)
             self._free(slot)
+
+    def _silent(self) -> dict[str, float]:
+        """Those of which nothing is heard, and when their leases end."""
+        silent = {name: known.leased_until for name, known in self.workers.items() if known.silent}
+        return {**self._leased, **silent}
 
     def retired(self, worker: str) -> bool:
         """Whether a retiring worker holds nothing any more."""
@@ -254,12 +217,17 @@ class Placement:
             if slot.state in (SlotState.DRAINING, SlotState.LEAVING) and now >= slot.deadline:
                 self.facts.append(Drained(slot.partition, slot.worker or "", "forced"))
                 self._free(slot)
+        silent = self._silent()
+        for worker in [w for w, until in silent.items() if now >= until]:
+            self._take_from(worker, "worker_silent")
+            self._leased.pop(worker, None)
+            del silent[worker]
         gathered = self._gathering_until(now)
         if self._unplaced and not self.held_back:
             self._unplaced = False
             self._place(now, gathering=gathered is not None)
         deadlines = [s.deadline for s in self.slots.values() if s.deadline != float("inf")]
-        return min([*deadlines, *([] if gathered is None else [gathered])], default=None)
+        return min([*deadlines, *silent.values(), *([] if gathered is None else [gathered])], default=None)
 
     def _gathering_until(self, now: float) -> float | None:
         """Workers that are started together come up one after the other. The first would be given what is taken from
@@ -270,19 +238,22 @@ class Placement:
             self._newcomer_at = now
         coming = [w for w in self.workers.values() if not w.retiring]
         until = self._newcomer_at + GATHER_S
-        if now < until and not (all(w.ready for w in coming) and len(coming) >= self.expected):
+        if now < until and not (all(w.takes_part for w in coming) and len(coming) >= self.expected):
             return until
         self._newcomers, self._newcomer_at = False, None
         self._unplaced = True
         return None
 
     def _place(self, now: float, *, gathering: bool) -> None:
-        live = {w: k for w, k in self.workers.items() if k.ready and not k.retiring}
-        wanted = self._wanted(live)
+        live = {w: k for w, k in self.workers.items() if k.takes_part and not (k.retiring or k.silent)}
+        wanted, silent, first = self._wanted(live), self._silent(), self._epochs == 0
         for slot in self.slots.values():
             target = wanted.get(slot.partition)
+            if slot.worker in silent:
+                continue  # nobody could tell it to drain
             if slot.state is SlotState.FREE and target is not None:
-                self._grant(slot, target)
+                if not (gathering and first):
+                    self._grant(slot, target)
             elif slot.state is SlotState.GRANTED and target != slot.worker and self._must_move(slot, target):
                 if gathering and not self.workers[slot.worker or ""].retiring:
                     continue
@@ -358,6 +329,12 @@ class Placement:
         """The epoch under which the worker holds the partition, draining included; None if it does not."""
         slot = self.slots.get(partition)
         return slot.epoch if slot is not None and slot.worker == worker else None
+
+    def served(self) -> frozenset[TopicPartition]:
+        """Partitions that a worker has; all, while there is no worker to give them to or it is too early to."""
+        able = any(known.ready and not known.retiring for known in self.workers.values())
+        waits = self.recovering or self.held_back or not able
+        return frozenset(p for p, slot in self.slots.items() if waits or slot.worker is not None)
 
     def version(self, worker: str) -> Version:
         """Rises with each change of what the worker may hold. While a new incarnation recovers it says nothing yet."""

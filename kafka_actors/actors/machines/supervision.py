@@ -1,32 +1,32 @@
 """Desired against actual: which actors a job should have, which it has, and what to do about the difference.
 
-An actor goes through
-
-    STARTING   created; has not answered yet (not placed, or its process is coming up)
-    PLACED     answers; a worker makes the user's class now
-    READY      works
-    SUSPECT    has not answered a ping within its deadline
-
-and is forgotten when it is dead; its replacement gets the next incarnation. Who misses a ping is dead if its
-process is gone or stopped, as a probe on its node says. Else a library actor has a little longer, because a busy
-machine makes it late, and replacing it would make the machine busier. A worker may be in native code that
-holds the GIL: it is ended only when one call of the user's function lasted for `max_poll_interval_ms`.
+An actor is forgotten when it is dead; its replacement gets the next incarnation. Who misses a ping is dead if its
+process is gone or stopped, as the supervisor sees on its own node, and an actor that answers on any other. Else a
+library actor has a little longer, because a busy machine makes it late, and replacing it would make the machine busier.
+A worker may be in native code that holds the GIL: it is ended only when one call of the user's function lasted for
+`max_poll_interval_ms`. On a node where all actors are silent nobody is judged (see `nodes`).
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
+from .actual import ActorKey, ActorState, Actual
+from .nodes import NodeAnswers, Nodes, NodeSilent
+
 __all__ = [
     "Action",
     "ActorKey",
+    "ActorState",
+    "Actual",
     "Dismiss",
     "Fail",
     "Kill",
+    "NodeAnswers",
+    "NodeSilent",
     "Ping",
     "Probe",
     "Start",
@@ -37,33 +37,6 @@ __all__ = [
 
 LATE = 4
 """So many ping timeouts a library actor may take whose process runs."""
-
-
-class ActorKey(NamedTuple):
-    """One role of the job: metadata, coordinator, connection (to a broker, on a node), worker (by number), or
-    spare (on a node): a connection actor that is up and has no broker yet."""
-
-    kind: str
-    number: int = 0
-    node: str = ""
-
-    def __str__(self) -> str:
-        return self.kind if self.kind in ("metadata", "coordinator") else f"{self.kind}-{self.number}"
-
-
-class ActorState(enum.Enum):
-    STARTING = "starting"
-    PLACED = "placed"
-    READY = "ready"
-    SUSPECT = "suspect"
-
-
-LEGAL: dict[ActorState, frozenset[ActorState]] = {
-    ActorState.STARTING: frozenset({ActorState.PLACED, ActorState.READY}),
-    ActorState.PLACED: frozenset({ActorState.READY, ActorState.SUSPECT}),
-    ActorState.READY: frozenset({ActorState.SUSPECT}),
-    ActorState.SUSPECT: frozenset({ActorState.PLACED, ActorState.READY}),
-}
 
 
 class Start(NamedTuple):
@@ -90,10 +63,12 @@ class Ping(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Ask the actor's node whether its process is there and running."""
+    """Find out whether the actor's process is there and running: `witness`, an actor on its node, is asked; without one
+    it is the supervisor's own node."""
 
     key: ActorKey
     incarnation: int
+    witness: ActorKey | None = None
 
 
 class Fail(NamedTuple):
@@ -106,7 +81,7 @@ class Fail(NamedTuple):
     deaths: int = 0
 
 
-Action = Start | Kill | Dismiss | Ping | Probe | Fail
+Action = Start | Kill | Dismiss | Ping | Probe | Fail | NodeSilent | NodeAnswers
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -123,41 +98,14 @@ class Timings(msgspec.Struct, frozen=True):
     unmade_limit: int = 5
 
 
-class Actual(msgspec.Struct):
-    """An actor that was started. Times are monotonic seconds."""
-
-    incarnation: int
-    started_at: float
-    state: ActorState = ActorState.STARTING
-    placed_at: float | None = None
-    ready_at: float | None = None
-    ping_sent_at: float | None = None
-    last_pong: float | None = None
-    busy_since: float | None = None
-    probed_at: float = float("-inf")
-
-    def become(self, state: ActorState) -> None:
-        if state is self.state:
-            return
-        if state not in LEGAL[self.state]:
-            raise RuntimeError(f"an actor that is {self.state.value} can't become {state.value}")
-        self.state = state
-
-    def sleep(self, seconds: float) -> None:
-        """Moves what a silence is counted from; `busy_since` stays, because that call went on."""
-        if self.ping_sent_at is not None:
-            self.ping_sent_at += seconds
-        if self.last_pong is not None:
-            self.last_pong += seconds
-
-
 class Supervision:
-    """Feed it what happened, call `step(now)` for what to do, and again at `next_wake`."""
+    """Feed it what happened, call `step(now)` for what to do, and again at `next_wake`. `here`: the supervisor's node."""
 
-    def __init__(self, timings: Timings) -> None:
+    def __init__(self, timings: Timings, here: str = "") -> None:
         self.timings = timings
         self.desired: set[ActorKey] = set()
-        self._waiting: frozenset[ActorKey] = frozenset()
+        self._nodes = Nodes(here)
+        self._started = False
         self.actual: dict[ActorKey, Actual] = {}
         self.restarts: dict[ActorKey, int] = {}
         self._incarnations: dict[ActorKey, int] = {}
@@ -169,15 +117,34 @@ class Supervision:
 
     # ------------------------------------------------------------ what is wanted, what happened
 
-    def want(self, keys: Iterable[ActorKey], waiting: Iterable[ActorKey] = ()) -> None:
-        """Replaces the whole set of roles that should be filled. `waiting`: those that the job goes on without until
-        there is a place for them, however long that takes."""
+    def want(self, keys: Iterable[ActorKey], *, started: bool = False) -> None:
+        """Replaces the whole set of roles that should be filled. `started`: the job works, and goes on without a worker
+        until there is a place for it, however long that takes."""
         self.desired = set(keys)
-        self._waiting = frozenset(waiting)
+        self._started = started
+
+    def neighbour(self, node: str, now: float, but: ActorKey | None = None) -> ActorKey | None:
+        """An actor on this node that answers; None on the supervisor's own, and where there is none."""
+        return self._nodes.neighbour(node, self.actual, now, self.timings.ping_timeout, but)
+
+    def is_deserted(self, node: str) -> bool:
+        """Whether no actor is left there that has ever answered."""
+        return not any(actual.node == node and actual.has_answered for actual in self.actual.values())
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """The nodes on which all actors are silent."""
+        return self._nodes.silent
 
     def is_current(self, key: ActorKey, incarnation: int) -> bool:
         actual = self.actual.get(key)
         return actual is not None and actual.incarnation == incarnation
+
+    def placed(self, key: ActorKey, incarnation: int, node: str, now: float) -> None:
+        """The actor has answered for the first time, from this node."""
+        if self.is_current(key, incarnation):
+            self.actual[key].node = node
+            self.ponged(key, incarnation, now, ready=False)
 
     def begins(self, key: ActorKey, incarnation: int, now: float) -> None:
         """The actor is up, and begins only now: it has the time that it may take from here on."""
@@ -191,7 +158,7 @@ class Supervision:
         if not self.is_current(key, incarnation):
             return
         actual = self.actual[key]
-        actual.ping_sent_at = None
+        actual.ping_sent_at = actual.again_at = None
         actual.last_pong = now
         actual.busy_since = None if busy_s is None else now - busy_s
         if actual.placed_at is None:
@@ -199,6 +166,11 @@ class Supervision:
         if ready and actual.ready_at is None:
             actual.ready_at = now
         actual.become(ActorState.READY if ready else ActorState.PLACED)
+
+    def ping_failed(self, key: ActorKey, incarnation: int, now: float) -> None:
+        """A ping got lost on its way, and the actor isn't known to be dead: it is pinged again."""
+        if self.is_current(key, incarnation):
+            self.actual[key].again_at = now + self.timings.ping_interval
 
     def died(self, key: ActorKey, incarnation: int, now: float) -> bool:
         """The runtime says that the actor is gone. Returns whether this was its current incarnation."""
@@ -208,7 +180,7 @@ class Supervision:
         return True
 
     def probed(self, key: ActorKey, incarnation: int, running: bool, now: float) -> list[Action]:
-        """The node's answer to a `Probe`."""
+        """What a `Probe` found out."""
         if running or not self.is_current(key, incarnation):
             return []
         return [self._kill(key, "its process is stopped or gone", now)]
@@ -222,7 +194,7 @@ class Supervision:
 
     def step(self, now: float) -> list[Action]:
         self._allow_for_sleep(now)
-        actions: list[Action] = []
+        actions: list[Action] = [*self._nodes.look(self.actual, now, self.timings.ping_timeout)]
         for key in [k for k in self.actual if k not in self.desired]:
             actions.append(Dismiss(key, self.actual.pop(key).incarnation))
             self._dismissed.add(key)
@@ -231,7 +203,7 @@ class Supervision:
                 self._not_before.setdefault(key, now + self.timings.spare_after)
             if self._unmade.get(key, 0) >= self.timings.unmade_limit:
                 actions.append(Fail(key, True, 0.0, self._unmade[key]))
-            elif now >= self._not_before.get(key, float("-inf")):
+            elif key.node not in self.silent and now >= self._not_before.get(key, float("-inf")):
                 actions.append(self._start(key, now))
         for key in list(self.actual):
             actions.extend(self._look_after(key, self.actual[key], now))
@@ -248,8 +220,14 @@ class Supervision:
 
     def next_wake(self, now: float) -> float:
         """When `step` has something to do again if nothing happens until then."""
-        times = [t for k, t in self._not_before.items() if k in self.desired and k not in self.actual]
+        times = [
+            t
+            for k, t in self._not_before.items()
+            if k in self.desired and k not in self.actual and k.node not in self.silent
+        ]
         for actual in self.actual.values():
+            if actual.again_at is not None:
+                times.append(actual.again_at)
             if actual.ping_sent_at is not None:
                 times.append(
                     max(
@@ -268,47 +246,62 @@ class Supervision:
         if incarnation > 1 and key.kind != "spare" and key not in self._dismissed:
             self.restarts[key] = self.restarts.get(key, 0) + 1
         self._dismissed.discard(key)
-        self.actual[key] = Actual(incarnation, started_at=now)
+        self.actual[key] = Actual(incarnation, started_at=now, node=key.node)
         return Start(key, incarnation)
 
     def _look_after(self, key: ActorKey, actual: Actual, now: float) -> list[Action]:
-        ends = self._too_late_to_start(key, actual, now) or self._stuck(key, actual, now)
+        silent = actual.node in self.silent
+        ends = None if silent else self._too_late_to_start(key, actual, now) or self._stuck(key, actual, now)
         if ends is not None:
             return [ends]
-        if actual.ping_sent_at is None:
-            if actual.last_pong is not None and now < actual.last_pong + self.timings.ping_interval:
-                return []
-            actual.ping_sent_at = now
-            return [Ping(key, actual.incarnation)]
-        if actual.state is ActorState.STARTING or now < actual.ping_sent_at + self.timings.ping_timeout:
-            return []
-        if key.kind != "worker" and now >= actual.ping_sent_at + LATE * self.timings.ping_timeout:
+        pings = self._ping(key, actual, now)
+        if not actual.has_answered or not actual.overdue(now, self.timings.ping_timeout):
+            return pings
+        if not silent and key.kind != "worker" and actual.overdue(now, LATE * self.timings.ping_timeout):
             return [self._kill(key, "it does not answer", now)]
         actual.become(ActorState.SUSPECT)
         if now < actual.probed_at + self.timings.ping_interval:
-            return []
+            return pings
         actual.probed_at = now
-        return [Probe(key, actual.incarnation)]
+        if silent:
+            return pings
+        return [*pings, Probe(key, actual.incarnation, self.neighbour(actual.node, now, key))]
 
-    def _too_late_to_start(self, key: ActorKey, actual: Actual, now: float) -> Fail | None:
-        if actual.ready_at is not None or (actual.placed_at is None and key in self._waiting):
+    def _ping(self, key: ActorKey, actual: Actual, now: float) -> list[Action]:
+        """One that is due; again while the last one was lost."""
+        due = actual.again_at
+        if actual.ping_sent_at is None:
+            due = now if actual.last_pong is None else actual.last_pong + self.timings.ping_interval
+        if due is None or now < due:
+            return []
+        actual.again_at = None
+        if actual.ping_sent_at is None:
+            actual.ping_sent_at = now
+        return [Ping(key, actual.incarnation)]
+
+    def _too_late_to_start(self, key: ActorKey, actual: Actual, now: float) -> Fail | Kill | None:
+        placed, limit = actual.placed_at is not None, self.timings.start_timeout
+        if actual.ready_at is not None or (self._started and not placed and key.kind == "worker"):
             return None
         since = actual.started_at if actual.placed_at is None else actual.placed_at
-        if now - since < self.timings.start_timeout:
+        if now - since < limit:
             return None
-        return Fail(key, actual.placed_at is not None, self.timings.start_timeout)
+        if self._started and key.kind != "worker":
+            return self._kill(key, f"it has not come up within {limit:g} s", now)
+        return Fail(key, placed, limit)
 
     def _stuck(self, key: ActorKey, actual: Actual, now: float) -> Kill | None:
         """A worker whose current call, or whose silence, lasts for the maximal poll interval."""
         if key.kind != "worker" or actual.ready_at is None:
             return None
-        since = actual.busy_since
+        since, limit = actual.busy_since, self.timings.max_poll_interval
+        reason = f"a call of process lasts for more than {limit:g} s"
         if since is None and actual.state is ActorState.SUSPECT:
             since = actual.last_pong
-        limit = self.timings.max_poll_interval
+            reason = f"it has not answered for more than {limit:g} s, though its process runs"
         if since is None or now - since < limit:
             return None
-        return self._kill(key, f"a call of process lasts for more than {limit:g} s", now)
+        return self._kill(key, reason, now)
 
     def _kill(self, key: ActorKey, reason: str, now: float) -> Kill:
         incarnation = self.actual[key].incarnation

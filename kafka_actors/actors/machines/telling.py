@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from kafka_actors.events import (
     CoordinatorChanged,
     Event,
+    NodeAnswers,
+    NodeSilent,
+    NoRoomForWorkers,
+    PartitionNotRead,
     PartitionsAssigned,
     PartitionsLost,
     PartitionsRevoked,
@@ -43,8 +47,17 @@ def told_of(event: Event) -> Told | None:
             return "rebalance", f"broker {broker} coordinates the group"
         case PartitionStalled(topic=topic, partition=partition, seconds=seconds, reason=reason):
             return "stall", f"{topic}-{partition} has not moved for {seconds:.0f} s: {reason}"
+        case PartitionNotRead(topic=topic, partition=partition, seconds=seconds, reason=reason):
+            return "stall", f"{topic}-{partition} has not been read for {seconds:.0f} s: {reason}"
         case WorkersChanged(before=before, after=after, reason=reason):
             return "workers", f"{before} → {after}: {reason}"
+        case NoRoomForWorkers(workers=workers, placed=placed, reason=reason):
+            return "workers", f"{placed} of {workers} have a place: {reason}"
+        case NodeSilent(node=node, seconds=seconds, workers=workers):
+            there = f" ({', '.join(workers)})" if workers else ""
+            return "stall", f"no actor on node {node[:8]}{there} has answered for {seconds:g} s"
+        case NodeAnswers(node=node):
+            return "stall", f"node {node[:8]} answers again"
     return None
 
 

@@ -35,7 +35,9 @@ def classic_group(
     group: describe_groups.DescribedGroup, coordinator: BrokerMetadata
 ) -> GroupDescription | KafkaActorsError:
     """A group as DescribeGroups shows it. One that doesn't exist is an error: before version 6 it is "Dead"."""
-    error = error_for_code(group.error_code, group.error_message, request="DescribeGroups")
+    error = error_for_code(
+        group.error_code, group.error_message, request="DescribeGroups", group=group.group_id
+    )
     if error is not None:
         return unknown_group(group.group_id) if isinstance(error, GroupIdNotFoundError) else error
     if group.group_state == "Dead":
@@ -59,7 +61,9 @@ def consumer_group(
     group: consumer_group_describe.DescribedGroup, coordinator: BrokerMetadata
 ) -> GroupDescription | KafkaActorsError:
     """A group as ConsumerGroupDescribe shows it (KIP-848)."""
-    error = error_for_code(group.error_code, group.error_message, request="ConsumerGroupDescribe")
+    error = error_for_code(
+        group.error_code, group.error_message, request="ConsumerGroupDescribe", group=group.group_id
+    )
     if error is not None:
         return error
     return GroupDescription(

@@ -7,19 +7,24 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from kafka_actors import decoders
 from kafka_actors.errors import ConfigError, HandoverError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
-FORMAT = 1
+FORMAT = 2
+_READ = (1, FORMAT)
+"""The formats that are read. Format 1 has no starts: its history starts where the query's first look finds it."""
 
 
 class PlannedPartition(Struct, frozen=True):
-    """`end_offset`: the first offset that is not history. `leader_epoch`: that of the log's end, -1 where brokers
-    don't say (KIP-320)."""
+    """`start_offset`: the first offset of the history, None in a plan of format 1. `end_offset`: the first offset that
+    is not history. `leader_epoch`: that of the log's end, -1 where brokers don't say (KIP-320)."""
 
     end_offset: int
     leader_epoch: int = -1
+    start_offset: int | None = None
 
 
 class PlannedTopic(Struct, frozen=True):
@@ -55,7 +60,8 @@ class Cluster(Struct, frozen=True):
 
 
 class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of `handover.json`. `id` names the hand-over, `created` is when it was planned (ISO 8601, UTC)."""
+    """The content of `handover.json`. `id` names the hand-over, `created` is when it was planned (ISO 8601, UTC), `start`
+    is what `start=` said then, as text."""
 
     format: int = FORMAT
     id: str
@@ -64,7 +70,32 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     group_id: str
     isolation_level: str
     pattern: str | None
+    start: str | None = None
     topics: dict[str, PlannedTopic]
+
+    @property
+    def starts(self) -> dict[TopicPartition, int]:
+        """The first offset of the history, by partition; empty for a plan of format 1."""
+        return {
+            TopicPartition(topic, p): planned.start_offset
+            for topic, of_topic in self.topics.items()
+            for p, planned in of_topic.partitions.items()
+            if planned.start_offset is not None
+        }
+
+    def with_starts(self, starts: Mapping[TopicPartition, int], said: str | None) -> HandoverPlan:
+        """The same plan with the history's first offsets; `said` is the `start=` that they come from."""
+        topics = {
+            topic: replace(
+                of_topic,
+                partitions={
+                    p: replace(planned, start_offset=starts.get(TopicPartition(topic, p)))
+                    for p, planned in of_topic.partitions.items()
+                },
+            )
+            for topic, of_topic in self.topics.items()
+        }
+        return replace(self, start=said, topics=topics)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -106,11 +137,11 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Raises `HandoverError` for what is no plan, or one of a later version; `where` is the file's name."""
         try:
             given: Any = msgspec.json.decode(text)
-            if isinstance(given, Mapping) and given.get("format", FORMAT) != FORMAT:
+            if isinstance(given, Mapping) and given.get("format", FORMAT) not in _READ:
                 raise HandoverError(
-                    f"{where} has format {given['format']}: this version reads format {FORMAT}"
+                    f"{where} has format {given['format']}: this version reads formats up to {FORMAT}"
                 )
-            plan = msgspec.convert(given, cls, strict=False)
+            plan = decoders.convert(given, cls, strict=False)
             plan.topic_ids  # noqa: B018  # the ids are digits
             return plan
         except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
@@ -118,7 +149,7 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def plan_of(wanted: Wanted, cluster: Cluster, plan_id: str, created: str) -> HandoverPlan:
-    """The plan to hand over where the logs end now."""
+    """The plan to hand over where the logs end now. Its starts are still to be asked for."""
     topics: dict[str, dict[int, PlannedPartition]] = {}
     for tp, log in sorted(cluster.logs.items()):
         topics.setdefault(tp.topic, {})[tp.partition] = PlannedPartition(log.end, log.leader_epoch)

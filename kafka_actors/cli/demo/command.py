@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from kafka_actors.cli.errors import EXIT_DONE, EXIT_FAILED
+from kafka_actors.cli.late import late
 from kafka_actors.cli.options import command, needs
 from kafka_actors.cli.output import Output
 from kafka_actors.cli.run import start
@@ -49,10 +50,14 @@ def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int
     """
     needs("ray", "ray,testing", "the demo runs on Ray, which is not installed")
     needs("confluent_kafka", "ray,testing", "the demo's producer is confluent-kafka, which is not installed")
-    with real(kafka) if kafka else embedded() as place:
+    with (
+        late(output.print, f"waiting for {kafka or 'the embedded brokers'}") as there,
+        real(kafka) if kafka else embedded() as place,
+    ):
+        there()
         output.print(f"3 topics with 4 partitions each on {place.brokers}")
         filled = fill(place, orders, output.print)
-        with _ray(ray_address):
+        with _ray(output, ray_address):
             result = _run(output, place, filled)
     if result is None:
         raise DemoFailed("stopped by a signal before its end")
@@ -61,21 +66,22 @@ def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int
 
 
 @contextmanager
-def _ray(address: str | None) -> Iterator[None]:
+def _ray(output: Output, address: str | None) -> Iterator[None]:
     """The demo's own local Ray, small enough for any machine, or the given cluster."""
     import ray
 
     from kafka_actors.actors.ray_cluster import start_local_ray
 
-    quiet = {"log_to_driver": True, "logging_level": "WARNING"}
+    output.print(f"joining the Ray cluster at {address}" if address else "starting a local Ray")
     if address:
-        ray.init(address=address, **quiet)
+        ray.init(address=address, log_to_driver=True, logging_level="warning")
     else:
-        start_local_ray(object_store_memory=256 * MIB, **quiet)
+        start_local_ray(object_store_memory=256 * MIB, log_to_driver=True)
     try:
         yield
     finally:
-        ray.shutdown()
+        with late(output.print, "waiting for Ray to end"):
+            ray.shutdown()
 
 
 def _run(output: Output, place: Place, filled: Filled) -> Result | None:
@@ -100,18 +106,19 @@ def _run(output: Output, place: Place, filled: Filled) -> Result | None:
     )
     output.print(f"starting a job of {WORKERS} workers on Ray, subscribed to {place.pattern!r}")
     began = time.monotonic()
-    running = start(job)
-    if running is None:
-        return None
-    try:
-        output.print(f"started after {time.monotonic() - began:.1f} s")
-        began = time.monotonic()
-        with view_for(output, f"demo on {place.brokers}", every_s=1.0) as view:
+    with view_for(output, f"demo on {place.brokers}", every_s=1.0) as view:
+        running = start(job, view)
+        if running is None:
+            return None
+        try:
+            view.note(f"started after {time.monotonic() - began:.1f} s")
+            began = time.monotonic()
             killer = Killer(ledger, filled.orders, view.note)
             end, _ = watch(running, view, stop=running.stop, each=killer)
-        took_s = time.monotonic() - began
-    finally:
-        running.stop()
+            took_s = time.monotonic() - began
+        finally:
+            with late(view.note, "waiting for the job to stop"):
+                running.stop()
     if end is End.STOPPED:
         return None
     account = ray.get(ledger.account.remote())

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
+from kafka_actors import decoders
+
 __all__ = ["REGIONS", "Line", "Made", "Order", "Sale", "make_orders", "revenue"]
 
 REGIONS: dict[str, tuple[str, ...]] = {
@@ -78,7 +80,7 @@ class _Sold(Struct, frozen=True):
     discount: int
 
 
-_decode = msgspec.json.Decoder(_Sold).decode
+_decode = decoders.json(_Sold).decode
 
 
 def revenue(value: bytes) -> tuple[str, int]:

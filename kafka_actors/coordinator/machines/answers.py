@@ -265,16 +265,18 @@ class Answers(MemberCore):
         assert isinstance(
             outcome, (JoinGroupResponse, SyncGroupResponse, HeartbeatResponse, LeaveGroupResponse)
         )
-        return error_for_code(outcome.error_code, self._concerning(outcome.error_code), request=api.value)
+        code = outcome.error_code
+        return error_for_code(code, self._concerning(code), request=api.value, group=self.config.group_id)
 
     def _of_the_group(self, error: Exception) -> Exception:
         """A commit's answer names a partition; what ends the member is about the group, or an option of its own."""
         if not isinstance(error, KafkaError) or error.message is not None:
             return error
-        return type(error)(self._concerning(error.code), request=error.request)
+        concerning = self._concerning(error.code)
+        return type(error)(concerning, request=error.request, topic=error.topic, group=self.config.group_id)
 
-    def _concerning(self, code: int) -> str:
-        """What an error is about, which brokers don't say: the option, else the group."""
+    def _concerning(self, code: int) -> str | None:
+        """The option that an error is about, which brokers don't say."""
         config = self.config
         if code == InvalidSessionTimeoutError.code:
             return (
@@ -282,8 +284,8 @@ class Answers(MemberCore):
                 "group.min.session.timeout.ms and group.max.session.timeout.ms are its bounds"
             )
         if code == FencedInstanceIdError.code:
-            return f"group_instance_id {config.group_instance_id!r} of group {config.group_id!r} is in use elsewhere"
-        return f"group {config.group_id!r}"
+            return f"group_instance_id {config.group_instance_id!r} is in use elsewhere"
+        return None
 
 
 def _short(error: Exception) -> str:

@@ -4,7 +4,8 @@
 - A commit carries the generation current when it is sent.
 - A commit whose outcome is unknown (no answer, connection lost) is resolved by OffsetFetch on a new connection
   before anything else is committed: two commits under way at once could land in the wrong order.
-- A partition that is no longer this member's is never sent again, not even as a retry.
+- A partition that is no longer this member's is never sent again, not even as a retry; nor is an offset of a topic
+  that was deleted and made anew since.
 
 Every commit asked for ends by its deadline. What each error code means stands in `verdicts`.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from kafka_actors.commit_metadata import unpack
 from kafka_actors.errors import EncodeError, KafkaError, KafkaTimeoutError, error_for_code
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -29,9 +31,10 @@ from .core import GRACE
 from .offsets import offset_fetch_request, read_offset_fetch
 from .policy import GroupConfig
 from .steps import Generation, Outgoing
-from .tickets import CommitReady, Notice, Standing, Ticket, as_ours, check_offset, not_owned
+from .tickets import CommitReady, Notice, Standing, Ticket, as_ours, check_offset, not_owned, recreated
 from .verdicts import Api, Verdict, judge, outcome_known
 
+METADATA_TOO_LARGE = 12
 _ABOUT_MEMBERSHIP = (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER, Verdict.FATAL)
 _FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, Verdict.PARTITION)
 
@@ -40,6 +43,7 @@ _FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, Verdict.PARTITION)
 class _Entry:
     offset: OffsetAndMetadata
     tickets: list[Ticket]
+    topic_id: bytes | None
     refused: Exception | None = None
     """Why it was not taken when it was sent last."""
 
@@ -83,7 +87,7 @@ class CommitQueue:
         for tp, offset in offsets.items():
             earlier = self._waiting.get(tp)
             tickets = earlier.tickets if earlier else []
-            self._waiting[tp] = _Entry(offset, [*tickets, ticket])
+            self._waiting[tp] = _Entry(offset, [*tickets, ticket], unpack(offset.metadata).topic_id)
         (self._done if ticket.done else self._tickets).append(ticket)
         return ticket
 
@@ -93,6 +97,7 @@ class CommitQueue:
             self.on_response(self._request, KafkaTimeoutError("no answer"), now, standing)
         self._expire(now)
         self._check_ownership(standing)
+        self._check_topics(standing)
         request = None
         if standing.ended is not None:
             self._fail_all(standing.ended)
@@ -193,9 +198,17 @@ class CommitQueue:
         for tp in list(self._sent):
             # A partition that the answer leaves out is asked again: nothing was said about it.
             code = codes.get(tp, 14)
-            error = error_for_code(code, request="OffsetCommit", topic=tp.topic, partition=tp.partition)
+            error = error_for_code(
+                code,
+                request="OffsetCommit",
+                topic=tp.topic,
+                partition=tp.partition,
+                group=self._config.group_id,
+            )
             if error is None:
                 self._settle(tp, None, None)
+                continue
+            if error.code == METADATA_TOO_LARGE and self._strip(tp):
                 continue
             verdict = self._verdict(error, standing, request.generation)
             self._settle(tp, error, verdict)
@@ -212,6 +225,16 @@ class CommitQueue:
         else:
             self._backoff.reset()
 
+    def _strip(self, tp: TopicPartition) -> bool:
+        """A broker that takes less metadata than usual gets the user's own alone. False where there was no more."""
+        entry = self._sent[tp]
+        text, topic_id = unpack(entry.offset.metadata)
+        if topic_id is None:
+            return False
+        entry.offset = entry.offset._replace(metadata=text)
+        self._requeue(tp)
+        return True
+
     def _verdict(self, error: KafkaError, standing: Standing, sent_in: Generation) -> Verdict:
         """An error about a generation that is no longer, or soon not, the current one only means: again, later."""
         verdict = judge(Api.COMMIT, error)
@@ -223,7 +246,7 @@ class CommitQueue:
     def _resolve(self, request: Outgoing, outcome: object, now: float, standing: Standing) -> None:
         """What the group has tells which of the unknown commits landed."""
         if isinstance(outcome, OffsetFetchResponse):
-            committed = read_offset_fetch(outcome)
+            committed = read_offset_fetch(outcome, self._config.group_id)
             error: Exception | None = committed.error
         else:
             assert isinstance(outcome, Exception)
@@ -312,6 +335,19 @@ class CommitQueue:
         self._void.update(tp for tp in self._sent if tp not in standing.owned)
         for tp in [tp for tp in self._waiting if tp not in standing.owned]:
             self._tell(tp, self._waiting.pop(tp), not_owned(tp))
+
+    def _check_topics(self, standing: Standing) -> None:
+        """An offset of a topic that is gone says nothing about the one that has its name now."""
+        for entries in (self._waiting, self._sent):
+            for tp, entry in list(entries.items()):
+                now = standing.topic_id(tp.topic)
+                if entry.topic_id is None or now is None or entry.topic_id == now:
+                    continue
+                if entries is self._waiting:
+                    error = recreated(tp, entry.offset.offset, entry.topic_id, now)
+                    self._tell(tp, self._waiting.pop(tp), error)
+                else:
+                    self._void.add(tp)
 
     def _expire(self, now: float) -> None:
         for ticket in [t for t in self._tickets if now >= t.deadline]:

@@ -57,7 +57,7 @@ class CoordinatorFinder:
     def found(self, outcome: object, now: float, send: Callable[[Api, object, float], Outgoing]) -> None:
         """The end of FindCoordinator. Raises what no retry mends."""
         try:
-            self._node = read_coordinator(outcome)
+            self._node = read_coordinator(outcome, self._group_id)
         except Exception as error:
             self._failed(Api.FIND_COORDINATOR, error, now)
             return
@@ -87,14 +87,14 @@ class CoordinatorFinder:
         self.lost(now)
 
 
-def read_coordinator(outcome: object) -> CoordinatorNode:
-    """The node in a FindCoordinator response of any version. Raises its error, or the outcome if it is one."""
+def read_coordinator(outcome: object, group_id: str) -> CoordinatorNode:
+    """The group's node in a FindCoordinator response of any version. Raises its error, or the outcome if it is one."""
     if isinstance(outcome, Exception):
         raise outcome
     assert isinstance(outcome, FindCoordinatorResponse)
     answer = outcome.coordinators[0] if outcome.coordinators else outcome
     error: KafkaError | None = error_for_code(
-        answer.error_code, answer.error_message or None, request="FindCoordinator"
+        answer.error_code, answer.error_message or None, request="FindCoordinator", group=group_id
     )
     if error is not None:
         raise error

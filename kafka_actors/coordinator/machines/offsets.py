@@ -57,18 +57,18 @@ def _topics(partitions: Iterable[TopicPartition]) -> list[OffsetFetchRequestTopi
     return [OffsetFetchRequestTopics(name=name, partition_indexes=ids) for name, ids in topics.items()]
 
 
-def read_offset_fetch(response: OffsetFetchResponse) -> Committed:
+def read_offset_fetch(response: OffsetFetchResponse, group_id: str) -> Committed:
     """What a response of any version, to a request for one group, says."""
-    return _read(response.groups[0] if response.groups else response)
+    return _read(response.groups[0] if response.groups else response, group_id)
 
 
 def read_offsets_of_groups(response: OffsetFetchResponse) -> dict[str, Committed]:
     """What a response of version 8 or later says of each group."""
-    return {group.group_id: _read(group) for group in response.groups}
+    return {group.group_id: _read(group, group.group_id) for group in response.groups}
 
 
-def _read(answer: OffsetFetchResponse | OffsetFetchResponseGroup) -> Committed:
-    result = Committed(error=error_for_code(answer.error_code, request=REQUEST))
+def _read(answer: OffsetFetchResponse | OffsetFetchResponseGroup, group_id: str) -> Committed:
+    result = Committed(error=error_for_code(answer.error_code, request=REQUEST, group=group_id))
     if result.error is not None:
         return result
     for topic in answer.topics:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kafka_actors.errors import IllegalGenerationError, KafkaActorsError, UsageError
+from kafka_actors.errors import IllegalGenerationError, KafkaActorsError, TopicRecreatedError, UsageError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .group import GroupMember
@@ -25,7 +25,8 @@ class Standing:
 
     `connected`: the coordinator is known. `may_commit`: it would take a commit of `generation`. `settled`: an
     error about `generation` is about the membership itself, since no newer one is on its way. `owned`: what may
-    be committed; None where partitions are chosen by hand. `ended`: why nothing will ever be committed again.
+    be committed; None where partitions are chosen by hand. `ended`: why nothing will ever be committed again. `topic_id`:
+    the id that a topic has now, None if it isn't known.
     """
 
     connected: bool
@@ -34,6 +35,7 @@ class Standing:
     generation: Generation = NO_MEMBERSHIP
     owned: Partitions | None = None
     ended: Exception | None = None
+    topic_id: Callable[[str], bytes | None] = lambda _: None
 
 
 @dataclass(slots=True, eq=False)
@@ -72,15 +74,21 @@ class CommitReady:
     next_wake: float | None
 
 
-def standing_of(member: GroupMember, owned: Partitions | None, crashed: Exception | None = None) -> Standing:
-    """A member's standing. `owned`: as there. `crashed`: what ended it outside of its machine."""
+def standing_of(
+    member: GroupMember,
+    owned: Partitions | None,
+    crashed: Exception | None = None,
+    topic_id: Callable[[str], bytes | None] = lambda _: None,
+) -> Standing:
+    """A member's standing. `owned`, `topic_id`: as there. `crashed`: what ended it outside of its machine."""
     ended = member.fatal or crashed
     if ended is None and member.state is MemberState.LEFT:
         ended = UsageError(f"the membership in group {member.config.group_id!r} has ended")
     connected = member.coordinator is not None
     if owned is None:
-        return Standing(connected, True, ended=ended)
-    return Standing(connected, _may_commit(member), member.settled, member.generation, owned, ended)
+        return Standing(connected, True, ended=ended, topic_id=topic_id)
+    may_commit = _may_commit(member)
+    return Standing(connected, may_commit, member.settled, member.generation, owned, ended, topic_id)
 
 
 def _may_commit(member: GroupMember) -> bool:
@@ -105,6 +113,11 @@ def not_owned(tp: TopicPartition) -> IllegalGenerationError:
         topic=tp.topic,
         partition=tp.partition,
     )
+
+
+def recreated(tp: TopicPartition, offset: int, old_id: bytes, new_id: bytes) -> TopicRecreatedError:
+    """A commit of an offset in a topic that was deleted and made anew since."""
+    return TopicRecreatedError(tp.topic, tp.partition, offset, old_id.hex(), new_id.hex())
 
 
 def as_ours(error: Exception | None) -> KafkaActorsError | None:

@@ -1,4 +1,4 @@
-"""Which topics have been deleted and made anew while they were owned (KIP-516)."""
+"""Which topics have been deleted and made anew while they were consumed (KIP-516)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from .steps import Partitions
 
 
 class TopicIds:
-    """The ids that owned topics had when they were assigned. Brokers before 2.8 have none: nothing is noticed."""
+    """The ids that owned topics had when they were assigned, and when they were owned first: those outlive revocations.
+    Brokers before 2.8 have none: nothing is noticed."""
 
     def __init__(self) -> None:
         self._ids: dict[str, bytes] = {}
+        self._first: dict[str, bytes] = {}
+
+    def first(self, topic: str) -> bytes | None:
+        """The id that the topic had when it was consumed first; None if it never was."""
+        return self._first.get(topic)
+
+    def of_owned(self, topic: str) -> bytes | None:
+        """The id that an owned topic had when it was assigned, or made anew; None if it isn't owned."""
+        return self._ids.get(topic)
 
     def changed(self, owned: Partitions, ids: Mapping[str, bytes | None]) -> Partitions:
         """Owned partitions whose topic has another id than before; each change is told once."""
@@ -24,6 +34,7 @@ class TopicIds:
             now = ids.get(topic)
             if now is None:
                 continue
+            self._first.setdefault(topic, now)
             if self._ids.setdefault(topic, now) != now:
                 self._ids[topic] = now
                 recreated.add(topic)

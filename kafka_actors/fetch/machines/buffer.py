@@ -8,8 +8,10 @@ room of another.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec.structs import replace
 
 from kafka_actors.fetch.messages import Epoch, Fetched
 from kafka_actors.protocol.types import TopicPartition
@@ -131,6 +133,11 @@ class Buffer:
         """Whether there is something to hand out."""
         return bool(self._ready)
 
+    @property
+    def waiting(self) -> Iterable[TopicPartition]:
+        """Of which partitions there is something to hand out."""
+        return self._ready.keys()
+
     def held(self, broker: int) -> int:
         """Bytes held by responses of one broker."""
         return self._held.get(broker, 0)
@@ -212,6 +219,24 @@ class Buffer:
             if (queue := self._behind.pop(tp, None)) is not None:
                 self._ready[tp] = queue
         return len(in_hand) < before
+
+    def put_back(self, tp: TopicPartition, position: int, *, paused: bool) -> None:
+        """What is in hand waits again, in front of the rest of its partition and behind all others: from `position` on,
+        because everything below is consumed."""
+        pieces = self._in_hand.pop(tp, None)
+        if not pieces:
+            return
+        first = pieces[0]
+        if first.fetched.fetch_offset < position:
+            first.fetched = replace(first.fetched, fetch_offset=position)
+        for piece in pieces:
+            self._waiting[tp] = self.buffered(tp) + len(piece.data)
+            if self._one_by_one:
+                self._lend(piece, -len(piece.data))
+        waiting: deque[Slice] = deque()
+        for queues in (self._ready, self._behind, self._paused):
+            waiting.extend(queues.pop(tp, deque()))
+        (self._paused if paused else self._ready)[tp] = deque((*pieces, *waiting))
 
     def pause(self, tp: TopicPartition) -> None:
         """Keeps what is fetched, hands none of it out."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
+from kafka_actors.durations import throttle_s
 from kafka_actors.errors import AuthenticationError, KafkaActorsError, RecordError
 from kafka_actors.events import BadBatchSkipped
 from kafka_actors.fetch.messages import Epoch, Fetched, FetchReply, Pull
@@ -294,7 +295,7 @@ class FetchMachine:
             return
         stream.outstanding.pop(reply.sequence, None)
         stream.doubt_at = float("inf")
-        stream.retry_at = now + reply.throttle_ms / 1000 if reply.throttle_ms else 0.0
+        stream.retry_at = now + throttle_s(reply.throttle_ms / 1000) if reply.throttle_ms else 0.0
         self._count_failure(stream, reply, now)
         response = self.buffer.hold(issue.broker, reply.size)
         for fetched, data in zip(reply.partitions, records, strict=True):
@@ -428,6 +429,13 @@ class FetchMachine:
         if partition.state is State.VALIDATING or (released and any(map(self._may_feed, item.brokers))):
             self.needs_plan = True
         return True
+
+    def put_back(self, tp: TopicPartition) -> None:
+        """What was handed out of a partition and is not consumed waits again, after what waits of others."""
+        partition = self.positions.get(tp)
+        if partition is not None and not partition.draining:
+            self.buffer.put_back(tp, partition.position, paused=partition.paused)
+            partition.delivered = partition.position
 
     def _may_feed(self, broker: int) -> bool:
         """Whether a stream that had no room for another pull has it now, or can have that of paused partitions."""

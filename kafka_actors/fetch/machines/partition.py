@@ -37,6 +37,15 @@ class Standing(NamedTuple):
     blocked: str
 
 
+class Where(NamedTuple):
+    """A position to commit: the offset behind what was consumed, the leader epoch of the record before it, and the id of
+    the topic that both are of (None where brokers tell none)."""
+
+    offset: int
+    leader_epoch: int
+    topic_id: bytes | None
+
+
 class Happening(Enum):
     """What moves a partition from one state to another."""
 
@@ -94,7 +103,8 @@ class Start(Struct, frozen=True):
 
     `offset` None: `auto_offset_reset` decides, or the beginning where `from_start`. `end_offset`: a bounded
     run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: of
-    the topic whose offsets these are, 16 bytes; None for whichever has the name.
+    the topic whose offsets these are, or that was read before, 16 bytes; None for whichever has the name. If the topic
+    has another id now, it counts as recreated.
     """
 
     epoch: Epoch = (0, 0)
@@ -125,6 +135,7 @@ class Partition:
         "paused",
         "position",
         "position_epoch",
+        "position_id",
         "proven",
         "purpose",
         "replica",
@@ -149,6 +160,7 @@ class Partition:
         self.end_offset = start.end_offset
         self.position = UNKNOWN
         self.position_epoch = start.leader_epoch
+        self.position_id = start.topic_id  # of the topic that `position` is of
         self.delivered = UNKNOWN
         self.fetched = UNKNOWN
         self.leader = UNKNOWN
@@ -212,7 +224,20 @@ class Partition:
     @property
     def known_position(self) -> int | None:
         """The offset behind what was consumed, None until it is known."""
-        return self.position if self.position >= 0 and self.state is not State.AWAITING_OFFSET else None
+        if self.position < 0 or self.state is State.AWAITING_OFFSET or self.is_of_another_topic:
+            return None
+        return self.position
+
+    @property
+    def is_of_another_topic(self) -> bool:
+        """Whether the position is of a topic that was deleted since, and not of the one that has its name now."""
+        return self.position_id != self.topic_id and None not in (self.position_id, self.topic_id)
+
+    @property
+    def where(self) -> Where | None:
+        """The position to commit, None until it is known."""
+        known = self.known_position
+        return None if known is None else Where(known, self.position_epoch, self.position_id or self.topic_id)
 
     def end(self, read_committed: bool) -> int | None:
         """The end of the log as last seen: high watermark, or last stable offset under read_committed."""

@@ -53,7 +53,8 @@ class ResetPolicy(Struct, frozen=True):
         purpose = partition.purpose
         if purpose is Purpose.OUT_OF_RANGE and not partition.proven:
             return self._ask(partition, Kind.BOUNDS)
-        if purpose in (Purpose.BEGINNING, Purpose.SEEK_BEGINNING):
+        if purpose in (Purpose.BEGINNING, Purpose.SEEK_BEGINNING, Purpose.RECREATED):
+            # Of a topic that was made anew nothing has been read: its partitions are new ones.
             return self._ask(partition, Kind.EARLIEST)
         if purpose is Purpose.SEEK_END:
             return self._ask(partition, Kind.LATEST)

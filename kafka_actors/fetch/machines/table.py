@@ -187,7 +187,9 @@ class PartitionTable:
             return
         topic_id = snapshot.topic_id(partition.tp.topic)
         old_id, partition.topic_id = partition.topic_id, topic_id or partition.topic_id
-        if old_id is not None and topic_id is not None and old_id != topic_id:
+        if old_id is None:
+            partition.position_id = topic_id
+        elif topic_id is not None and old_id != topic_id:
             self._recreated(partition, old_id)
             partition.leader_epoch = UNKNOWN
         if partition.replica >= 0 and partition.replica not in snapshot.brokers:
@@ -220,8 +222,6 @@ class PartitionTable:
             self._rewind(partition)
 
     def _recreated(self, partition: Partition, old_id: bytes) -> None:
-        if partition.position < 0:
-            return
         partition.position_epoch = UNKNOWN
         if partition.state is State.FAILED:
             return
@@ -290,6 +290,7 @@ class PartitionTable:
     def _place(self, partition: Partition, offset: int, happening: Happening) -> None:
         partition.move(happening)
         partition.position = partition.delivered = partition.fetched = offset
+        partition.position_id = partition.topic_id
         partition.purpose = None
         partition.error = None
         partition.failures = 0

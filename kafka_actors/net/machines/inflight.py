@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kafka_actors.durations import throttle_s
 from kafka_actors.errors import CorrelationIdError
 
 W = TypeVar("W")
@@ -83,8 +84,9 @@ class InFlightTable(Generic[W]):
         return min((e.deadline for e in self._entries), default=None)
 
     def throttle(self, now: float, seconds: float) -> None:
-        """The broker wants no requests for that long, and mutes the connection meanwhile (KIP-219)."""
-        self._throttled_until = max(self._throttled_until, now + seconds)
+        """The broker wants no requests for that long, and mutes the connection meanwhile (KIP-219). It is heeded for
+        `MAX_THROTTLE_S`."""
+        self._throttled_until = max(self._throttled_until, now + throttle_s(seconds))
 
     def throttled(self, now: float) -> float:
         """Seconds until the next request may be sent."""

@@ -26,6 +26,7 @@ class Batch:
         "doubtful",
         "first",
         "last_error",
+        "maybe_whole",
         "number",
         "on_wire",
         "partition",
@@ -63,8 +64,15 @@ class Batch:
         self.on_wire = False
         self.doubtful = False
         """Whether an earlier attempt may have been written without our knowing."""
+        self.maybe_whole = False
+        """Whether the batch that it was split off may have been written without our knowing."""
         self.attempts = 0
         self.last_error: Exception | None = None
+
+    @property
+    def maybe_written(self) -> bool:
+        """Whether its records may be in the log without our knowing."""
+        return self.doubtful or self.maybe_whole
 
     @property
     def records(self) -> int:

@@ -12,6 +12,9 @@ from .batch import NO_PRODUCER, NO_SEQUENCE, Batch
 MAX_EPOCH = 2**15 - 1
 REMEMBERED = 5
 """So many batches of a producer a broker remembers of a partition, to know one that it has already."""
+KNOWN_S = 60.0
+"""Seconds after an acknowledgement for which a broker is relied upon to know the producer still. It forgets one whose
+last record is older than its `producer.id.expiration.ms`, a day by default."""
 _SEQUENCES = 2**31
 """Sequences go from 0 to 2^31 - 1 and then start again."""
 
@@ -27,6 +30,11 @@ class Lane:
     brokers compare epochs partition by partition. When the chain is `broken`, because a batch was given up or the
     broker lost its state, a new epoch begins with sequence 0; but only when the first issued batch is known not to be
     in the log, because then none behind it is. Otherwise it could be there twice, under both epochs.
+
+    That none behind it is holds as long as the broker knows the producer: of one that it doesn't know it takes any
+    first sequence (`ProducerAppendInfo.checkSequence`), so also the second batch where the first was refused. So one
+    batch at a time is on the wire until the leader has acknowledged one under this id and epoch, and again after each
+    failure, with each new leader, and where the last acknowledgement is `KNOWN_S` old.
     """
 
     def __init__(self, partition: TopicPartition, *, idempotent: bool, window: int) -> None:
@@ -47,6 +55,9 @@ class Lane:
         """A producer id whose last epoch is used up here."""
         self._epoch = NO_PRODUCER
         self._sequence = 0
+        self._known_by = -1
+        """The leader that has acknowledged a batch under this id and epoch, -1 where none has since the last failure."""
+        self._known_until = 0.0
         self._number = 0  # of the next batch to be issued
 
     @property
@@ -68,15 +79,16 @@ class Lane:
     def identify(self, producer_id: int, epoch: int) -> None:
         """Sequences are given under this producer id from now on, starting at 0."""
         self.producer_id, self._epoch, self._sequence = producer_id, epoch, 0
+        self._known_by = -1
 
     def sendable(self, now: float, node: int) -> Batch | None:
         """The batch that may be sent to the leader `node` now."""
-        if now < self.not_before or self.in_flight >= self._window:
+        if now < self.not_before or self.in_flight >= self._allowed(now, node):
             return None
         if self.in_flight and (self._stalled or node != self.node):
             return None  # what is on the wire elsewhere comes first, whatever its fate
         self._stalled = False
-        if self.broken and not self.in_flight and not (self.issued and self.issued[0].doubtful):
+        if self.broken and not self.in_flight and not (self.issued and self.issued[0].maybe_written):
             self._start_epoch()
         for batch in self.issued:
             if not batch.on_wire:
@@ -84,6 +96,12 @@ class Lane:
         if self.broken or not self.waiting or self.needs_id or not self._remembered(self._number):
             return None
         return self.waiting[0] if self.waiting[0].ready else None
+
+    def _allowed(self, now: float, node: int) -> int:
+        """How many batches may be on the wire."""
+        if not self._idempotent or (node == self._known_by and now < self._known_until):
+            return self._window
+        return 1
 
     def _remembered(self, number: int) -> bool:
         """Whether the broker will still know the first issued batch when it has written that one, the settled ones
@@ -125,9 +143,10 @@ class Lane:
         batch.on_wire = False
         return batch in self.issued
 
-    def written(self, batch: Batch) -> None:
-        """It is in the log."""
+    def written(self, batch: Batch, now: float, node: int) -> None:
+        """It is in the log, the leader `node` says."""
         self.issued.remove(batch)
+        self._known_by, self._known_until = node, now + KNOWN_S
         self.failures = 0
         self.not_before = 0.0
 
@@ -150,11 +169,15 @@ class Lane:
 
     def _stall(self, not_before: float) -> None:
         self._stalled = True
+        self._known_by = -1
         self.failures += 1
         self.not_before = max(self.not_before, not_before)
 
     def replaced(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Smaller batches of the same records take its place, and its sequences."""
+        """Smaller batches of the same records take its place, and its sequences.
+
+        Where it may have been written as a whole, a broker that has it does not know them as duplicates.
+        """
         at = self.issued.index(batch)
         sequence = batch.sequence
         for later in self.issued[at + 1 :]:
@@ -162,6 +185,7 @@ class Lane:
         self._number += len(parts) - 1
         for number, part in enumerate(parts, batch.number):
             part.number = number
+            part.maybe_whole = batch.maybe_written
             part.producer_id, part.producer_epoch = batch.producer_id, batch.producer_epoch
             if self._idempotent:
                 part.sequence = sequence

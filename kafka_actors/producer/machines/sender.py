@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kafka_actors.errors import (
     DeliveryTimeoutError,
     KafkaActorsError,
+    KafkaError,
     MessageTooLargeError,
     OutOfOrderSequenceNumberError,
     RecordListTooLargeError,
@@ -224,11 +225,14 @@ class Sender:
         batch.last_error = error or batch.last_error
         out.wants_metadata = out.wants_metadata or (error is not None and error.invalid_metadata)
         if decided is Verdict.WRITTEN:
-            lane.written(batch)
+            lane.written(batch, now, node)
             out.settled.append(Settled(batch, answer.base_offset, answer.timestamp_ms))
         elif decided is Verdict.RETRY:
             # Also NOT_LEADER_OR_FOLLOWER may mean that it was appended and then waited for replicas in vain.
             lane.again(batch, now + self._pause(lane), doubtful=True)
+        elif decided is Verdict.GAP and batch.maybe_whole and batch is lane.oldest():
+            lane.refused(batch)
+            out.settled.append(Settled(batch, error=_advised(error, batch)))
         elif decided is Verdict.GAP:
             lost = not isinstance(error, OutOfOrderSequenceNumberError)
             lane.gap(batch, now + self._pause(lane), lost_state=lost)
@@ -236,7 +240,7 @@ class Sender:
             lane.replaced(batch, self._split(batch))
         else:
             lane.refused(batch)
-            out.settled.append(Settled(batch, error=_advised(error)))
+            out.settled.append(Settled(batch, error=_advised(error, batch)))
 
     def _pause(self, lane: Lane) -> float:
         o = self._options
@@ -274,7 +278,7 @@ class Sender:
             partition,
             batch.records,
             round(self._options.delivery_timeout * 1000),
-            batch.doubtful or batch.on_wire,
+            batch.maybe_written or batch.on_wire,
             because,
         )
 
@@ -311,7 +315,13 @@ class Sender:
 _MISSING = Answer(error_code=13, message="the response does not mention the partition")
 
 
-def _advised(error: KafkaActorsError | None) -> KafkaActorsError | None:
+def _advised(error: KafkaError | None, batch: Batch) -> KafkaError | None:
+    """The error of a batch that is given up, with what to do, and whether its records may be in the log."""
+    if error is None:
+        return None
     if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)):
         error.message = "the record is larger than the topic's max.message.bytes: raise that, or send less"
+    if batch.maybe_written:
+        why = f"{error.message}; " if error.message else ""
+        error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"
     return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -81,9 +81,7 @@ def resolve(
     ids = topic_ids or {}
     ranges: list[OffsetRange] = []
     losses: list[DataLossError] = []
-    for tp, log in sorted(logs.items()):
-        first = _start(tp, log, start, no_match)
-        last = _end(tp, log, end)
+    for tp, log, first, last in _asked(logs, start, end, no_match):
         for asked, what in ((first, "start"), (last, "end")):
             if not log.start <= asked <= log.end:
                 holds = f"the log holds offsets {log.start} to {log.end}"
@@ -91,6 +89,27 @@ def resolve(
         first, last = (min(max(offset, log.start), log.end) for offset in (first, last))
         ranges.append(OffsetRange(tp.topic, tp.partition, first, max(first, last), ids.get(tp.topic)))
     return Resolved(ranges, losses)
+
+
+def check_order(
+    logs: Mapping[TopicPartition, Log], start: Fixed, end: Fixed, *, no_match: str = "error"
+) -> None:
+    """Raises `ConfigError` for a range of a batch whose start lies behind its end, whether or not the log has them; so does
+    Spark, also where `failOnDataLoss` is false."""
+    for tp, _, first, last in _asked(logs, start, end, no_match):
+        if first > last:
+            option = next((bound.option for bound in (end, start) if not isinstance(bound, End)), "")
+            raise ConfigError(
+                option, f"{at(tp)} would be read from {first} to {last}: the start is behind the end"
+            )
+
+
+def _asked(
+    logs: Mapping[TopicPartition, Log], start: Fixed, end: Fixed, no_match: str
+) -> Iterator[tuple[TopicPartition, Log, int, int]]:
+    """Start and end of each partition as the options mean them."""
+    for tp, log in sorted(logs.items()):
+        yield tp, log, _start(tp, log, start, no_match), _end(tp, log, end)
 
 
 def _start(tp: TopicPartition, log: Log, bound: Fixed, no_match: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from kafka_actors import decoders
 from kafka_actors.errors import ConfigError, DataLossError, StartLostError, TopicRecreatedError
 from kafka_actors.protocol.types import TopicPartition
 
@@ -55,7 +56,7 @@ class StreamOffsets(Struct, frozen=True):
         """Raises `ConfigError` for what is no stream's offsets: another source's checkpoint."""
         try:
             topics = {name: value for name, value in given.items() if not name.startswith("@")}
-            ids = msgspec.convert(given.get(_TOPIC_IDS, {}), dict[str, str])
+            ids = decoders.convert(given.get(_TOPIC_IDS, {}), dict[str, str])
             return cls(
                 _flat(topics),
                 {topic: bytes.fromhex(topic_id) for topic, topic_id in ids.items()},
@@ -66,6 +67,11 @@ class StreamOffsets(Struct, frozen=True):
             raise ConfigError(
                 "checkpointLocation", f"has offsets that are not this source's: {error}"
             ) from None
+
+    @property
+    def has_more_than_spark(self) -> bool:
+        """Whether there is anything besides offsets, which Spark's own form of them has no place for."""
+        return bool(self.topic_ids) or self.initial or self.start is not None
 
     def same_topic(self, topic: str, other: StreamOffsets) -> bool:
         """Whether the name stands for the same topic in both, as far as ids tell."""
@@ -82,7 +88,7 @@ def nested(offsets: Offsets) -> dict[str, Any]:
 
 
 def _flat(topics: Any) -> dict[TopicPartition, int]:
-    decoded = msgspec.convert(topics, dict[str, dict[int, int]], strict=False)
+    decoded = decoders.convert(topics, dict[str, dict[int, int]], strict=False)
     return {TopicPartition(topic, p): o for topic, numbers in decoded.items() for p, o in numbers.items()}
 
 

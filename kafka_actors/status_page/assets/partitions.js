@@ -16,6 +16,7 @@ const MEANINGS = [
   ["awaiting offset", "where to read from is being asked"],
   ["validating", "whether the log is still the same one is being asked"],
   ["no lease", "its worker hears nothing from the coordinator, so it does no work"],
+  ["waits for its turn", "its worker is at other partitions: each has its turn by time"],
   ["no worker", "it waits to be given to one"],
 ];
 const CONDITIONS = {

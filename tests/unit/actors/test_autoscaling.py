@@ -13,7 +13,7 @@ from kafka_actors.actors.loops import Loops
 from kafka_actors.actors.machines.load import PartitionLoad, observed
 from kafka_actors.actors.messages import CoordinatorStatus, GroupState, PartitionStatus, WorkerProgress
 from kafka_actors.errors import NoBrokersAvailable
-from kafka_actors.events import WorkersChanged
+from kafka_actors.events import NoRoomForWorkers, WorkersChanged
 from kafka_actors.protocol.types import TopicPartition
 
 ray_runtime = pytest.importorskip("kafka_actors.actors.ray_runtime")
@@ -136,13 +136,14 @@ def test_a_number_without_room_is_given_up_for_the_one_that_there_was(caplog):
     assert shell.see_to_room(LACKS) is None
     shell.now += NO_ROOM_S
     assert shell.see_to_room(LACKS) is None
-    assert (shell.scaling.workers, shell.scaling.sure) == (8, 2)
+    assert shell.scaling.workers == 8
     assert shell.scaling.status().holding == LACKS
+    assert shell.told[-1] == NoRoomForWorkers(8, 7, LACKS)
     shell.now += 60.0 - NO_ROOM_S
     given_up = shell.see_to_room(LACKS)
     reason = f"no room for 8 workers within 60 s: {LACKS}"
     assert (given_up.before, given_up.after, given_up.reason) == (8, 2, reason)
-    assert (shell.scaling.workers, shell.scaling.sure) == (2, 2)
+    assert shell.scaling.workers == 2
     assert shell.told[-1] == WorkersChanged(8, 2, reason)
     assert f"{reason}; the job goes on with 2" in caplog.text
     assert shell.scaling.status().holding == ""
@@ -167,7 +168,6 @@ def test_workers_that_found_room_are_not_given_up_for_one_that_waits_again():
     shell = Shell(2)
     shell.scaling.say(3)
     shell.see_to_room()
-    assert shell.scaling.sure == 3
     for _ in range(2):
         assert shell.see_to_room(LACKS) is None
         shell.now += 600.0
@@ -179,7 +179,7 @@ def test_what_a_policy_wants_is_waited_for_however_long_it_takes():
     for _ in range(2):
         assert shell.see_to_room(LACKS) is None
         shell.now += 600.0
-    assert (shell.scaling.workers, shell.scaling.sure) == (3, 0)
+    assert shell.scaling.workers == 3
 
 
 def test_a_ray_that_can_not_be_asked_ends_nothing(caplog):
@@ -202,6 +202,27 @@ def test_a_ray_that_can_not_be_asked_ends_nothing(caplog):
 )
 def test_room_is_named_as_the_autoscaler_names_it(resources, room):
     assert ray_runtime.room_of(resources) == room
+
+
+HEAD_WITHOUT_CPUS = {"Alive": True, "Resources": {"node:__internal_head__": 1.0, "memory": 1e9}}
+HEAD_WITH_CPUS = {"Alive": True, "Resources": {"node:__internal_head__": 1.0, "CPU": 4.0}}
+OTHER = {"Alive": True, "Resources": {"CPU": 4.0}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "nodes", "asked"),
+    [
+        ({}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0.001}),
+        ({}, [HEAD_WITHOUT_CPUS], {"num_cpus": 0.001}),  # the autoscaler adds a node for it
+        ({"num_gpus": 1}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0.001, "num_gpus": 1}),
+        ({"num_cpus": 0}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0}),
+        ({"num_cpus": 2}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 2}),
+        ({}, [HEAD_WITH_CPUS, OTHER], {}),
+        ({}, [{**HEAD_WITHOUT_CPUS, "Alive": False}, HEAD_WITH_CPUS], {}),
+    ],
+)
+def test_workers_stay_off_a_head_that_was_given_no_cpus(resources, nodes, asked):
+    assert ray_runtime.asked_of_ray(resources, nodes) == asked
 
 
 def test_ends_are_asked_for_while_somebody_wants_them_and_a_fetch_may_know_more():

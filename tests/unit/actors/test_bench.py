@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from fakes.loop import turns
 
-from kafka_actors.actors.bench import Bench, Between, Call, Wait
+from kafka_actors.actors.bench import Bench
+from kafka_actors.actors.calling import Call, Wait
 from kafka_actors.actors.machines.holdings import Holdings
 from kafka_actors.actors.machines.lease import Lease
-from kafka_actors.actors.messages import CommitEntry, Drain, Grant, Orders
+from kafka_actors.actors.messages import CommitEntry, Died, Drain, Grant, Orders
 from kafka_actors.actors.process import CallFailed, Processor, ProcessSpec
 from kafka_actors.errors import KafkaTimeoutError, ProcessError, StageError
 from kafka_actors.fetch import FetchedBytes
@@ -46,12 +48,13 @@ def fetched(tp, first, last, epoch=EPOCH):
 
 
 class Source:
-    """One chunk for each fetch; `waiting` comes after what is at hand, `newcomers` between two calls."""
+    """One chunk for each fetch; `waiting_items` come after what is at hand, `newcomers` between two calls."""
 
     def __init__(self):
-        self.waiting = []
+        self.waiting_items = []
         self.newcomers = []
         self.consumed_items = []
+        self.half_way = {}
 
     def unpack(self, item):
         return iter(())
@@ -60,16 +63,30 @@ class Source:
         yield Chunk(batch(item.partition.partition, item.fetch_offset, item.next_offset), item.next_offset, 3)
 
     def take(self):
-        return self.waiting.pop(0) if self.waiting else None
+        return self.waiting_items.pop(0) if self.waiting_items else None
 
     def take_more(self):
         return None
 
+    def waiting(self):
+        return [item.partition for item in self.waiting_items]
+
+    @property
+    def newcomer(self):
+        return bool(self.newcomers)
+
     def take_newcomer(self):
         return self.newcomers.pop(0) if self.newcomers else None
 
-    def consumed(self, item):
-        self.consumed_items.append(item)
+    def consumed(self, item, next_offset=None):
+        if next_offset is None:
+            self.consumed_items.append(item)
+        else:
+            self.half_way[item.partition] = (item, next_offset)
+
+    def put_back(self, partition):
+        item, position = self.half_way.pop(partition)
+        self.waiting_items.append(fetched(partition, position, item.next_offset))
 
 
 class Stage:
@@ -127,7 +144,7 @@ def test_the_time_at_work_is_that_with_something_at_hand():
         assert bench.progress.work_s(stage.now) == 2.0 * len(stage.calls)
 
     bench._processor._made = take_a_while
-    stage.source.waiting = [fetched(P1, 0, 3)]
+    stage.source.waiting_items = [fetched(P1, 0, 3)]
     bench.work(fetched(P0, 5, 9))
     stage.now += 30.0
     assert bench.progress.work_s(stage.now) == 4.0
@@ -158,7 +175,7 @@ def running(monkeypatch):
 
 def test_the_bench_waits_for_what_comes_in_its_own_thread(running):
     for number in range(3):
-        running.source.waiting.append(fetched(P0, 4 * number, 4 * number + 4))
+        running.source.waiting_items.append(fetched(P0, 4 * number, 4 * number + 4))
         running.bench.wake()
         assert running.called.wait(SOON_S / 2)
         running.called.clear()
@@ -166,7 +183,7 @@ def test_the_bench_waits_for_what_comes_in_its_own_thread(running):
 
 
 def test_what_a_linger_held_back_long_enough_is_processed_though_nothing_comes(running):
-    running.source.waiting.append(fetched(P0, 0, 2))
+    running.source.waiting_items.append(fetched(P0, 0, 2))
     running.bench.wake()
     assert not running.called.wait(0.1)
     running.now += 5.0
@@ -182,7 +199,7 @@ def test_theme_22_a_bench_that_may_make_no_call_is_left_all_the_same(why):
     stage.bench.paused = why == "paused"
     stage.now += 61.0 if why == "no lease" else 0.0
     steps = stage.bench._steps(fetched(P0, 0, 4), None)
-    assert [type(step) for step in itertools.islice(steps, 3)] == [Between, Wait, Wait]
+    assert [type(step) for step in itertools.islice(steps, 3)] == [Wait, Wait, Wait]
     assert stage.bench.progress.blocked(P0) == why
     stage.bench.leave()
     assert list(itertools.islice(steps, 3)) == []
@@ -239,7 +256,7 @@ def test_overlapping_calls_of_an_async_function_are_one_time_at_work():
 def test_what_waits_is_worked_off_at_once_until_the_bench_is_left():
     stage = Stage()
     items = [fetched(P1, 0, 3), fetched(P0, 9, 12), fetched(P1, 3, 6)]
-    stage.source.waiting = list(items)
+    stage.source.waiting_items = list(items)
 
     def note_three(rows):
         stage.note(rows)
@@ -250,7 +267,7 @@ def test_what_waits_is_worked_off_at_once_until_the_bench_is_left():
     stage.bench.work(fetched(P0, 5, 9))
     assert stage.calls == [(0, 5, 9), (1, 0, 3), (0, 9, 12)]
     assert stage.source.consumed_items[1:] == [items[0], items[1]]
-    assert stage.source.waiting == [items[-1]]
+    assert stage.source.waiting_items == [items[-1]]
 
 
 def test_theme_04_what_a_linger_holds_back_does_not_pass_for_where_the_partition_starts():
@@ -400,7 +417,7 @@ def test_dead_letters_are_given_out_before_the_offset_moves():
     stage = Stage(refusing, rows=2, on_error="dead_letter")
     letters = stage.bench._processor.outputs = Letters()
     stage.bench.work(fetched(P0, 4, 10))
-    assert letters.seen == [([6, 7], "no good")]
+    assert letters.seen == [([7], "no good")], "what is in order was found by halves"
     assert stage.processed(P0) == 10
 
 
@@ -409,8 +426,71 @@ def test_a_dead_letter_that_cannot_be_sent_halts_its_partition_there():
     stage.bench._processor.outputs = Letters(KafkaTimeoutError("no room"))
     with pytest.raises(KafkaTimeoutError):
         stage.bench.work(fetched(P0, 4, 10))
-    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 6, 3)]
+    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 7, 3)]
     assert not stage.holdings.active(P0, EPOCH)
+
+
+BAD = (0, 1, 17, 30_000, 30_001, 59_999)
+
+
+def bad_ones(rows):
+    bad = [o for o in rows["offset"].to_pylist() if o in BAD]
+    if bad:
+        raise ValueError("worst" if bad[0] == 30_001 else "bad")
+
+
+@pytest.mark.parametrize("kind", ["function", "async function"])
+def test_dead_letters_are_the_records_at_fault_not_whole_batches(kind):
+    async def bad_ones_async(rows):
+        bad_ones(rows)
+
+    stage = Stage(bad_ones if kind == "function" else bad_ones_async, on_error="dead_letter")
+    letters = stage.bench._processor.outputs = Letters()
+    item = fetched(P0, 0, 60_000)
+    if kind == "function":
+        stage.bench.work(item)
+    else:
+        asyncio.run(stage.bench.work_async(item))
+    assert letters.seen == [
+        ([0, 1], "bad"),
+        ([17], "bad"),
+        ([30_000], "bad"),
+        ([30_001], "worst"),
+        ([59_999], "bad"),
+    ]
+    assert stage.processed(P0) == 60_000
+    assert stage.bench.progress.records == 60_000 - len(BAD)
+
+
+def test_a_function_that_fails_for_everything_is_not_asked_for_each_record():
+    stage = Stage(on_error="dead_letter")
+
+    def fail(rows):
+        stage.note(rows)
+        raise ValueError("service down")
+
+    stage.bench._processor._made = fail
+    letters = stage.bench._processor.outputs = Letters()
+    stage.bench.work(fetched(P0, 0, 60_000))
+    assert len(stage.calls) < 150
+    assert letters.seen == [(list(range(60_000)), "service down")]
+
+
+def test_a_partition_that_drains_while_its_bad_records_are_looked_for_is_not_left_in_hand():
+    stage = Stage(on_error="dead_letter")
+    letters = stage.bench._processor.outputs = Letters()
+
+    def drain(rows):
+        stage.note(rows)
+        if len(stage.calls) == 4:
+            stage.orders([Grant(P1, EPOCH)], [Drain(P0, EPOCH)])
+        raise ValueError("no good")
+
+    stage.bench._processor._made = drain
+    stage.bench.work(fetched(P0, 0, 8))
+    assert letters.seen == []
+    stage.holdings.commit_nothing_more()
+    assert stage.holdings.release_drained() == [P0]
 
 
 def test_a_stages_own_error_is_raised_as_it_is():
@@ -505,3 +585,163 @@ def test_a_call_that_is_not_repeated_because_of_a_pause_is_paused():
     assert progress.blocked(P0) == "paused"
     progress.begins(P0, 0.0)
     assert progress.blocked(P0) == "retrying: offset 5, ValueError"
+
+
+def test_any_number_of_newcomers_has_its_turn_before_what_waited():
+    """With a call within a call for each, some 490 partitions that get their first records together ended the worker."""
+    stage, many = Stage(), [TopicPartition("t", n) for n in range(2_000)]
+    stage.orders([Grant(p, EPOCH) for p in many])
+    stage.source.newcomers = [fetched(p, 0, 3) for p in many[1:]]
+    stage.bench.work(fetched(P0, 0, 3))
+    assert stage.calls == [(p.partition, 0, 3) for p in (*many[1:], P0)]
+
+
+def slow(stage, seconds=0.125):
+    """Each call of the stage's function takes so long."""
+
+    def take_a_while(rows):
+        stage.note(rows)
+        stage.now += seconds
+
+    stage.bench._processor._made = take_a_while
+    return stage
+
+
+def test_a_long_queue_of_one_partition_has_its_turns_by_time_as_all_others():
+    stage = slow(Stage(rows=2))
+    stage.source.waiting_items = [fetched(P1, 0, 40)]
+    stage.bench.work(fetched(P0, 0, 40))
+    firsts = [partition for partition, _, _ in stage.calls]
+    turns = [len(list(same)) for _, same in itertools.groupby(firsts)]
+    assert turns == [2] * 20, "a quarter of a second each"
+    for partition in (0, 1):
+        seen = [(first, last) for at, first, last in stage.calls if at == partition]
+        assert [first for first, _ in seen] == [0, *(last for _, last in seen[:-1])], "in order, each once"
+        assert seen[-1][1] == 40
+
+
+def test_a_partition_alone_is_not_put_back():
+    stage = slow(Stage(rows=2))
+    item = fetched(P0, 0, 40)
+    stage.bench.work(item)
+    assert stage.source.consumed_items == [item]
+
+
+def test_the_position_moves_with_each_call_also_within_the_bytes_at_hand():
+    stage, positions = Stage(rows=2), []
+    stage.bench._processor._made = lambda rows: positions.append(stage.source.half_way.get(P0, (0, 0))[1])
+    stage.bench.work(fetched(P0, 0, 6))
+    assert positions == [0, 2, 4]
+
+
+def test_what_waits_for_long_says_behind_whom():
+    stage = Stage(rows=2)
+    blocked = []
+
+    def look(rows):
+        if not blocked:
+            stage.source.waiting_items = [fetched(P1, 0, 2)]
+            stage.bench.look()
+            stage.now += 1.0
+        stage.bench.look()
+        blocked.append((stage.bench.blocked(P0), stage.bench.blocked(P1)))
+
+    stage.bench._processor._made = look
+    stage.bench.work(fetched(P0, 0, 2))
+    assert blocked == [("", "waits for its turn: behind t-0"), ("", "")]
+    assert stage.bench.blocked(P1) == ""
+
+
+def test_a_call_that_fails_gives_way_to_others_before_it_is_tried_again_and_tries_are_counted_on(monkeypatch):
+    stage = Stage(rows=2, retries=2)
+    monkeypatch.setattr("kafka_actors.actors.bench.time.sleep", lambda seconds: None)
+
+    def fail(rows):
+        stage.note(rows)
+        stage.now += 0.3
+        if rows["partition"][0].as_py() == 0:
+            raise ValueError("no")
+
+    stage.bench._processor._made = fail
+    stage.source.waiting_items = [fetched(P1, n, n + 1) for n in range(9)]
+    with pytest.raises(ProcessError) as failed:
+        stage.bench.work(fetched(P0, 0, 4))
+    assert failed.value.attempts == 3
+    assert [p for p, _, _ in stage.calls].count(0) == 3
+    assert stage.calls[1][0] == 1
+
+
+def died_at(first, last, times):
+    return Died(P0, first, last, times, "exit code 3")
+
+
+def test_the_call_in_which_a_worker_died_is_made_again_with_the_same_records():
+    stage = Stage(retries=1)
+    stage.bench.suspect([died_at(4, 5, 1)])
+    stage.bench.work(fetched(P0, 0, 9))
+    assert stage.calls == [(0, 0, 4), (0, 4, 6), (0, 6, 9)]
+    assert stage.processed(P0) == 9
+
+
+def test_records_in_whose_call_workers_died_often_enough_end_the_job():
+    stage = Stage(retries=1)
+    stage.bench.suspect([died_at(4, 5, 2)])
+    with pytest.raises(ProcessError, match=r"offsets 4-5 after 2 attempts: WorkerDiedError.*exit code 3"):
+        stage.bench.work(fetched(P0, 0, 9))
+    assert stage.calls == [(0, 0, 4)]
+    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 4, 3)]
+
+
+def test_under_dead_letter_they_are_tried_in_halves_and_the_one_at_fault_is_sent():
+    stage = Stage(retries=1, on_error="dead_letter")
+    letters = stage.bench._processor.outputs = Letters()
+    stage.bench.suspect([died_at(0, 7, 2)])
+    stage.bench.work(fetched(P0, 0, 9))
+    assert stage.calls == [(0, 0, 4), (0, 4, 6), (0, 6, 7), (0, 7, 8), (0, 8, 9)]
+    assert letters.seen == []
+    stage = Stage(retries=1, on_error="dead_letter")
+    letters = stage.bench._processor.outputs = Letters()
+    stage.bench.suspect([died_at(4, 4, 3)])
+    stage.bench.work(fetched(P0, 4, 9))
+    assert [offsets for offsets, _ in letters.seen] == [[4]]
+    assert stage.calls == [(0, 5, 9)]
+    assert stage.processed(P0) == 9
+
+
+def test_a_call_in_which_workers_died_has_no_other_beside_it(monkeypatch):
+    monkeypatch.setattr("kafka_actors.actors.calling.PATIENCE_S", 0)
+    seen, in_hand = [], []
+    gates = {}
+
+    async def process(rows):
+        partition = rows["partition"][0].as_py()
+        seen.append((partition, list(in_hand)))
+        in_hand.append(partition)
+        await gates[partition].wait()
+        in_hand.remove(partition)
+
+    stage = Stage(process)
+    stage.bench.suspect([died_at(0, 2, 0)])
+
+    async def scenario():
+        gates.update({0: asyncio.Event(), 1: asyncio.Event()})
+        calls = [asyncio.ensure_future(stage.bench.work_async(fetched(P1, 0, 3)))]
+        await asyncio.sleep(0)
+        calls.append(asyncio.ensure_future(stage.bench.work_async(fetched(P0, 0, 3))))
+        await turns(5)
+        assert seen == [(1, [])]
+        gates[1].set()
+        await turns(5)
+        assert seen == [(1, []), (0, [])]
+        gates[1].clear()
+        calls.append(asyncio.ensure_future(stage.bench.work_async(fetched(P1, 3, 6))))
+        await turns(5)
+        assert len(seen) == 2
+        assert stage.bench.blocked(P1).startswith("waits for its turn: a call in which workers died")
+        gates[0].set()
+        await turns(5)
+        assert seen[2] == (1, [])
+        gates[1].set()
+        await asyncio.gather(*calls)
+
+    asyncio.run(scenario())

@@ -11,12 +11,17 @@ from kafka_actors.actors.coordinator import JobCoordinator
 from kafka_actors.actors.machines.placement import Drained
 from kafka_actors.actors.messages import CommitEntry, CommitRequest, Holding, Report, WorkerPlan
 from kafka_actors.config import JobConfig, build
-from kafka_actors.errors import DisconnectedError
+from kafka_actors.coordinator import Origin
+from kafka_actors.errors import DisconnectedError, KafkaActorsError, TopicAuthorizationFailedError
 from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.tally import Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def origin_of(committed):
+    return Origin() if committed is None else Origin(committed.offset, committed.leader_epoch, counts=True)
 
 
 class Member:
@@ -31,21 +36,27 @@ class Member:
         self.answer = asyncio.Event()
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.asked = 0
+        self.refuses: KafkaActorsError | None = None
 
     async def start(self):
         """It has joined already."""
 
-    async def fetch_committed_offsets(self, partitions):
+    async def fetch_origins(self, partitions):
         await self.answer.wait()
-        return {p: self.committed.get(p) for p in partitions}
+        return {p: origin_of(self.committed.get(p)) for p in partitions}
 
     async def commit_offsets_sync(self, offsets):
+        if self.refuses is not None:
+            return dict.fromkeys(offsets, self.refuses)
         self.committed.update(offsets)
         return dict.fromkeys(offsets)
 
     async def count_members(self):
         self.asked += 1
         return 3
+
+    async def close(self, autocommit, leave, timeout_ms):
+        self.closed_within_ms = timeout_ms
 
 
 async def ends_of_nothing(partitions):
@@ -59,9 +70,10 @@ async def made(
     ask_for_ends=ends_of_nothing,
     ask_for_starts=ends_of_nothing,
     events=lambda event: None,
+    **options,
 ):
     member = Member()
-    config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
+    config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092", **options)
     coordinator = JobCoordinator(
         config,
         1,
@@ -126,6 +138,70 @@ def test_a_partition_that_appears_later_is_read_from_its_start():
         await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
         assert [(g.partition, g.from_start) for g in orders.grants] == [(P1, True)]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_drain_that_was_cut_off_has_left_is_given_to_a_worker_when_it_comes_back():
+    async def scenario():
+        coordinator, member = await made(None)
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        assert coordinator.reads() == {P0}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):  # the worker says nothing
+                await coordinator.on_partitions_revoked(member.assignment, 30.0)
+        assert coordinator.reads() == frozenset()
+        await coordinator.on_partitions_assigned(member.assignment)
+        coordinator._job.clock = lambda: 100.0
+        await coordinator._job.step()
+        assert coordinator.reads() == {P0}
+
+    asyncio.run(scenario())
+
+
+def test_an_assignment_that_is_told_again_takes_no_commit_back():
+    async def scenario():
+        coordinator, member = await made(None)
+        member.committed = {P0: OffsetAndMetadata(5)}
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        for _ in range(2):
+            orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        member.answer.clear()
+        again = asyncio.ensure_future(coordinator.on_partitions_assigned(member.assignment))
+        await asyncio.sleep(0)
+        await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, orders.grants[0].epoch, 10)]))
+        member.committed = {P0: OffsetAndMetadata(5)}  # the answer is older than the commit
+        member.answer.set()
+        await again
+        (status,) = coordinator.status().partitions
+        assert status.committed == 10
+
+    asyncio.run(scenario())
+
+
+def test_a_declared_reset_whose_commit_failed_is_not_called_committed():
+    async def scenario():
+        coordinator, member = await made(None)
+        member.committed = {P0: OffsetAndMetadata(50)}
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        for _ in range(2):
+            orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        (grant,) = orders.grants
+        member.refuses = TopicAuthorizationFailedError(request="OffsetCommit", topic="t")
+        reset = CommitEntry(P0, grant.epoch, 7, rewind=True)
+        reply = await coordinator.commit(CommitRequest("w", 1, [reset]))
+        assert (reply.committed, [partition for partition, _ in reply.failed]) == ([], [P0])
+        member.refuses = None
+        reply = await coordinator.commit(CommitRequest("w", 2, [reset]))
+        assert (reply.committed, reply.failed) == ([reset], [])
+        assert member.committed[P0].offset == 7
 
     asyncio.run(scenario())
 
@@ -481,3 +557,38 @@ def test_a_verdict_that_nothing_decides_comes_after_its_time_and_without_partiti
         assert len(coordinator.status().partitions) == 1
 
     asyncio.run(scenario())
+
+
+async def stopped(coordinator, member, processed):
+    """A worker has processed so much of P0 and P1 when the job is stopped. Returns the status after."""
+    member.assignment = frozenset({P0, P1})
+    member.answer.set()
+    await coordinator.on_partitions_assigned(member.assignment)
+    report = Report("w", (0, 0), ready=True, holdings=[], wait_s=0)
+    await coordinator.poll(report)
+    orders = await coordinator.poll(report)
+    epochs = {grant.partition: grant.epoch for grant in orders.grants}
+    holdings = [Holding(p, epochs[p], done, position=done) for p, done in processed.items()]
+    await coordinator.poll(Report("w", orders.version, ready=True, holdings=holdings, wait_s=0))
+    entries = [CommitEntry(p, epochs[p], done) for p, done in processed.items()]
+    committing = asyncio.ensure_future(coordinator.commit(CommitRequest("w", 1, entries)))
+    await turns(10)
+    await coordinator.stop(leave=True)
+    committing.cancel()
+    return coordinator.status()
+
+
+def test_a_stop_names_the_partitions_whose_last_commits_no_broker_has_confirmed(monkeypatch):
+    monkeypatch.setattr(coordinator_module, "COMMIT_GRACE_S", 0.01)
+
+    async def scenario(answers):
+        coordinator, member = await made(None, drain_timeout_ms=0)
+        member.committed = {P0: OffsetAndMetadata(5, "", -1), P1: OffsetAndMetadata(3, "", -1)}
+        if not answers:
+            member.commit_offsets_sync = lambda offsets: asyncio.get_running_loop().create_future()
+        status = await stopped(coordinator, member, {P0: 5, P1: 7})
+        assert member.closed_within_ms <= 3_100, "the whole of it is bounded, not each part"
+        return status.unconfirmed
+
+    assert asyncio.run(scenario(answers=False)) == [P1]
+    assert asyncio.run(scenario(answers=True)) == []

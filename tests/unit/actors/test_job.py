@@ -82,6 +82,8 @@ def job(**changed: Any) -> Job:
         ({"worker_assignor": 5}, "worker_assignor", "5 is no assignor"),
         ({"auto_offset_rest": "latest"}, "auto_offset_rest", "did you mean 'auto_offset_reset'?"),
         ({"foo": 1}, "foo", "is not an option"),
+        ({"num_cpus": 1}, "num_cpus", "give resources_per_worker={'num_cpus': …}"),
+        ({"config": {"num_gpus": 1}}, "num_gpus", "give resources_per_worker={'num_gpus': …}"),
         ({"drain_timeout_ms": 5}, "drain_timeout_ms", "give it as config={'drain_timeout_ms': …}"),
         ({"config": {"workers": 3}}, "workers", "is an argument of Job"),
         ({"worker_assignor": "best"}, "worker_assignor", "unknown assignor 'best'"),
@@ -191,6 +193,23 @@ def test_a_changed_job_has_other_options_and_leaves_the_rest() -> None:
     assert (first.workers, first.until, first.config.bootstrap_servers) == (2, None, ["h:1"])
 
 
+def test_a_changed_job_may_have_other_arguments_too() -> None:
+    first = job(
+        resources_per_worker={"num_cpus": 1, "num_gpus": 1}, on_error="dead_letter", dead_letter_topic="d"
+    )
+    changed = first.changed(
+        topics=["b", "a"], name="scorer", dead_letter_topic="dead", resources_per_worker={"num_cpus": 2}
+    )
+    plan = changed.plan()
+    assert (plan.topics, plan.pattern, plan.name) == (["a", "b"], None, "scorer")
+    assert plan.group_instance_id == "g-scorer"
+    assert plan.resources == {"num_cpus": 2, "num_gpus": 1}
+    assert plan.spec.outputs.dead_letter_topic == "dead"
+    by_pattern = changed.changed(pattern="x.*")
+    assert (by_pattern.topics, by_pattern.pattern) == (None, "x.*")
+    assert (first.topics, first.name, first.resources) == (["t"], None, {"num_cpus": 1, "num_gpus": 1})
+
+
 def test_a_changed_jobs_workers_are_told_of_what_changed() -> None:
     plan = job().changed({"on_error": "skip", "retries": "7"}).plan()
     assert (plan.spec.on_error, plan.spec.retries) == ("skip", 7)
@@ -203,6 +222,9 @@ def test_a_changed_jobs_workers_are_told_of_what_changed() -> None:
         ({"heartbeat_interval_ms": "50000"}, {}, "heartbeat_interval_ms"),
         ({"on_error": "dead_letter"}, {}, "dead_letter_topic: is missing"),
         ({}, {"workers": 0}, "workers: is 0"),
+        ({}, {"topics": ["a"], "pattern": "b"}, "topics: give exactly one"),
+        ({}, {"dead_letter_topic": "d"}, "dead_letter_topic: is given without"),
+        ({}, {"resources_per_worker": {"gpus": 1}}, "resources_per_worker: has 'gpus'"),
     ],
 )
 def test_a_changed_job_is_checked_like_a_new_one(options, more, message) -> None:
@@ -216,7 +238,7 @@ def test_who_waits_in_another_thread_too_leaves_the_signals_to_the_main_thread()
 
     def elsewhere() -> None:
         try:
-            running.wait(0)
+            running.wait(timeout=0)
         except BaseException as error:
             raised.append(error)
 

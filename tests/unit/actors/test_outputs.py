@@ -87,6 +87,26 @@ def test_without_a_sink_a_result_is_an_error_that_no_retry_mends():
     with pytest.raises(CallFailed, match="has no sink=") as failed:
         processor(lambda batch: batch).call(BATCH)
     assert failed.value.final
+    assert type(failed.value.cause) is TypeError
+
+
+@pytest.mark.parametrize("unit", ["batch", "message"])
+def test_a_process_that_returns_none_for_each_batch_beside_a_sink_is_told_of_once(unit, caplog):
+    def said():
+        return [r.getMessage() for r in caplog.records if "has returned None" in r.getMessage()]
+
+    made = processor(lambda given: None, Notes(), unit=unit)
+    for _ in range(12):
+        made.call(BATCH)
+    made.close()
+    assert len(said()) == 1
+    assert said()[0].startswith(("process has", "process_message has"))
+    for silent in (
+        processor(lambda given: None, unit=unit),
+        processor(lambda given: None, Notes(), unit=unit),
+    ):
+        silent.close()
+    assert len(said()) == 1
 
 
 def test_flush_is_for_what_was_written_since_the_last_one():

@@ -369,3 +369,130 @@ def told(placement):
     """(worker, cause or outcome) → how often; and it is told once."""
     facts, placement.facts = placement.facts, []
     return Counter((f.worker, f.cause if isinstance(f, Left) else f.outcome) for f in facts)
+
+
+# ------------------------------------------------------------ workers of silent nodes
+
+
+def silenced(lease=20.0):
+    """Two workers with two partitions each; of `a`, whose lease ends then, nothing is heard any more."""
+    placement = made("a", "b")
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.leased("a", lease)
+    placement.leased("b", lease)
+    placement.set_worker("a", silent=True)
+    return placement, held(placement, "a")
+
+
+def test_what_a_silent_worker_has_goes_to_others_when_its_lease_is_over():
+    placement, its = silenced()
+    placement.facts.clear()
+    assert placement.step(5.0) == 20.0
+    assert held(placement, "a") == its
+    placement.step(19.9)
+    assert held(placement, "a") == its
+    placement.step(20.0)
+    assert held(placement, "b") == {0, 1, 2, 3}
+    assert {(fact.worker, fact.cause) for fact in placement.facts} == {("a", "worker_silent")}
+    assert placement.moves == 0
+
+
+def test_a_silent_worker_that_is_heard_again_in_time_keeps_what_it_has():
+    placement, its = silenced()
+    placement.step(5.0)
+    placement.set_worker("a")
+    placement.step(50.0)
+    assert held(placement, "a") == its
+    assert placement.moves == 0
+
+
+def test_a_silent_worker_whose_lease_is_renewed_keeps_what_it_has_and_gets_no_more():
+    """The coordinator hears it, the supervisor doesn't."""
+    placement, its = silenced()
+    placement.step(5.0)
+    placement.leased("a", 60.0)
+    placement.give(partitions(4, 5))
+    placement.step(20.0)
+    assert held(placement, "a") == its
+    assert {4, 5} <= held(placement, "b")
+
+
+def test_the_lease_of_a_silent_worker_outlives_its_name_in_the_plan():
+    """Ray calls its node dead, which may only be cut off."""
+    placement, its = silenced()
+    epochs = {slot.partition: slot.epoch for slot in placement.slots.values() if slot.worker == "a"}
+    placement.remove_worker("a", silent=True)
+    assert placement.step(5.0) == 20.0
+    assert {slot.partition.partition for slot in placement.slots.values() if slot.worker == "a"} == its
+    assert all(placement.holder("a", partition) == epoch for partition, epoch in epochs.items())
+    placement.set_worker("c")
+    placement.worker_ready("c")
+    placement.step(6.0)
+    assert {slot.partition.partition for slot in placement.slots.values() if slot.worker == "a"} == its
+    placement.step(20.0)
+    assert not held(placement, "a")
+    assert all(slot.worker in ("b", "c") for slot in placement.slots.values() if slot.worker is not None)
+
+
+def test_a_silent_worker_whose_process_is_known_to_be_gone_has_no_lease():
+    placement, _ = silenced()
+    placement.remove_worker("a")
+    placement.step(5.0)
+    assert held(placement, "b") == {0, 1, 2, 3}
+
+
+def test_what_a_worker_has_that_was_heard_until_it_died_goes_to_others_at_once():
+    placement = made("a", "b")
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.leased("a", 20.0)
+    placement.remove_worker("a")
+    placement.step(0.1)
+    assert held(placement, "b") == {0, 1, 2, 3}
+
+
+def test_the_group_takes_from_a_silent_worker_by_the_drains_deadline():
+    placement, _ = silenced(lease=100.0)
+    placement.remove_worker("a", silent=True)
+    placement.take_away(partitions(0, 1, 2, 3), deadline=10.0)
+    for worker in ("b",):
+        placement.reported(worker, placement.version(worker), [])
+    placement.step(10.0)
+    assert placement.slots == {}
+
+
+def test_a_worker_is_given_nothing_before_the_connections_of_its_node_are_up():
+    placement = made("a")
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.set_worker("b", connected=False)
+    placement.worker_ready("b")
+    assert placement.step(1.0) is None
+    placement.step(1.0 + GATHER_S)
+    assert placement.moves == 0
+    placement.set_worker("b", connected=True)
+    placement.step(9.0)
+    assert placement.moves == 2
+
+
+def test_the_first_grants_wait_a_moment_for_the_nodes_whose_connections_come_up_last():
+    placement = made()
+    placement.expected = 2
+    for worker in "ab":
+        placement.set_worker(worker, connected=False)
+        placement.worker_ready(worker)
+    placement.give(partitions(0, 1, 2, 3))
+    placement.step(0.0)
+    placement.set_worker("a", connected=True)
+    assert placement.step(1.0) == 1.0 + GATHER_S
+    assert held(placement, "a") == set()
+    placement.set_worker("b", connected=True)
+    placement.step(2.0)
+    assert len(held(placement, "a")) == len(held(placement, "b")) == 2
+    placement.remove_worker("a")
+    placement.remove_worker("b")
+    placement.set_worker("c")
+    placement.worker_ready("c")
+    placement.step(3.0)
+    assert len(held(placement, "c")) == 4, "later ones are granted at once"

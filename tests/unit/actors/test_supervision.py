@@ -178,7 +178,7 @@ def test_a_role_that_is_wanted_again_later_was_not_restarted():
 
 def test_a_role_that_may_wait_for_a_place_waits_and_then_has_its_time_to_come_up():
     machine = Supervision(Timings(start_timeout=10.0))
-    machine.want([W1], waiting=[W1])
+    machine.want([W1], started=True)
     for second in range(600):
         assert not any(isinstance(action, Fail) for action in machine.step(float(second)))
     machine.ponged(W1, 1, 600.0, ready=False)

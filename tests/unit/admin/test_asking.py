@@ -152,4 +152,6 @@ def test_the_first_error_is_raised_with_the_others_as_notes() -> None:
     raise_first([])
     with pytest.raises(GroupAuthorizationFailedError, match="one") as caught:
         raise_first(GroupAuthorizationFailedError(text) for text in ("one", "two"))
-    assert caught.value.__notes__ == ["and GROUP_AUTHORIZATION_FAILED (30): two"]
+    assert caught.value.__notes__ == [
+        "and GROUP_AUTHORIZATION_FAILED (30): two: the principal needs the right Read on group"
+    ]

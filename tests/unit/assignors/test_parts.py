@@ -93,14 +93,30 @@ def test_members_that_cannot_get_as_much_are_a_class_of_their_own() -> None:
 
 
 def test_owners_are_the_newest_claimants_and_a_tie_has_none() -> None:
+    topics = [A[0], B[0]]
     members = {
-        "a": Member([], owned=[A, B, A], generation=2),
-        "b": Member([], owned=[A], generation=3),
-        "c": Member([], owned=[B], generation=2),
+        "a": Member(topics, owned=[A, B, A], generation=2),
+        "b": Member(topics, owned=[A], generation=3),
+        "c": Member(topics, owned=[B], generation=2),
     }
     assert owners(members, members) == {A: "b"}
-    members["d"] = Member([], owned=[B], generation=4)
+    members["d"] = Member(topics, owned=[B], generation=4)
     assert owners(members, members) == {A: "b", B: "d"}
+
+
+@pytest.mark.parametrize("generation", [1, 2, 3])
+def test_a_claim_of_who_does_not_subscribe_never_counts_against_the_owner(generation: int) -> None:
+    members = {
+        "owner": Member([A[0]], owned=[A], generation=2),
+        "stranger": Member(["other"], owned=[A], generation=generation),
+    }
+    assert owners(members, members) == {A: "owner"}
+    kept = current_owned(members)
+    if generation <= 2:
+        assert kept == {"owner": [A], "stranger": []}
+    else:  # it is the last that had the partition: it has to let go first
+        assert kept == {"owner": [], "stranger": [A]}
+    assert current_owned({"stranger": members["stranger"]}) == {"stranger": [A]}
 
 
 def test_current_owned_drops_outdated_claims_and_keeps_contested_ones() -> None:

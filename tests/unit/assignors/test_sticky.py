@@ -153,6 +153,17 @@ def test_theme_34_claims_to_what_does_not_exist_or_is_not_wanted_count_for_nothi
     assert sticky.assign({"t": [0, 1], "u": [0, 1]}, group) == {"a": tps("t", 0, 1), "b": tps("u", 0, 1)}
 
 
+@pytest.mark.parametrize("generation", [4, 5, 6])
+def test_theme_34_a_claim_of_who_does_not_subscribe_moves_nothing(generation: int) -> None:
+    group = {
+        "a": Member(["u"], owned=tps("t", 0, 1, 2, 3), generation=generation),
+        "b": Member(["t"], owned=tps("t", 2, 3), generation=5),
+        "c": Member(["t"], owned=tps("t", 0, 1), generation=5),
+    }
+    assigned = sticky.assign({"t": range(4), "u": range(1)}, group)
+    assert assigned == {"a": tps("u", 0), "b": tps("t", 2, 3), "c": tps("t", 0, 1)}
+
+
 def test_a_partition_without_owner_is_not_the_property_of_the_member_with_an_empty_id() -> None:
     group = {"": Member(["t"], owned=tps("t", 1), generation=9), "a": Member(["t"])}
     assert sticky.assign({"t": range(2)}, group) == {"": tps("t", 1), "a": tps("t", 0)}

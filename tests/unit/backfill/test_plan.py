@@ -30,27 +30,35 @@ CLUSTER = Cluster(
 )
 
 
+STARTS = {TopicPartition("orders", 10): 1, TopicPartition("orders", 2): 5, TopicPartition("old", 0): 0}
+
+
 def plan():
-    return plan_of(WANTED, CLUSTER, "abc", "2026-11-21T20:00:00+00:00")
+    made = plan_of(WANTED, CLUSTER, "abc", "2026-11-21T20:00:00+00:00")
+    return made.with_starts(STARTS, "earliest")
 
 
 def test_the_file_says_where_each_partition_ends_and_comes_back_as_it_was():
     text = plan().to_json()
     assert json.loads(text) == {
-        "format": 1,
+        "format": 2,
         "id": "abc",
         "created": "2026-11-21T20:00:00+00:00",
         "cluster_id": "c-1",
         "group_id": "revenue",
         "isolation_level": "read_committed",
         "pattern": None,
+        "start": "earliest",
         "topics": {
-            "old": {"topic_id": None, "partitions": {"0": {"end_offset": 0, "leader_epoch": -1}}},
+            "old": {
+                "topic_id": None,
+                "partitions": {"0": {"end_offset": 0, "leader_epoch": -1, "start_offset": 0}},
+            },
             "orders": {
                 "topic_id": ORDERS.hex(),
                 "partitions": {
-                    "2": {"end_offset": 9, "leader_epoch": 4},
-                    "10": {"end_offset": 7, "leader_epoch": 3},
+                    "2": {"end_offset": 9, "leader_epoch": 4, "start_offset": 5},
+                    "10": {"end_offset": 7, "leader_epoch": 3, "start_offset": 1},
                 },
             },
         },
@@ -58,7 +66,19 @@ def test_the_file_says_where_each_partition_ends_and_comes_back_as_it_was():
     again = HandoverPlan.from_json(text, "handover.json")
     assert again == plan()
     assert again.ends == {tp: log.end for tp, log in CLUSTER.logs.items()}
+    assert again.starts == STARTS
     assert again.topic_ids == CLUSTER.topic_ids
+
+
+def test_a_plan_of_format_1_has_no_starts():
+    given = json.loads(plan().to_json())
+    given["format"] = 1
+    del given["start"]
+    for topic in given["topics"].values():
+        for partition in topic["partitions"].values():
+            del partition["start_offset"]
+    old = HandoverPlan.from_json(json.dumps(given), "handover.json")
+    assert (old.starts, old.ends) == ({}, plan().ends)
 
 
 def test_a_commit_names_the_plan_and_what_is_not_in_it_begins_at_0():
@@ -75,7 +95,7 @@ def test_a_commit_names_the_plan_and_what_is_not_in_it_begins_at_0():
         ("", "is no plan of a hand-over"),
         ("[]", "is no plan of a hand-over"),
         ('{"id": "abc"}', "is no plan of a hand-over"),
-        ('{"format": 2}', "has format 2: this version reads format 1"),
+        ('{"format": 3}', "has format 3: this version reads formats up to 2"),
     ],
 )
 def test_a_file_that_is_no_plan_is_refused_with_its_name(text, said):

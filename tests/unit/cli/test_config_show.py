@@ -67,7 +67,12 @@ def test_the_document_has_all_options_once(capsys: pytest.CaptureFixture[str]) -
     found = json.loads(_show(capsys, "-o", "json", "-X", "ssl.ciphers=x", "-X", "security_protocol=SSL"))
     assert [row["option"] for row in found] == [
         "job",
+        "topics",
+        "pattern",
         "workers",
+        "resources_per_worker",
+        "name",
+        "dead_letter_topic",
         "until",
         "status",
         "otlp",
@@ -99,6 +104,19 @@ def test_it_takes_the_arguments_of_run_and_a_file_says_where_telemetry_goes(
         assert by_name["status"] == (":9", "flag")
     assert run_command_line(["config", "show", "-c", "job.toml", "--prometheus", "host"]) == 2
     assert capsys.readouterr().err.startswith("kafka-actors: error: prometheus: is 'host': ")
+
+
+def test_a_jobs_arguments_come_from_its_definition_or_from_what_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.toml").write_text('name = "scorer"\n[resources_per_worker]\nnum_gpus = 0.5')
+    out = _show(capsys, "shown_by_test.py:job", "-c", "job.toml", "-o", "json", "-X", "topics=a,b")
+    by_name = {row["option"]: (row["value"], row["source"]) for row in json.loads(out)}
+    assert by_name["topics"] == (["a", "b"], "flag")
+    assert by_name["name"] == ("scorer", "file")
+    assert by_name["resources_per_worker"] == ({"num_gpus": 0.5}, "file")
+    plain = json.loads(_show(capsys, "shown_by_test.py:job", "-o", "json"))
+    assert {row["option"]: row["source"] for row in plain}["topics"] == "definition"
 
 
 def test_every_flag_of_run_is_one_of_config_show() -> None:

@@ -28,6 +28,35 @@ def test_the_first_layer_wins_and_each_value_knows_where_it_came_from() -> None:
     }
 
 
+def test_lists_and_tables_may_be_text() -> None:
+    variables = {"KAFKA_ACTORS_TOPICS": "a, b", "KAFKA_ACTORS_RESOURCES_PER_WORKER": '{"num_cpus": 0.5}'}
+    line = from_flags(RunConfig, ('worker_capacity={"0": 2}', "name=scorer", "dead.letter.topic=dead"))
+    assert layered(RunConfig, line, from_environment(RunConfig, variables, ())).options == {
+        "topics": ["a", "b"],
+        "resources_per_worker": {"num_cpus": 0.5},
+        "worker_capacity": {0: 2.0},
+        "name": "scorer",
+        "dead_letter_topic": "dead",
+    }
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        ("num_cpus=1", "num_cpus: is one of a worker's resources: give resources_per_worker={'num_cpus': …}"),
+        (
+            "resources_per_worker=num_cpus=1",
+            "resources_per_worker: is 'num_cpus=1': as text a table is JSON, such as {\"name\": 1}",
+        ),
+        ("topic=a", "topic: is not an option; did you mean 'topics'?"),
+    ],
+)
+def test_what_says_it_instead_is_named(pair: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        layered(RunConfig, from_flags(RunConfig, (pair,)))
+    assert str(caught.value) == says
+
+
 def test_a_value_that_does_not_count_is_not_complained_of() -> None:
     around = from_environment(RunConfig, {"KAFKA_ACTORS_WORKERS": "many"}, ())
     assert layered(RunConfig, from_flags(RunConfig, (), workers=3), around).options == {"workers": 3}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafka_actors.actors import Job
+from kafka_actors.calls import constructed
 from kafka_actors.cli.errors import LoadError, describe
 from kafka_actors.cli.load import load_job
 from kafka_actors.errors import ConfigError, UsageError
@@ -137,3 +138,34 @@ def test_a_wrong_option_in_the_definition_comes_as_it_is(workplace: Path) -> Non
     _write(workplace, "shop.py", JOB.replace('group_id="g"', 'group_id="g", config={"sesion_timeout_ms": 1}'))
     with pytest.raises(ConfigError, match="did you mean 'session_timeout_ms'"):
         load_job("shop.py:job")
+
+
+def test_an_import_that_fails_is_told_by_the_line_that_imports(workplace: Path) -> None:
+    _write(workplace, "shop.py", "import os\nimport no_such_module_at_all\n")
+    with pytest.raises(LoadError) as failed:
+        load_job("shop.py:job")
+    assert describe(failed.value) == (
+        "shop.py could not be loaded (shop.py, line 2): ModuleNotFoundError: No module named 'no_such_module_at_all'"
+    )
+
+
+def test_a_file_that_is_no_python_is_told_by_its_line(workplace: Path) -> None:
+    _write(workplace, "shop.py", "import os\njob = = 3\n")
+    with pytest.raises(LoadError) as failed:
+        load_job("shop.py:job")
+    said = describe(failed.value)
+    assert said.startswith("shop.py could not be loaded (shop.py, line 2): SyntaxError: ")
+    assert "frozen" not in said
+
+
+def test_what_a_constructor_raised_is_told_with_its_place() -> None:
+    class Model:
+        def __init__(self) -> None:
+            raise OSError("no weights")
+
+    line = Model.__init__.__code__.co_firstlineno + 1
+    with pytest.raises(OSError, match="no weights") as failed:
+        constructed(Model, {})
+    assert describe(failed.value) == (
+        f"OSError: no weights (raised by the constructor of Model (test_load.py, line {line}))"
+    )

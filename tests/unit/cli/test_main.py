@@ -10,7 +10,7 @@ from kafka_actors.actors import Autoscale, Job
 from kafka_actors.cli import job_options, load
 from kafka_actors.cli import run as run_module
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.cli.run import closing_line
+from kafka_actors.cli.run import closing_line, unconfirmed_line
 from kafka_actors.cli.watch import End
 
 
@@ -97,7 +97,7 @@ def test_a_wrong_option_fails_before_anything_starts(
     monkeypatch.setattr(
         job_options, "load_job", lambda target: _job() if target[:4] == "shop" else load.load_job(target)
     )
-    monkeypatch.setattr(Job, "start", lambda self: pytest.fail("it was started"))
+    monkeypatch.setattr(Job, "start", lambda self, each: pytest.fail("it was started"))
     monkeypatch.chdir(tmp_path)
     assert run_command_line(["run", *arguments]) == 2
     out, err = capsys.readouterr()
@@ -127,7 +127,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
 ) -> None:
     started: list[Job] = []
     monkeypatch.setattr(job_options, "load_job", lambda target: _job())
-    monkeypatch.setattr(run_module, "start", started.append)
+    monkeypatch.setattr(run_module, "start", lambda job, view: started.append(job))
     file = tmp_path / "job.toml"
     file.write_text(
         'job = "x:y"\nworkers = 2\ngroup.id = "of-the-file"\nsession_timeout_ms = 20_000\nuntil = "latest"'
@@ -152,7 +152,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
 def test_a_file_finds_its_job_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(job_options, "load_job", lambda target: seen.append(target) or _job())
-    monkeypatch.setattr(run_module, "start", lambda job: None)
+    monkeypatch.setattr(run_module, "start", lambda job, view: None)
     for name in ("work.py:job", "/elsewhere/work.py:job", "package.module:job"):
         (tmp_path / "job.toml").write_text(f'job = "{name}"')
         assert run_command_line(["run", "-c", str(tmp_path / "job.toml")]) == 0
@@ -162,7 +162,7 @@ def test_a_file_finds_its_job_beside_itself(tmp_path: Path, monkeypatch: pytest.
 def test_workers_may_be_a_range(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     started: list[Job] = []
 
-    def start(job: Job) -> None:
+    def start(job: Job, view: object) -> None:
         started.append(job)
 
     monkeypatch.setattr(job_options, "load_job", lambda target: _job())
@@ -206,6 +206,15 @@ def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_the_line_of_commits_that_nobody_has_confirmed() -> None:
+    one = "no broker has confirmed the last commits of t-0: their last records come again"
+    assert unconfirmed_line([("t", 0)]) == one
+    many = (
+        "no broker has confirmed the last commits of t-0, t-1, t-2 and 2 more: their last records come again"
+    )
+    assert unconfirmed_line([("t", n) for n in range(5)]) == many
 
 
 def test_the_closing_line() -> None:

@@ -160,22 +160,6 @@ def test_an_error_is_one_line_and_a_traceback_comes_only_if_given(monkeypatch: p
     assert streams.err.getvalue().splitlines()[1].startswith("Traceback")
 
 
-def test_what_ray_says_of_every_job_is_told_only_when_debugging(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    streams = Streams(monkeypatch)
-    noise = [
-        "(raylet) A worker died or was killed while executing a task by an unexpected system error. To …",
-        "(raylet) WARNING: 8 PYTHON worker processes have been started on node: 6ae0 with address: 192.0.2.2, …",
-    ]
-    with Output():
-        print(*noise, "(raylet) the disk is full", sep="\n", file=sys.stderr)
-    assert streams.err.getvalue() == "(raylet) the disk is full\n"
-    with Output("text", "debug"):
-        print(*noise, sep="\n", file=sys.stderr)
-    assert streams.err.getvalue().splitlines()[1:] == noise
-
-
 def test_a_view_redraws_itself_only_on_a_terminal_with_a_log_for_people(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,8 +7,10 @@ from rich.console import Console, RenderableType
 from kafka_actors.actors import Autoscale
 from kafka_actors.actors.messages import PartitionStatus
 from kafka_actors.actors.status import ScalingStatus, WorkerStatus
+from kafka_actors.cli.output import Output
 from kafka_actors.cli.progress import Reading, WorkerReading
 from kafka_actors.cli.render import count, fields, line, screen
+from kafka_actors.cli.views import LineView
 from kafka_actors.status_page.machines.rates import Latency
 
 
@@ -51,6 +53,33 @@ def test_a_line_has_all_that_matters() -> None:
     )
 
 
+def _starting(*waits_for: str, elapsed_s: float = 3.0) -> Reading:
+    reading = _reading([])
+    return msgspec.structs.replace(reading, state="starting", elapsed_s=elapsed_s, waits_for=list(waits_for))
+
+
+def test_a_job_that_starts_is_shown_with_what_it_waits_for() -> None:
+    reading = _starting("a broker: h:9092: can't connect", "a place for worker-0: num_gpus=1")
+    assert line(reading) == (
+        "   3.0 s  starting  1 of 2 workers ready  waits for a broker: h:9092: can't connect  "
+        "waits for a place for worker-0: num_gpus=1"
+    )
+    drawn = _drawn(screen(reading, 40))
+    assert "waits for a broker: h:9092: can't connect" in drawn
+    assert "worker-0.1 (starting)" in drawn
+    assert fields(reading)["waits_for"] == reading.waits_for
+
+
+def test_lines_of_a_start_come_when_something_changes_and_every_ten_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = LineView(Output(), every_s=3.0)
+    for elapsed, text in ((0.5, "x"), (2.0, "x"), (2.5, "x"), (3.0, "y"), (12.0, "y"), (13.0, "y")):
+        view.show(_starting(text, elapsed_s=elapsed))
+    said = [each.split()[0] for each in capsys.readouterr().out.splitlines()]
+    assert said == ["2.0", "3.0", "13.0"]
+
+
 def test_the_fields_of_json_are_numbers() -> None:
     assert fields(_reading([_partition(0, 42)])) == {
         "state": "running",
@@ -68,6 +97,7 @@ def test_the_fields_of_json_are_numbers() -> None:
         "latency_p50_ms": None,
         "latency_p99_ms": None,
         "restarts": 1,
+        "waits_for": None,
     }
 
 

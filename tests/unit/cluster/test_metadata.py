@@ -173,6 +173,27 @@ def test_listeners_hear_of_each_update_until_removed() -> None:
         metadata.remove_listener(heard.append)
 
 
+def test_what_a_listener_raises_is_logged_and_keeps_nobody_from_hearing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a listener's mistake")
+
+    metadata, _ = make()
+    heard: list[object] = []
+    for listen in (fail, heard.append):
+        metadata.add_listener(listen)
+        metadata.add_request_listener(lambda listen=listen: listen("request"))  # type: ignore[misc]
+    future = metadata.request_update()
+    for listen in (fail, heard.append):
+        future.add_done_callback(listen)
+    metadata.update_metadata(response())
+    assert heard == ["request", future, metadata]
+    future.add_done_callback(fail)
+    assert [r.exc_info[0] for r in caplog.records if r.exc_info] == [ValueError] * 4
+    assert "fail" in caplog.text
+
+
 def test_whoever_carries_updates_out_hears_of_requests() -> None:
     metadata, _ = make()
     heard: list[str] = []

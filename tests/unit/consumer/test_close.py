@@ -71,7 +71,7 @@ def test_close_of_the_async_twin_gives_up_after_its_timeout(hanging, caplog):
 
 def test_close_takes_a_timeout_only():
     with pytest.raises(UsageError, match="accepts milliseconds"):
-        Consumer(group_id="g").close("soon")
+        Consumer(group_id="g").close(timeout_ms="soon")
 
 
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])

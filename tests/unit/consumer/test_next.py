@@ -64,6 +64,7 @@ def consumer():
     session.subscription.assign_from_user([T0, T1])
     session._reader = Reader(fetcher, observer)
     session._io = SimpleNamespace(inside=False, post=lambda _: None, submit=lambda work: work.close() or done)
+    session.ready = True
     session._core = SimpleNamespace(
         fetcher=fetcher,
         observer=observer,
@@ -105,7 +106,7 @@ def test_after_a_pause_no_message_comes_until_it_ends(consumer):
 def test_a_batch_asked_for_between_two_messages_is_not_repeated_as_messages(consumer, polls):
     messages = iter(consumer)
     assert next(messages).offset == 0
-    seen = [consumer.poll_batch(0)["offset"].to_pylist() for _ in range(polls)]
+    seen = [consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() for _ in range(polls)]
     assert seen == [[1, 2, 3, 4], [5, 6, 7, 8, 9]][:polls]
     following = next(messages)
     assert (following.partition, following.offset) == ((0, 5) if polls == 1 else (1, 0))
@@ -124,9 +125,9 @@ def test_theme_05_what_came_back_is_read_whole_though_the_user_hears_of_its_loss
     session.fetcher.revoke([T0, T1])
     session.fetcher.assign({T0: Start((0, 2), 0)})
     arrive(session.fetcher, T0, epoch=(0, 2))
-    assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS))
+    assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS))
     lose(session, T0)
-    assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS, RECORDS))
+    assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS, RECORDS))
 
 
 def test_theme_04_what_is_left_of_a_partition_that_goes_is_not_committed_while_its_own_commit_is_under_way(
@@ -147,12 +148,12 @@ def test_theme_04_what_is_left_of_a_partition_that_goes_is_not_committed_while_i
 
 def test_what_was_lost_is_not_handed_out(consumer):
     session = consumer._session
-    assert consumer.poll_batch(0)["partition"].to_pylist() == [0] * ROWS
+    assert consumer.poll_batch(timeout_ms=0)["partition"].to_pylist() == [0] * ROWS
     consumer.pause(T0)
     session.fetcher.revoke([T0])
     lose(session, T0)
-    assert [consumer.poll_batch(0)["partition"][0].as_py() for _ in range(2)] == [1, 1]
-    assert consumer.poll_batch(0) is None
+    assert [consumer.poll_batch(timeout_ms=0)["partition"][0].as_py() for _ in range(2)] == [1, 1]
+    assert consumer.poll_batch(timeout_ms=0) is None
     assert consumer.paused() == set()
 
 
@@ -165,7 +166,7 @@ def test_what_is_lost_while_it_is_decoded_is_not_handed_out(consumer, monkeypatc
         return epoch_of(tp)
 
     monkeypatch.setattr(fetcher, "position_epoch", epoch_of_what_is_lost)
-    assert consumer.poll_batch(0)["partition"][0].as_py() == 1
+    assert consumer.poll_batch(timeout_ms=0)["partition"][0].as_py() == 1
 
 
 class Interrupting:
@@ -194,13 +195,13 @@ def test_theme_04_what_an_interrupt_kept_from_the_user_is_read_again(consumer, m
     fetcher = consumer._session.fetcher
     decoding = Interrupting(fetcher.unpack, after=1, error=error)
     monkeypatch.setattr(fetcher, "unpack", decoding)
-    assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS))
+    assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS))
     with pytest.raises(error):
-        consumer.poll_batch(0)
+        consumer.poll_batch(timeout_ms=0)
     assert consumer.position(T0) == ROWS
     decoding.armed = False
     arrive(fetcher, T0, first=ROWS)
-    assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS, RECORDS))
+    assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS, RECORDS))
     assert consumer.position(T0) == RECORDS
 
 
@@ -210,16 +211,16 @@ def test_theme_04_nor_is_a_batch_lost_on_its_last_way_to_the_user(consumer, monk
     counting = Interrupting(getattr(observer, what))
     monkeypatch.setattr(observer, what, counting)
     with pytest.raises(KeyboardInterrupt):
-        consumer.poll_batch(0)
+        consumer.poll_batch(timeout_ms=0)
     assert consumer.position(T0) == 0
     counting.armed = False
-    assert consumer.poll_batch(0)["offset"].to_pylist() == list(range(ROWS))
+    assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS))
 
 
 def test_theme_22_a_poll_that_waits_while_another_thread_closes_the_consumer_says_so(consumer, monkeypatch):
     session = consumer._session
     for _ in range(2 * RECORDS // ROWS):
-        assert consumer.poll_batch(0).num_rows == ROWS
+        assert consumer.poll_batch(timeout_ms=0).num_rows == ROWS
 
     def refuse(_):
         raise RuntimeError("Event loop is closed")
@@ -230,7 +231,7 @@ def test_theme_22_a_poll_that_waits_while_another_thread_closes_the_consumer_say
 
     monkeypatch.setattr(consumer._wake, "wait", close)
     with pytest.raises(UsageError, match="this consumer is closed"):
-        consumer.poll_batch(None)
+        consumer.poll_batch(timeout_ms=None)
 
 
 def test_theme_22_a_call_that_waits_while_another_thread_closes_the_consumer_says_so(consumer):

@@ -21,6 +21,12 @@ class Owner:
     def stop_delivery(self, partitions):
         self.happened.append("stopped")
 
+    async def take_on(self, partitions):
+        self.happened.append("taken on")
+
+    def lose(self, partitions):
+        self.happened.append("lost")
+
     async def give_up(self, partitions, offsets):
         self.happened.append(("given up", offsets))
 
@@ -51,3 +57,56 @@ async def test_who_is_in_time_hears_of_the_revoke_only():
     await revoking
     assert owner.happened == ["stopped", ("given up", {})]
     assert not rebalances.pending
+
+
+@in_loop
+async def test_a_revoke_that_a_loss_cuts_off_is_told_once():
+    owner = Owner()
+    rebalances = Rebalances(owner, lambda: None)
+    await rebalances.on_partitions_assigned(P0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(DEADLINE_S):
+            await rebalances.on_partitions_revoked(P0, DEADLINE_S)
+    await rebalances.on_partitions_lost(P0)
+    assert told(rebalances) == [(What.ASSIGNED, P0), (What.LOST, P0)]
+    await rebalances.on_partitions_assigned(P0)
+    await rebalances.on_partitions_lost(P0)
+    assert told(rebalances) == [(What.ASSIGNED, P0), (What.LOST, P0)]
+
+
+@in_loop
+async def test_who_has_begun_with_a_revoke_does_not_hear_of_a_loss():
+    rebalances = Rebalances(Owner(), lambda: None)
+    await rebalances.on_partitions_assigned(P0)
+    revoking = asyncio.ensure_future(rebalances.on_partitions_revoked(P0, DEADLINE_S))
+    await asyncio.sleep(0)
+    assert told(rebalances) == [(What.ASSIGNED, P0), (What.REVOKED, P0)]
+    revoking.cancel()
+    await asyncio.wait({revoking})
+    await rebalances.on_partitions_lost(P0)
+    assert told(rebalances) == []
+
+
+@in_loop
+async def test_what_was_never_told_of_is_not_told_to_be_gone():
+    """Taking partitions on may be cut off: then the user's thread has never heard of them."""
+    owner = Owner()
+
+    async def never(partitions):
+        await asyncio.Event().wait()
+
+    owner.take_on = never
+    rebalances = Rebalances(owner, lambda: None)
+    for gone in (rebalances.on_partitions_lost(P0), rebalances.on_partitions_revoked(P0, DEADLINE_S)):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(DEADLINE_S):
+                await rebalances.on_partitions_assigned(P0)
+        await gone
+        assert told(rebalances) == []
+
+
+def told(rebalances):
+    notices = []
+    while (notice := rebalances.next()) is not None:
+        notices.append((notice.what, notice.partitions))
+    return notices

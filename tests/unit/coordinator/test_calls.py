@@ -65,6 +65,24 @@ def test_theme_01_a_call_without_a_deadline_makes_room_for_what_waits_behind_it(
     run(test)
 
 
+def test_a_call_that_can_be_made_again_makes_room_at_once():
+    async def test() -> None:
+        calls, log = queue(), []
+
+        async def revoke() -> None:
+            log.append("revoke")
+
+        calls.put(Call(asyncio.Event().wait, "stuck", after=lambda: log.append("again"), yields=True))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        calls.put(Call(revoke, "revoke", began + 3600))
+        await calls.drained()
+        assert log == ["again", "revoke"]
+        assert time.monotonic() - began < 60
+
+    run(test)
+
+
 def test_exceptions_are_told_and_the_next_call_still_runs():
     async def test() -> None:
         errors: list[Exception] = []

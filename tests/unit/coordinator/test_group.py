@@ -288,7 +288,7 @@ def test_inconsistent_protocol_names_the_option_and_what_the_group_uses(dialogue
     [
         (26, "session_timeout_ms is 5000: the broker's group.min.session.timeout.ms and group.max.session"),
         (30, "group 'g'"),
-        (82, "group_instance_id 'i-1' of group 'g' is in use elsewhere"),
+        (82, "group_instance_id 'i-1' is in use elsewhere"),
     ],
 )
 def test_what_brokers_refuse_a_member_for_is_named(dialogue, code, says):
@@ -302,7 +302,7 @@ def test_what_brokers_refuse_a_member_for_is_named(dialogue, code, says):
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (FencedInstanceIdError, "group_instance_id 'i-1' of group 'g' is in use elsewhere"),
+        (FencedInstanceIdError, "group_instance_id 'i-1' is in use elsewhere"),
         (GroupAuthorizationFailedError, "group 'g'"),
     ],
 )

@@ -171,6 +171,7 @@ def test_the_classes_are_views_on_the_instruments_of_telemetry(clock):
     }
     (commit, *_) = [b for b in state.buckets if b.name.startswith("messaging")]
     assert dict(commit.attributes) == {
+        "group": "g",
         "messaging.system": "kafka",
         "messaging.operation.name": "commit",
         "messaging.operation.type": "settle",

@@ -71,11 +71,11 @@ def test_offset_fetch_answers_of_old_versions_are_read_as_well():
         OffsetFetchResponsePartition(partition_index=2, committed_offset=-1, error_code=88),
     ]
     read = read_offset_fetch(
-        OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=partitions)])
+        OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=partitions)]), "g"
     )
     assert read.offsets == {tp: (5, "", 2), gone: None}
     assert {tp: e.code for tp, e in read.errors.items()} == {bad: 88}
-    assert read_offset_fetch(OffsetFetchResponse(error_code=16)).error.code == 16
+    assert read_offset_fetch(OffsetFetchResponse(error_code=16), "g").error.code == 16
 
 
 OLD = [

@@ -98,6 +98,25 @@ def test_one_by_one_nothing_more_comes_of_a_partition_before_it_is_done_with_wha
     assert buffer.total == 0
 
 
+def test_what_is_put_back_comes_again_from_its_position_after_the_others():
+    buffer = Buffer(1_000, together=25)
+    response = buffer.hold(1, 100)
+    for start in (0, 10, 20):
+        buffer.add(OLD, _slice(OLD, start, response, size=10), paused=False)
+    first, ahead = buffer.take(), buffer.take()
+    assert (first.next_offset, ahead.fetch_offset) == (20, 20)
+    buffer.add(NEW, _slice(NEW, 0, response), paused=False)
+    buffer.consumed(OLD, 13)
+    buffer.put_back(OLD, 13, paused=False)
+    assert (buffer.total, buffer.buffered(OLD)) == (100, 20)
+    new, old = buffer.take(), buffer.take()
+    assert (new.partition, old.fetch_offset, old.next_offset) == (NEW, 13, 30)
+    assert not buffer.ready
+    buffer.consumed(OLD, 30)
+    buffer.consumed(NEW, 10)
+    assert buffer.total == 0
+
+
 def _slice(tp, start, response, *, size=1, **fields):
     told = {"epoch": (1, 1), "fetch_offset": start, "next_offset": start + 10, **fields}
     return Slice(memoryview(bytes(size)), Fetched(tp.topic, tp.partition, **told), response)

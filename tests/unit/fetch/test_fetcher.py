@@ -11,6 +11,7 @@ from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, Parti
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import Fetched, Fetcher, FetchReply, Start
+from kafka_actors.fetch.ahead import AHEAD
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import SCHEMA, encode
 
@@ -173,11 +174,12 @@ def test_an_answer_behind_the_end_changes_nothing(bench):
     assert bench.source.pulls.empty()
 
 
-def records(first, last):
+def records(first, last, codec="none"):
     rows = [
         {"value": b"v", "offset": offset, "timestamp": 0, "timestampType": 0} for offset in range(first, last)
     ]
-    return bytearray(encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA), partition_leader_epoch=2))
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    return bytearray(encode(batch, codec=codec, partition_leader_epoch=2))
 
 
 @pytest.mark.parametrize(
@@ -208,6 +210,34 @@ def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(
     assert wants == ([] if fetched_next is None else [fetched_next])
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_what_is_put_back_is_decoded_from_the_record_on_where_it_was_left(codec):
+    """Also behind batches of the same slice that are consumed."""
+    config = build(ConsumerConfig, batch_rows=3)
+    fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
+    fetcher.update_metadata(snapshot())
+    fetcher.assign({TP: Start((0, 1), 0)})
+    (issue,) = fetcher._machine.plan(0.0).pulls
+    batches = [records(0, 5, codec=codec), records(5, 9, codec=codec), records(9, 20, codec=codec)]
+    data = bytes(b"".join(batches))
+    here = Fetched("t", 0, (0, 1), 0, 20, size=len(data))
+    fetcher._machine.on_reply(issue, FetchReply(1, issue.pull.sequence, [here], size=len(data)), [data], 0.0)
+    seen = []
+    for most in (1, 2, 1, 1, 9):
+        item = fetcher.take()
+        for chunk in fetcher.decode(item):
+            seen += chunk.batch["offset"].to_pylist()
+            fetcher.consumed(item, chunk.next_offset)
+            most -= 1
+            if not most:
+                fetcher.put_back(TP)
+                break
+    assert seen == list(range(20))
+    assert fetcher.position(TP) == 20
+    assert fetcher.take() is None
+    assert fetcher.buffered == 0
+
+
 @pytest.mark.parametrize(("buffer", "largest"), [(64 * 2**20, 4_000_000), (2**20, 2**20 // 4)])
 def test_theme_18_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buffer, largest):
     """Four may wait that were decoded ahead."""
@@ -228,3 +258,10 @@ def test_theme_18_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buff
     chunks = list(fetcher.decode(fetcher.take()))
     assert sum(chunk.batch.num_rows for chunk in chunks) == 4_000
     assert largest // 2 < max(1_000 * chunk.batch.num_rows for chunk in chunks) <= largest
+
+
+@pytest.mark.parametrize("buffer", [48 << 20, 64 << 20, 1 << 20])
+def test_what_is_decoded_ahead_fits_into_what_the_fetched_bytes_leave_of_the_buffer(buffer):
+    config = build(ConsumerConfig, bootstrap_servers="b:1", worker_buffer_bytes=buffer)
+    fetcher = Fetcher(config, sources=lambda broker: None, lookups=None, budget=buffer // 2)
+    assert fetcher._limits.chunk_bytes * (AHEAD + 1) <= buffer // 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_actors.durations import MAX_THROTTLE_S
 from kafka_actors.errors import CorrelationIdError
 from kafka_actors.net.machines import inflight
 from kafka_actors.net.machines.inflight import InFlightTable
@@ -69,6 +70,12 @@ def test_throttling_ends_and_the_longest_holds() -> None:
     t.throttle(10.0, -5.0)
     assert t.throttled(11.0) == 1.0
     assert t.throttled(13.0) == 0.0
+
+
+def test_no_number_of_a_broker_stops_a_connection_for_days() -> None:
+    t = table()
+    t.throttle(10.0, (2**31 - 1) / 1000)
+    assert t.throttled(10.0) == MAX_THROTTLE_S
 
 
 def test_drain_takes_each_out_once() -> None:

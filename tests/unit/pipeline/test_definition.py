@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+import threading
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,7 @@ import pytest
 import kafka_actors as ka
 from kafka_actors.batches import SCHEMA
 from kafka_actors.errors import ConfigError
+from kafka_actors.pipeline.checking import check_travels
 
 READ = ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
 JSON = READ.decode_json("id BIGINT NOT NULL, country STRING, amount DOUBLE")
@@ -257,6 +259,62 @@ def test_dead_letters_go_to_no_topic_that_is_read() -> None:
         read.on_error("dead_letter").dead_letters("orders-dead").check()
     read.on_error("dead_letter").dead_letters("dead-orders").check()
     JSON.write_parquet("x").dead_letters("orders", bootstrap_servers="elsewhere:9092").check()
+
+
+def test_results_go_to_no_topic_that_is_read() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^write_kafka\(orders\): is 'orders', which is read here: each result"
+    ):
+        JSON.write_kafka("orders").check()
+    read = ka.Pipeline.read_kafka(pattern="orders.*", bootstrap_servers="b:1").raw()
+    with pytest.raises(ConfigError, match=r"matches the pattern 'orders\.\*' that is read here"):
+        read.write_kafka("orders-eu").check()
+    read.write_kafka("eu-orders").check()
+    JSON.write_kafka("orders", bootstrap_servers="elsewhere:9092").check()
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        (
+            pc.field("st", "y") > 0,
+            r"^filter\(st\.y > 0\): \(st\.y > 0\): there is no 'st\.y': .* has no field 'y'; there are x, total$",
+        ),
+        (pc.field("st", "totl") > 0, r"has no field 'totl'; did you mean 'total'\?$"),
+        (
+            pc.field(("st", "x", "z")) > 0,
+            r"there is no 'st\.x\.z': int32 has no field 'z', as it is no struct$",
+        ),
+        (pc.field("sst", "x") > 0, r"there is no column 'sst'; did you mean 'st'\?$"),
+        (pc.field("_kafka", "ofset") > 0, r"there is no '_kafka\.ofset': .*; did you mean 'offset'\?$"),
+        (pc.field(9) > 0, r"there are 2 columns, numbered from 0: id, st$"),
+        (pc.field("st", "x"), r"^filter\(st\.x\): st\.x is int32: must be true or false$"),
+    ],
+    ids=str,
+)
+def test_a_path_that_leads_nowhere_is_told_by_its_step(expression, said):
+    read = ka.Pipeline.read_kafka("t", bootstrap_servers="b:1").decode_json(
+        "id BIGINT, st STRUCT<x: INT, total: INT>"
+    )
+    with pytest.raises(ConfigError, match=said):
+        read.filter(expression).write_parquet("x").check()
+
+
+cloudpickle = pytest.importorskip("ray.cloudpickle")
+
+
+def test_code_that_cannot_be_sent_is_told_with_stage_and_variable():
+    lock = threading.Lock()
+    stuck = JSON.map_batches(lambda batch: lock and batch, schema="id BIGINT", name="locked").write(double)
+    with pytest.raises(ConfigError, match=r"^locked: can't be sent to the workers: the variable 'lock': "):
+        check_travels(stuck.check(), cloudpickle.dumps)
+    rated = JSON.map_batches(Enrich, schema="id BIGINT", fn_constructor_kwargs={"rate": lock}).write(double)
+    with pytest.raises(ConfigError, match=r"^map_batches\(Enrich\): fn_constructor_kwargs: .*: 'rate': "):
+        check_travels(rated.check(), cloudpickle.dumps)
+    written = JSON.write(lambda batch: lock)
+    with pytest.raises(ConfigError, match=r"^write\(lambda\): can't be sent .*'lock'"):
+        check_travels(written.check(), cloudpickle.dumps)
+    check_travels(JSON.write(double).check(), cloudpickle.dumps)
 
 
 async def later(batch):

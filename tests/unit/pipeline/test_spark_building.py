@@ -13,7 +13,13 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from kafka_actors.on_spark.building import Building, _frame_of
 from kafka_actors.on_spark.dataframe import Frame
-from kafka_actors.on_spark.failed_records import begin_of, check_repeatable, failing, options_of_failed
+from kafka_actors.on_spark.failed_records import (
+    begin_of_both,
+    check_format,
+    check_repeatable,
+    failing,
+    options_of_failed,
+)
 from kafka_actors.on_spark.names import Names
 from kafka_actors.on_spark.query import template
 from kafka_actors.pipeline.checking import Step
@@ -69,15 +75,24 @@ def test_failed_records_need_the_stages_up_to_the_last_that_has_dead_letters():
     assert failing(READ.raw().check("spark").steps) == ()
 
 
-def test_two_sources_of_a_stream_begin_where_one_of_them_asked():
-    assert begin_of({**OPTIONS, "startingOffsets": "earliest"}, None) is None
-    assert begin_of({**OPTIONS, "startingOffsets": '{"orders": {"0": 5}}'}, None) is None
+def test_two_sources_of_a_stream_begin_where_one_of_them_asked(monkeypatch):
+    asked = StreamOffsets({TopicPartition("orders", 0): 3}, initial=True)
+    monkeypatch.setattr("kafka_actors.on_spark.failed_records.initial_offsets", lambda *_: asked)
+    for start in ("earliest", "latest", '{"orders": {"0": -2}}', '{"orders": {"0": 5, "1": -1}}'):
+        assert begin_of_both({**OPTIONS, "startingOffsets": start}, None) is asked
+    assert begin_of_both({**OPTIONS, "startingOffsets": '{"orders": {"0": 5}}'}, None) is None
     given = {**OPTIONS, "startingOffsets": "committed", "kafka.group.id": "g", "commitOffsets": "true"}
     begin = StreamOffsets({TopicPartition("orders", 0): 5}, initial=True)
     assert options_of_failed(given, begin) == OPTIONS
     assert (
         options_of_failed({**OPTIONS, "startingOffsets": "earliest"}, None)["startingOffsets"] == "earliest"
     )
+
+
+def test_a_stream_of_two_sources_has_no_place_for_what_sparks_form_leaves_out():
+    check_format(OPTIONS)
+    with pytest.raises(ConfigError, match=r"^offsetFormat: is for one source, .* the stream has two"):
+        check_format({**OPTIONS, "offsetFormat": "spark", "stateLocation": "/c"})
 
 
 @pytest.mark.parametrize(

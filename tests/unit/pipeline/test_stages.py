@@ -289,8 +289,63 @@ def test_what_a_constructor_raises_comes_through_and_those_before_are_closed():
     ).map_batches(Broken, schema="id BIGINT, amount DOUBLE")
     with pytest.raises(FileNotFoundError, match="no such model") as raised:
         Fused(pipeline.check().steps)
-    assert raised.value.__notes__ == ["raised when stage map_batches(Broken) was made"]
+    line = Broken.__init__.__code__.co_firstlineno + 1
+    assert raised.value.__notes__ == [
+        f"raised by the constructor of Broken (test_stages.py, line {line})",
+        "raised when stage map_batches(Broken) was made",
+    ]
     assert (Model.made, Model.closed) == (1, 1)
+
+
+def nothing(caplog):
+    return [r.getMessage() for r in caplog.records if "has returned None" in r.getMessage()]
+
+
+@pytest.mark.parametrize("stage", ["map_batches", "flat_map"])
+def test_a_function_that_returns_none_each_time_is_told_of_once(stage, caplog):
+    fused = Fused(getattr(JSON, stage)(lambda given: None, schema="id BIGINT", name="enrich").check().steps)
+    for _ in range(12):
+        assert ids(fused.run(SOURCE)) == []
+    fused.close()
+    (said,) = nothing(caplog)
+    assert said.startswith("enrich has returned None for each of its 5 batches so far")
+
+
+def test_few_batches_of_nothing_are_told_of_at_the_end_and_some_are_nothing_special(caplog):
+    few = Fused(JSON.map_batches(lambda batch: None, schema="id BIGINT", name="few").check().steps)
+    few.run(SOURCE)
+    assert nothing(caplog) == []
+    few.close()
+    assert len(nothing(caplog)) == 1
+    given = [None, None, pa.RecordBatch.from_pydict({"id": [1]}), *[None] * 20]
+    some = Fused(JSON.map_batches(lambda batch: given.pop(0), schema="id BIGINT").check().steps)
+    unused = Fused(JSON.map_batches(lambda batch: None, schema="id BIGINT").check().steps)
+    while given:
+        some.run(SOURCE)
+    some.close()
+    unused.close()
+    assert len(nothing(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "said"),
+    [
+        ("id BIGINT", 2**70, "column 'id': a number is too large for int64"),
+        ("id ARRAY<BIGINT>", [2**70], "column 'id': a number is too large for list<item: int64>"),
+        ("id DATE", 2**70, "column 'id': a number is too large for date32[day]"),
+    ],
+)
+def test_a_number_that_is_too_large_is_told_by_the_type(schema, value, said):
+    with pytest.raises(StageError) as failed:
+        run(
+            JSON.flat_map(lambda row: [{"id": value}], schema=schema),
+            SOURCE.slice(0, 1),
+            sleep=lambda s: None,
+        )
+    assert said in str(failed.value)
+    if schema == "id BIGINT":
+        with pytest.raises(StageError, match=said):
+            run(READ.decode_json(schema), records([b'{"id": %d}' % value]))
 
 
 def test_a_batch_is_let_go_of_when_it_is_done():

@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_actors.producer.machines.batch import NO_SEQUENCE, Batch
-from kafka_actors.producer.machines.lane import MAX_EPOCH, Lane
+from kafka_actors.producer.machines.lane import KNOWN_S, MAX_EPOCH, Lane
 from kafka_actors.protocol.types import TopicPartition
 
 TP = TopicPartition("orders", 3)
@@ -22,9 +22,15 @@ def batch(records=10, created=0.0):
     return made
 
 
-def lane(*batches, window=5, epoch=0):
+def lane(*batches, window=5, epoch=0, known=True):
+    """A lane with these batches; `known` says that broker 1 has acknowledged something of it."""
     made = Lane(TP, idempotent=True, window=window)
     made.identify(7, epoch)
+    if known:
+        first = batch(0)
+        made.waiting.append(first)
+        send(made)
+        acknowledge(made, first)
     made.waiting.extend(batches)
     return made
 
@@ -36,6 +42,11 @@ def send(made, now=0.0, node=1):
         made.sent(one, node)
         sent.append(one)
     return sent
+
+
+def acknowledge(made, one, now=0.0, node=1):
+    assert made.answered(one)
+    made.written(one, now, node)
 
 
 def test_sequences_count_records():
@@ -72,8 +83,7 @@ def test_nothing_is_sent_to_a_new_leader_before_the_old_one_answered():
     assert send(made, node=1) == [a]
     made._window = 5
     assert made.sendable(0.0, 2) is None
-    assert made.answered(a)
-    made.written(a)
+    acknowledge(made, a)
     assert send(made, node=2) == [b]
 
 
@@ -89,7 +99,9 @@ def test_after_a_failure_all_is_sent_again_in_order_once_the_wire_is_empty():
         made.gap(x, 6.0, lost_state=False)
     assert not made.broken, "they only came too early"
     assert send(made, now=4.0) == [], "not before its time"
-    assert send(made, now=5.0) == [a, b, c]
+    assert send(made, now=5.0) == [a]
+    acknowledge(made, a, now=5.0)
+    assert send(made, now=5.0) == [b, c]
     assert [x.sequence for x in (a, b, c)] == [0, 10, 20]
 
 
@@ -101,7 +113,9 @@ def test_a_real_gap_begins_a_new_epoch_at_sequence_0():
         made.answered(x)
         made.gap(x, 0.1, lost_state=False)
     assert made.broken
-    assert send(made, now=1.0) == [a, b]
+    assert send(made, now=1.0) == [a]
+    acknowledge(made, a, now=1.0)
+    assert send(made, now=1.0) == [b]
     assert [(x.producer_id, x.producer_epoch, x.sequence) for x in (a, b)] == [(7, 1, 0), (7, 1, 10)]
 
 
@@ -111,8 +125,7 @@ def test_a_lost_producer_state_begins_a_new_epoch_whichever_batch_tells_of_it():
     send(made)
     made.answered(b)
     made.gap(b, 0.1, lost_state=True)
-    made.answered(a)
-    made.written(a)
+    acknowledge(made, a)
     assert send(made, now=1.0) == [b]
     assert (b.producer_epoch, b.sequence) == (1, 0)
 
@@ -154,11 +167,9 @@ def test_no_batch_is_sent_that_would_make_the_broker_forget_the_first_one():
     made.answered(a)
     made.again(a, 0.0, doubtful=True)
     for x in others:
-        made.answered(x)
-        made.written(x)
+        acknowledge(made, x)
     assert send(made) == [a], "with another one behind it, it would be the sixth"
-    made.answered(a)
-    made.written(a)
+    acknowledge(made, a)
     assert send(made) == batches[5:]
 
 
@@ -187,6 +198,36 @@ def test_halves_keep_the_sequences_of_the_whole():
     made.gap(b, 0.0, lost_state=False)
     assert send(made) == [one, two, b]
     assert [x.sequence for x in (one, two, b)] == [0, 4, 10]
+
+
+def test_one_batch_at_a_time_is_sent_to_a_broker_that_does_not_know_the_producer():
+    a, b, c = batch(), batch(), batch()
+    made = lane(a, b, c, known=False)
+    assert send(made) == [a]
+    made.answered(a)
+    made.again(a, 0.0, doubtful=True)
+    assert send(made) == [a]
+    acknowledge(made, a)
+    assert send(made) == [b, c]
+
+
+@pytest.mark.parametrize("after", ["a failure", "a new epoch", "a move of the leader", "a long pause"])
+def test_whether_a_broker_knows_the_producer_has_to_be_seen_again(after):
+    a, b, c = batch(), batch(), batch()
+    made = lane(a)
+    send(made)
+    made.answered(a)
+    if after == "a failure":
+        made.again(a, 0.0, doubtful=True)
+    elif after == "a new epoch":
+        made.refused(a)
+    else:
+        made.written(a, 0.0, 1)
+    now, node = KNOWN_S if after == "a long pause" else 0.0, 2 if after == "a move of the leader" else 1
+    made.waiting.extend([b, c])
+    (first,) = send(made, now, node)
+    acknowledge(made, first, now, node)
+    assert len(send(made, now, node)) == (2 if after == "a failure" else 1)
 
 
 def test_without_idempotence_there_are_no_sequences_and_no_epochs():

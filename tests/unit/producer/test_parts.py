@@ -125,11 +125,11 @@ def test_a_record_knows_its_own_offset_and_timestamp():
 def test_a_future_waits_for_another_thread_and_for_no_longer_than_told():
     result = BatchResult(A)
     future = RecordFuture(result, 0, 0)
-    with pytest.raises(KafkaTimeoutError, match="within 1 ms"):
-        future.result(timeout_ms=1)
+    with pytest.raises(KafkaTimeoutError, match=r"within 0\.001 s"):
+        future.result(timeout=0.001)
     thread = threading.Thread(target=settled, args=(result, 1, 7))
     thread.start()
-    assert future.result(5000).offset == 7
+    assert future.result(timeout=5).offset == 7
     thread.join()
 
 
@@ -236,7 +236,7 @@ def test_a_callback_that_raises_keeps_no_outcome_from_others(caplog):
     futures[1].add_done_callback(called.append)
     assert settled(result, 2, 7)
     assert called == [futures[1]]
-    assert "a callback of RecordFuture raised" in caplog.text
+    assert "raising" in caplog.text
     futures[0].add_done_callback(raising)  # at once, and just as harmless
 
 
@@ -274,11 +274,11 @@ def test_a_result_may_be_waited_for_without_an_end(endless):
     future = RecordFuture(result, 0, 0)
     timer = threading.Timer(0.05, lambda: settled(result, 1, 7))
     timer.start()
-    assert future.result(timeout_ms=endless).offset == 7
+    assert future.result(timeout=endless).offset == 7
     timer.join()
 
 
 @pytest.mark.parametrize("wrong", ["5", -1, True])
 def test_a_wrong_timeout_is_refused(wrong):
-    with pytest.raises(UsageError, match="accepts milliseconds, at least 0"):
-        RecordFuture(BatchResult(A), 0, 0).result(timeout_ms=wrong)
+    with pytest.raises(UsageError, match="accepts seconds, at least 0"):
+        RecordFuture(BatchResult(A), 0, 0).result(timeout=wrong)

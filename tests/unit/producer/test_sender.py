@@ -9,6 +9,8 @@ from kafka_actors.errors import (
     InvalidRecordError,
     MessageTooLargeError,
     NodeNotReadyError,
+    OutOfOrderSequenceNumberError,
+    TopicAuthorizationFailedError,
 )
 from kafka_actors.producer.machines.batch import Batch
 from kafka_actors.producer.machines.sender import Answer, Options, Sender
@@ -30,7 +32,8 @@ def batch(tp=A, records=10, size=100, created=0.0):
     return made
 
 
-def sender(*batches, split=None, **options):
+def sender(*batches, split=None, known=False, **options):
+    """A sender with these batches; `known` says that the leaders have acknowledged something of the producer."""
     defaults = {
         "idempotent": True,
         "window": 5,
@@ -41,6 +44,10 @@ def sender(*batches, split=None, **options):
     }
     made = Sender(Options(**defaults | options), split or (lambda batch: []), lambda: 0.5)
     made.identify(7, 0)
+    for tp in {one.partition for one in batches} if known else ():
+        made.add(batch(tp, records=0))
+        for order in drain(made).orders:
+            answer(made, order)
     for one in batches:
         made.add(one)
     return made
@@ -56,7 +63,7 @@ def answer(made, order, now=0.0, **codes):
 
 def test_a_request_has_one_batch_of_each_partition_of_its_node():
     a1, a2, b1, c1 = batch(A), batch(A), batch(B), batch(C)
-    orders = drain(sender(a1, a2, b1, c1)).orders
+    orders = drain(sender(a1, a2, b1, c1, known=True)).orders
     assert [(o.node, o.batches) for o in orders] == [(1, [a1, c1]), (2, [b1]), (1, [a2])]
 
 
@@ -68,7 +75,7 @@ def test_a_request_stays_below_its_limit_but_takes_one_batch_of_any_size():
 
 
 def test_a_node_has_no_more_requests_than_the_window():
-    made = sender(*(batch(A) for _ in range(9)), window=3)
+    made = sender(*(batch(A) for _ in range(9)), window=3, known=True)
     orders = drain(made).orders
     assert len(orders) == 3
     answer(made, orders[0])
@@ -150,7 +157,7 @@ def test_a_refused_batch_has_its_error_with_topic_and_partition():
 
 def test_too_large_a_batch_is_sent_in_halves_and_too_large_a_record_fails():
     one, two = batch(records=4), batch(records=6)
-    made = sender(batch(A), split=lambda whole: [one, two])
+    made = sender(batch(A), split=lambda whole: [one, two], known=True)
     (order,) = drain(made).orders
     assert not answer(made, order, error_code=10).settled
     assert [o.batches for o in drain(made, 1.0).orders] == [[one], [two]]
@@ -159,6 +166,40 @@ def test_too_large_a_batch_is_sent_in_halves_and_too_large_a_record_fails():
     (settled,) = answer(made, order, error_code=10).settled
     assert isinstance(settled.error, MessageTooLargeError)
     assert "max.message.bytes" in str(settled.error)
+
+
+@pytest.mark.parametrize("fate_open", [True, False])
+def test_halves_of_what_may_be_in_the_log_are_not_sent_under_a_new_epoch(fate_open):
+    """To the broker they are no duplicates of the whole: where that is in the log, it misses what comes behind it."""
+    whole, halves = batch(records=10), [batch(records=5), batch(records=5)]
+    made = sender(whole, split=lambda _: halves, known=True)
+    (order,) = drain(made).orders
+    if fate_open:
+        made.failed(order, DisconnectedError("gone"), 0.0, maybe_written=True)
+        (order,) = drain(made, 1.0).orders
+    answer(made, order, error_code=10)
+    settled = []
+    for order in drain(made, 1.0).orders:
+        settled += answer(made, order, error_code=45).settled
+    for order in drain(made, 2.0).orders:
+        assert (order.batches[0].producer_epoch, order.batches[0].sequence) == (
+            (0, 5) if fate_open else (1, 0)
+        )
+        settled += answer(made, order, error_code=45).settled
+    assert [s.batch for s in settled] == (halves if fate_open else [])
+    for s in settled:
+        assert isinstance(s.error, OutOfOrderSequenceNumberError)
+        assert "the records may have been written" in str(s.error)
+
+
+def test_a_refusal_says_that_an_earlier_attempt_may_have_been_written():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    made.failed(order, DisconnectedError("gone"), 0.0, maybe_written=True)
+    (order,) = drain(made, 1.0).orders
+    (settled,) = answer(made, order, error_code=29).settled
+    assert isinstance(settled.error, TopicAuthorizationFailedError)
+    assert "the records may have been written" in str(settled.error)
 
 
 def test_a_lost_connection_is_no_outcome():

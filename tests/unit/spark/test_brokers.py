@@ -60,7 +60,7 @@ def test_a_partition_that_cannot_answer_yet_is_asked_again(monkeypatch: pytest.M
     scene = Scene(monkeypatch, NotLeaderOrFollowerError(), 3)
     assert scene.offsets() == {T0: 7, T1: 7}
     assert scene.lookups.asked == [[T0, T1], [T0], [T0], [T0]]
-    assert scene.pauses == [0.01] * 3
+    assert scene.pauses == [1.0] * 3
 
 
 def test_so_often_and_so_far_apart_as_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.spark.machines.ranges import Log, OffsetRange, Resolved, check_named, resolve
+from kafka_actors.spark.machines.ranges import Log, OffsetRange, Resolved, check_named, check_order, resolve
 from kafka_actors.spark.offsets import Bound, End, Offsets, Timestamps
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -52,7 +52,6 @@ def test_timestamps_by_their_matches() -> None:
     start, end = Timestamps("startingTimestamp", 100), Timestamps("endingTimestamp", 200)
     assert one(Log(5, 9, start_match=6, end_match=8), start, end) == (6, 8)
     assert one(Log(5, 9, start_match=6), start, end) == (6, 9)  # nothing as young as the end: all there is
-    assert one(Log(5, 9, start_match=8, end_match=6), start, end) == (8, 8)
 
 
 def test_a_start_timestamp_without_a_match_is_an_error_or_the_end() -> None:
@@ -81,6 +80,29 @@ def test_an_offset_outside_of_the_log_is_a_loss_and_cut(
     assert f"a-0 at offset {offset}: " in str(found.losses[0])
     assert "the log holds offsets 5 to 9" in str(found.losses[0])
     assert (found.ranges[0].start, found.ranges[0].end) == left
+
+
+@pytest.mark.parametrize(
+    ("log", "start", "end", "said"),
+    [
+        (
+            Log(5, 9, start_match=8, end_match=6),
+            Timestamps("startingTimestamp", 200),
+            Timestamps("endingTimestamp", 100),
+            "endingTimestamp: a-0 would be read from 8 to 6",
+        ),
+        (Log(5, 9), starting(10), End.LATEST, "startingOffsets: a-0 would be read from 10 to 9"),
+        (Log(5, 9), End.EARLIEST, ending(4), "endingOffsets: a-0 would be read from 5 to 4"),
+    ],
+)
+def test_a_start_behind_its_end_is_refused(log: Log, start: Bound, end: Bound, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{said}: the start is behind the end$"):
+        check_order({A0: log}, start, end)
+
+
+def test_what_lies_outside_of_the_log_in_order_is_not_refused() -> None:
+    check_order({A0: Log(20, 30)}, starting(1), ending(10))
+    check_order({A0: Log(5, 9)}, starting(7), ending(7))
 
 
 def test_both_ends_may_be_lost() -> None:

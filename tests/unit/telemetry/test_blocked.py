@@ -15,6 +15,7 @@ KINDS = {
     "no leader": "no_leader",
     "open transaction": "open_transaction",
     "no lease": "no_lease",
+    "waits for its turn: behind orders-3 and 2 others": "waits_for_its_turn",
     "broker 3: throttled": "broker",
     "backing off: no answer in 30 s": "backing_off",
     "awaiting offset (no answer in 30 s)": "awaiting_offset",

@@ -45,6 +45,8 @@ KAFKAMETRICS = {
     "kafka.partition.current_offset": ("1", {"topic", "partition"}),
     "kafka.partition.oldest_offset": ("1", {"topic", "partition"}),
 }
+LABEL = {"group"}
+"""On every series that a consumer or a job has: more than the conventions and the receiver ask for."""
 """`receiver/kafkametricsreceiver/metadata.yaml` of the collector; all are gauges but `members`, which is a sum that may fall."""
 DEPRECATED = {
     "messaging.kafka.message.offset",
@@ -67,17 +69,23 @@ def test_the_four_metrics_of_messaging_are_those_of_the_conventions():
     for name, create in SEMCONV.items():
         mine = BY_NAME[name]
         assert create(Made()) == (f"create_{mine.kind.value}", name, mine.unit, mine.description)
-        assert set(mine.attributes) <= ALLOWED[name]
+        assert set(mine.attributes) <= ALLOWED[name] | LABEL
         if mine.kind is Kind.HISTOGRAM:
             assert mine.boundaries == BOUNDARIES
 
 
 def test_lag_and_offsets_are_named_as_the_collector_names_them():
     mine = {i.name: (i.unit, set(i.attributes)) for i in INSTRUMENTS if i.name.startswith("kafka.")}
-    assert mine == KAFKAMETRICS
+    assert mine == {name: (unit, attributes | LABEL) for name, (unit, attributes) in KAFKAMETRICS.items()}
     sums = {name for name in KAFKAMETRICS if BY_NAME[name].kind is Kind.UP_DOWN_COUNTER}
     assert sums == {"kafka.consumer_group.members"}
     assert {BY_NAME[name].kind for name in KAFKAMETRICS.keys() - sums} == {Kind.GAUGE}
+
+
+def test_every_instrument_that_a_group_has_may_have_its_label():
+    assert {i.name for i in INSTRUMENTS if not LABEL & set(i.attributes)} == {
+        "messaging.client.sent.messages"
+    }
 
 
 def test_no_attribute_is_unknown_or_deprecated():

@@ -23,7 +23,7 @@ from kafka_actors.telemetry.instruments import (
     SECONDS,
     WORKERS,
 )
-from kafka_actors.telemetry.recorder import MeterRecorder, Recorder
+from kafka_actors.telemetry.recorder import GroupRecorder, MeterRecorder, Recorder
 from kafka_actors.telemetry.tally import Buckets, Point, Tally, TallyState, Totals
 
 A, B = of_partition("g", "t", 0, "process"), of_partition("g", "t", 1, "process")
@@ -61,6 +61,23 @@ def exported(reader):
         return {}
     metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics]
     return {m.name: [(dict(p.attributes), p) for p in m.data.data_points] for m in metrics}
+
+
+def test_every_value_of_a_group_has_its_label_once():
+    kept = Kept()
+    recorder = GroupRecorder(kept, "g")
+    recorder.add(CONSUMED_MESSAGES, 1, A)
+    recorder.add(WORKERS, 2, of_group("g", ready="true"))
+    recorder.record(PROCESS_DURATION, 0.1)
+    GroupRecorder(kept, None).record(PROCESS_DURATION, 0.2)
+    assert kept.sums == {
+        (CONSUMED_MESSAGES.name, (("group", "g"), *A)): 1,
+        (WORKERS.name, (("group", "g"), ("ready", "true"))): 2,
+    }
+    assert kept.values == {
+        (PROCESS_DURATION.name, (("group", "g"),)): [0.1],
+        (PROCESS_DURATION.name, ()): [0.2],
+    }
 
 
 def test_a_meter_gets_each_instrument_as_the_table_says(reader, meter):

@@ -1,0 +1,42 @@
+"""What can be found out before Ray is started, which takes seconds: whether the job can connect at all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kafka_actors.config import JobConfig, resolved
+from kafka_actors.net import KafkaClient
+
+from .loops import LoopThread
+
+__all__ = ["check_cluster"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Brokers that don't answer within this time are waited for by the job's actors."""
+
+
+def check_cluster(config: JobConfig) -> None:
+    """Connects to a broker once, from the machine where the job will run; logs why none answers yet.
+
+    Raises what no waiting changes: `ConfigError` (a reference to a variable or file that isn't there among them),
+    `AuthenticationError`, `NoBrokersAvailable` where each bootstrap server is an unknown host or no Kafka broker.
+    """
+    thread = LoopThread("kafka-actors-beforehand")
+    try:
+        thread.run(_connected(config))
+    finally:
+        thread.close()
+
+
+async def _connected(config: JobConfig) -> None:
+    client = KafkaClient(resolved(config))
+    try:
+        async with asyncio.timeout(LOOK_S):
+            await client.bootstrap(timeout_ms=60_000)
+    except TimeoutError:
+        logger.warning("no broker answers yet: %s", client.trouble())
+    finally:
+        await client.close()

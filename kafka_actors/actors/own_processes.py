@@ -1,0 +1,28 @@
+"""Processes of actors on this machine, as /proc shows them."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+__all__ = ["end_process", "process_runs"]
+
+
+def process_runs(pid: int) -> bool:
+    """False when there is no such process, or it is stopped (state T) or already dead (Z, X)."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "TtZX"
+    except OSError:
+        return False
+
+
+def end_process(pid: int) -> None:
+    """SIGKILL, if it is an actor's process."""
+    try:
+        with open(f"/proc/{pid}/cmdline") as cmdline:
+            if "ray::" not in cmdline.read():
+                return  # the number belongs to somebody else by now
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass

@@ -1,0 +1,123 @@
+"""The calls by which a supervisor watches its actors: pings, and questions about the process of one that is silent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kafka_actors.errors import DisconnectedError
+
+from .briefing import Briefing
+from .machines.supervision import Action, ActorKey, Ping, Probe
+from .messages import ActorInfo, LastWords, WorkerPong, unpack
+from .roster import Running, actor_name
+from .runtime import Death, quietly
+from .supervised import Supervised
+
+__all__ = ["Watching"]
+
+KILLED = "SIGKILL, perhaps of the kernel for want of memory, or an end in native code"
+"""Of a process that left no word."""
+
+WORDS_S = 0.5
+"""So long the connection actors have to say what they know of a dead worker."""
+
+PROBE_S = 3.0
+"""What is said of a process later than that says nothing of it now."""
+
+
+class Watching:
+    """Of one job. What follows from an answer is given to `carry_out`; `wake` is called when there is news."""
+
+    def __init__(
+        self,
+        job: Supervised,
+        briefing: Briefing,
+        carry_out: Callable[[Action], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._job = job
+        self._machine = job.machine
+        self._running = job.roster
+        self._clock = job.clock
+        self._briefing = briefing
+        self._carry_out = carry_out
+        self._wake = wake
+
+    async def ping(self, ping: Ping, running: Running) -> None:
+        key, incarnation = ping.key, ping.incarnation
+        try:
+            answer = await running.ref.call("ping")
+        except DisconnectedError:  # who is dead has a notice of death of its own
+            self._machine.ping_failed(key, incarnation, self._clock())
+            self._wake()
+            return
+        if self._running.get(key) is not running:
+            return
+        self._counted(key, running, answer)
+        if key.kind == "worker":
+            pong = unpack(answer, WorkerPong)
+            ready = pong.ready and running.begun
+            self._machine.ponged(key, incarnation, self._clock(), ready=ready, busy_s=pong.busy_s)
+            if running.begun and pong.wiring < self._running.wiring_version:
+                await self._briefing.wire(running)
+        else:
+            self._machine.ponged(key, incarnation, self._clock(), ready=running.begun)
+        self._wake()
+
+    async def probe(self, probe: Probe, running: Running) -> None:
+        """Silence of the one that is asked says nothing of the other."""
+        if running.info is None:
+            return
+        pid = running.info.pid
+        if probe.witness is None:
+            runs = self._job.runtime.is_running(pid)
+        elif (witness := self._running.get(probe.witness)) is not None:
+            try:
+                async with asyncio.timeout(PROBE_S):
+                    runs = await witness.ref.call("runs", pid)
+            except (TimeoutError, DisconnectedError):
+                return
+        else:
+            return
+        for action in self._machine.probed(probe.key, probe.incarnation, runs, self._clock()):
+            self._carry_out(action)
+
+    async def call_it_died_in(self, key: ActorKey, running: Running, death: Death) -> str:
+        """What a dead worker's note says, which the connection actors of its node have: the calls that it had in hand are
+        counted, and told of."""
+        words = await self._last_words(actor_name(key, running.incarnation), running.info)
+        if words is None:
+            return ""
+        how = words.ended or death.how or (KILLED if words.calls else "")
+        died = self._job.deaths.took(words.calls, how)
+        return "".join(f": {part}" for part in (how, *(self._job.deaths.told(d) for d in died)) if part)
+
+    async def _last_words(self, name: str, info: ActorInfo | None) -> LastWords | None:
+        there = [
+            connection.ref
+            for key, connection in self._running.of_kind("connection").items()
+            if info is not None and key.node == info.node and connection.begun
+        ]
+        try:
+            async with asyncio.timeout(WORDS_S):
+                for answer in asyncio.as_completed([quietly(ref.call("last_words", name)) for ref in there]):
+                    if (words := await answer) is not None:
+                        return unpack(words, LastWords)
+        except TimeoutError:
+            pass
+        return None
+
+    async def last_counts(self) -> None:
+        """What was counted since the last pings; of a short run that may be all."""
+        if self._job.observer.on:
+            counting = [(k, r) for k, r in self._running.items() if k.kind in ("worker", "coordinator")]
+            answers = [quietly(running.ref.call("ping")) for _, running in counting]
+            for (key, running), answer in zip(counting, await asyncio.gather(*answers), strict=True):
+                self._counted(key, running, answer)
+
+    def _counted(self, key: ActorKey, running: Running, pong: bytes | None) -> None:
+        """An actor's answer to a ping has what it counted; nothing where it does not count."""
+        if pong is not None:
+            tally = unpack(pong, WorkerPong).tally if key.kind == "worker" else pong
+            self._job.observer.counted(actor_name(key, running.incarnation), tally)

@@ -1,0 +1,64 @@
+"""The cluster as a whole: its id, its brokers, and what the principal may do with it."""
+
+from __future__ import annotations
+
+from kafka_actors.cluster.snapshot import BrokerMetadata
+from kafka_actors.errors import UnsupportedVersionError, raise_for_code
+from kafka_actors.net import KafkaClient
+from kafka_actors.protocol import DescribeClusterRequest
+
+from .asking import Deadline, ask_any, fresh_snapshot, persist
+from .types import ClusterDescription
+
+__all__ = ["describe_cluster", "operations_of"]
+
+OPERATIONS = {
+    3: "READ",
+    4: "WRITE",
+    5: "CREATE",
+    6: "DELETE",
+    7: "ALTER",
+    8: "DESCRIBE",
+    9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS",
+    11: "ALTER_CONFIGS",
+    12: "IDEMPOTENT_WRITE",
+    13: "CREATE_TOKENS",
+    14: "DESCRIBE_TOKENS",
+    15: "TWO_PHASE_COMMIT",
+}
+"""Java's `AclOperation`: the code of each, which is its bit in an answer (KIP-430)."""
+UNKNOWN_OPERATIONS = -0x80000000
+
+
+async def describe_cluster(
+    client: KafkaClient, with_operations: bool, deadline: Deadline
+) -> ClusterDescription:
+    """See `AsyncAdmin.describe_cluster`."""
+
+    async def attempt(limit_ms: float) -> ClusterDescription:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=with_operations)
+        try:
+            answer = await ask_any(client, request, limit_ms)
+        except UnsupportedVersionError:  # before KIP-700 (Kafka 2.8)
+            known = await fresh_snapshot(client, limit_ms)
+            return ClusterDescription(
+                known.cluster_id, known.brokers.get(known.controller_id or -1), tuple(known.brokers.values())
+            )
+        raise_for_code(answer.error_code, answer.error_message, request="DescribeCluster")
+        nodes = {b.broker_id: BrokerMetadata(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers}
+        return ClusterDescription(
+            cluster_id=answer.cluster_id,
+            controller=nodes.get(answer.controller_id),
+            nodes=tuple(nodes[node_id] for node_id in sorted(nodes)),
+            authorized_operations=operations_of(answer.cluster_authorized_operations),
+        )
+
+    return await persist(client, attempt, deadline)
+
+
+def operations_of(bits: int) -> frozenset[str] | None:
+    """The operations in an answer's bits; None where it wasn't asked for them."""
+    if bits == UNKNOWN_OPERATIONS:
+        return None
+    return frozenset(name for code, name in OPERATIONS.items() if bits >> code & 1)

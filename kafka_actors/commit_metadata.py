@@ -1,0 +1,69 @@
+"""The text that is committed beside an offset: an envelope of ours around the text of the user's own.
+
+Kafka keeps a string of up to `offset.metadata.max.bytes` (4,096) with each committed offset, for its committer. Here it
+names the topic by its id (KIP-516), because OffsetCommit names it by its name only: after a topic was deleted and made
+anew, whoever reads the offset next knows that it is of the topic before. The envelope is one JSON object, as in
+`{"kafka-actors":1,"topicId":"3t1Ka2mBQ8uY0Rl6Vn7wDg","metadata":"my note"}`, with the id as Kafka's tools print it. Its
+number is that of its form: members that are added leave it as it is, and readers pass over those that they don't know.
+Any other text, such as other clients commit, is handed on as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+
+import msgspec
+
+from kafka_actors import decoders
+
+__all__ = ["CommitMetadata", "pack", "unpack"]
+
+FORM = 1
+MOST_BYTES = 4_096
+"""The default of brokers' `offset.metadata.max.bytes`: a text that doesn't fit with an envelope goes without."""
+
+
+class CommitMetadata(NamedTuple):
+    """What stands beside a committed offset: the user's text, and the id of the topic (16 bytes), None if it isn't told."""
+
+    text: str = ""
+    topic_id: bytes | None = None
+
+
+class _Envelope(msgspec.Struct, omit_defaults=True):
+    form: int = msgspec.field(name="kafka-actors")
+    topic_id: str = msgspec.field(name="topicId", default="")
+    text: str = msgspec.field(name="metadata", default="")
+
+
+_BEGIN = '{"kafka-actors":'
+_encoder = msgspec.json.Encoder()
+_decoder = decoders.json(_Envelope)
+
+
+def pack(text: str, topic_id: bytes | None) -> str:
+    """The metadata to commit for a user's `text` and an offset of this topic. Without an id the text alone."""
+    if topic_id is None and not text.startswith(_BEGIN):
+        return text
+    name = "" if topic_id is None else base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    packed = _encoder.encode(_Envelope(FORM, name, text))
+    return packed.decode() if len(packed) <= MOST_BYTES else text
+
+
+def unpack(metadata: str | None) -> CommitMetadata:
+    """What committed metadata says. Text that is no envelope, or one of a later form, is the user's."""
+    foreign = CommitMetadata(metadata or "")
+    if metadata is None or not metadata.startswith(_BEGIN):
+        return foreign
+    try:
+        envelope = _decoder.decode(metadata)
+        topic_id = (
+            base64.b64decode(envelope.topic_id + "==", b"-_", validate=True) if envelope.topic_id else b""
+        )
+    except (msgspec.DecodeError, binascii.Error, ValueError):
+        return foreign
+    if envelope.form != FORM or len(topic_id) not in (0, 16):
+        return foreign
+    return CommitMetadata(envelope.text, topic_id or None)

@@ -1,0 +1,116 @@
+"""What a principal without rights is told, by a broker that checks them (`StandardAuthorizer`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+import kafka_actors as ka
+from kafka_actors.cli.main import run_command_line
+from kafka_actors.errors import (
+    GroupAuthorizationFailedError,
+    KafkaActorsError,
+    TopicAuthorizationFailedError,
+)
+from kafka_actors.testing import KafkaCluster
+
+pytestmark = pytest.mark.kafka
+
+USERS = ("alice", "bob")
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " ".join(
+    f'user_{user}="{user}-pass"' for user in USERS
+)
+BROKER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",  # brokers, the controller, and the test itself: they log in nowhere
+    "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.login.plain.sasl.jaas.config": f"{JAAS};",
+}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaCluster]:
+    with KafkaCluster(broker_config=BROKER, listeners={"LOGIN": "SASL_PLAINTEXT"}) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        with ka.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("orders", b"1", partition=0)
+        for topic, operation in (("orders", "Read"),):
+            grant(cluster, "--topic", topic, "--operation", operation)
+        with ka.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.alter_consumer_group_offsets("others", {("orders", 0): 1})
+        yield cluster
+
+
+def grant(cluster: KafkaCluster, *what: str) -> None:
+    """Allows something to bob; alice may do nothing."""
+    main = "org.apache.kafka.tools.AclCommand"
+    servers = ("--bootstrap-server", cluster.bootstrap_servers)
+    cluster.tool(main, *servers, "--add", "--allow-principal", "User:bob", *what)
+
+
+def login(kafka: KafkaCluster, user: str) -> dict[str, str]:
+    return {
+        "bootstrap_servers": kafka.bootstrap("LOGIN"),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": user,
+        "sasl_plain_password": f"{user}-pass",
+    }
+
+
+def test_who_may_not_read_a_topic_is_told_which_right_is_missing(kafka: KafkaCluster) -> None:
+    with ka.Consumer(**login(kafka, "alice")) as consumer:
+        consumer.assign([("orders", 0)])
+        with pytest.raises(TopicAuthorizationFailedError) as caught:
+            consumer.poll_batch(timeout_ms=20_000)
+    error = caught.value
+    assert error.right == "Describe (Read to consume it, Write to write to it) on topic 'orders'"
+    assert str(error).endswith(f"the principal needs the right {error.right}")
+
+
+def test_who_may_read_the_topic_and_not_join_the_group_is_told_so(kafka: KafkaCluster) -> None:
+    with (
+        ka.Consumer(topics=["orders"], group_id="scorer", **login(kafka, "bob")) as consumer,
+        pytest.raises(GroupAuthorizationFailedError) as caught,
+    ):
+        consumer.poll_batch(timeout_ms=20_000)
+    assert caught.value.right == "Describe (Read to join it) on group 'scorer'"
+
+
+def test_who_may_not_write_is_told_so(kafka: KafkaCluster) -> None:
+    with (
+        ka.Producer(**login(kafka, "bob"), enable_idempotence=False) as producer,
+        pytest.raises(KafkaActorsError, match="the principal needs the right Write on topic 'orders'"),
+    ):
+        producer.send("orders", b"x", partition=0).result()
+
+
+def test_an_admin_is_told_too(kafka: KafkaCluster) -> None:
+    with ka.Admin(**login(kafka, "bob")) as admin:
+        with pytest.raises(GroupAuthorizationFailedError, match=r"Describe .*on group 'others'"):
+            admin.describe_consumer_groups(["others"])
+        cluster = admin.describe_cluster(include_authorized_operations=True)
+        assert cluster.authorized_operations == frozenset()
+        assert [node.node_id for node in cluster.nodes] == [1]
+    with ka.Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        operations = admin.describe_cluster(include_authorized_operations=True).authorized_operations
+        assert operations is not None
+        assert {"DESCRIBE", "CREATE", "IDEMPOTENT_WRITE"} <= operations
+        assert admin.describe_cluster().authorized_operations is None
+
+
+def test_all_groups_without_the_right_to_see_them_is_an_error_or_says_that_some_are_missing(
+    kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [f"-X{name}={value}" for name, value in login(kafka, "bob").items()]
+    for command in (["lag", "--all-groups"], ["groups", "list"], ["groups", "describe", "--all-groups"]):
+        assert run_command_line([*command, *given]) == 1
+        assert "the principal needs the right Describe on cluster" in capsys.readouterr().err
+    grant(kafka, "--group", "others", "--operation", "Describe")
+    for command in (["lag", "--all-groups", "-o", "json"], ["groups", "list", "-o", "json"]):
+        assert run_command_line([*command, *given]) == 0
+        shown = capsys.readouterr()
+        assert {row["group_id"] for row in json.loads(shown.out)} == {"others"}
+        assert "groups that you may not describe are left out" in shown.err

@@ -1,0 +1,288 @@
+"""A topic that is deleted and made anew under the members of a group, and what their commits say to who comes next."""
+
+import asyncio
+import base64
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from fakes.commits import commit, committed_by
+from fakes.reading import consumers, values
+
+import kafka_actors as ka
+from kafka_actors.commit_metadata import pack, unpack
+from kafka_actors.errors import IllegalGenerationError, TopicRecreatedError
+from kafka_actors.events import OffsetReset
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+
+pytestmark = pytest.mark.kafka
+
+COUNT = 400
+
+
+@pytest.fixture
+def consumer_of(kafka_cluster, group_id):
+    yield from consumers(
+        kafka_cluster.bootstrap_servers,
+        group_id=group_id,
+        heartbeat_interval_ms=300,
+        metadata_max_age_ms=500,
+        auto_commit_interval_ms=20,
+    )
+
+
+class Broker:
+    """What stands at the broker: ids of topics, and commits as any other client sees them."""
+
+    def __init__(self, cluster, group):
+        self.cluster, self.group = cluster, group
+        self.servers = cluster.bootstrap_servers
+
+    def topic_id(self, topic):
+        with ka.Admin(bootstrap_servers=self.servers) as admin:
+            return base64.urlsafe_b64decode(admin.describe_topics([topic])[topic].topic_id + "==")
+
+    def committed(self, topic, partitions=4):
+        """Of each partition (offset, metadata)."""
+        return committed_by(self.servers, self.group, topic, partitions)
+
+    def make_anew(self, topic, gap_s, partitions, produce):
+        """Deletes the topic and makes it again, with other records."""
+        self.cluster.delete_topic(topic)
+        time.sleep(gap_s)
+        self.cluster.create_topic(topic, partitions)
+        produce(topic, values(COUNT, COUNT), partition=[n % partitions for n in range(COUNT)])
+
+
+def spread(partitions):
+    return [n % partitions for n in range(COUNT)]
+
+
+def poll(consumer, seen, until, commits, timeout=40.0):
+    """Polls, and commits by hand where that is wanted, until all is there or an error comes out."""
+    deadline = time.monotonic() + timeout
+    while not until():
+        assert time.monotonic() < deadline, (len(seen), consumer.assignment())
+        batch = consumer.poll_batch(timeout_ms=20)
+        if batch is not None:
+            seen += batch["value"].to_pylist()
+        if commits:
+            try:
+                consumer.commit()
+            except (IllegalGenerationError, TopicRecreatedError):
+                pass  # of what was lost meanwhile; poll says more
+
+
+CASES = [
+    pytest.param(0, 4, "latest", "reset", False, id="at-once"),
+    pytest.param(1, 2, "latest", "fail", False, id="fewer-after-1s"),
+    *[
+        pytest.param(gap, after, reset, loss, commits, marks=pytest.mark.slow)
+        for gap in (0, 1, 3)
+        for after in (4, 2)
+        for reset, loss in (
+            ("earliest", "fail"),
+            ("latest", "fail"),
+            ("earliest", "reset"),
+            ("latest", "reset"),
+            ("none", "reset"),
+        )
+        for commits in (False, True)
+    ],
+]
+
+
+@pytest.mark.parametrize(("gap_s", "after", "reset", "loss", "commits"), CASES)
+def test_theme_17_a_topic_that_is_made_anew_under_a_member(
+    consumer_of, kafka_cluster, kafka_topic, produce, group_id, gap_s, after, reset, loss, commits
+):
+    topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
+    with ka.Consumer(topic, bootstrap_servers=broker.servers, group_id=group_id) as first:
+        first.poll_batch(timeout_ms=0)
+        first.commit({TopicPartition(topic, p): 0 for p in range(4)}) if reset == "none" else None
+    events, seen = [], []
+    consumer = consumer_of([topic], auto_offset_reset=reset, on_data_loss=loss, events=events.append)
+    poll(consumer, seen, lambda: len(consumer.assignment()) == 4, False)
+    for tp in consumer.assignment():
+        consumer.position(tp)
+    produce(topic, values(COUNT), partition=spread(4))
+    poll(consumer, seen, lambda: len(seen) >= COUNT, commits)
+    old_id = broker.topic_id(topic)
+
+    with ThreadPoolExecutor(1) as other:
+        made = other.submit(broker.make_anew, topic, gap_s, after, produce)
+        if loss == "fail" or reset == "none":
+            with pytest.raises(TopicRecreatedError) as caught:
+                poll(consumer, seen, lambda: False, commits)
+            assert caught.value.topic == topic
+            made.result()
+            consumer.close()
+            assert sorted(seen) == values(COUNT)
+        else:
+            poll(consumer, seen, lambda: made.done() and len(set(seen)) >= 2 * COUNT, commits)
+            made.result()
+            assert consumer.poll_batch(timeout_ms=0) is None, (
+                "nothing is in hand now, so close commits everything"
+            )
+            consumer.close()
+            assert sorted(set(seen)) == values(2 * COUNT)
+            resets = [e for e in events if isinstance(e, OffsetReset)]
+            assert {(e.partition, e.new, e.reason) for e in resets} == {
+                (p, 0, "recreated") for p in range(after)
+            }
+    new_id = broker.topic_id(topic)
+    assert new_id != old_id
+    for partition, (offset, metadata) in broker.committed(topic, after).items():
+        named = unpack(metadata).topic_id
+        assert named in (old_id, new_id)
+        if loss == "fail" or reset == "none":
+            assert named == old_id
+        else:
+            assert (named, offset) == (new_id, COUNT // after), partition
+
+
+@pytest.mark.parametrize("loss", ["fail", "reset"])
+def test_theme_17_a_commit_of_the_topic_before_does_not_count_for_the_process_that_starts_next(
+    consumer_of, kafka_cluster, kafka_topic, produce, group_id, loss
+):
+    topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
+    old_id = broker.topic_id(topic)
+    broker.make_anew(topic, 0, 4, produce)
+    commit(broker.servers, group_id, topic, 4, 50, pack("", old_id))  # one that reaches the coordinator late
+    events, seen = [], []
+    consumer = consumer_of(
+        [topic], auto_offset_reset="latest", on_data_loss=loss, events=events.append, enable_auto_commit=False
+    )
+    if loss == "fail":
+        with pytest.raises(TopicRecreatedError, match="at offset 50: the topic was recreated") as caught:
+            poll(consumer, seen, lambda: False, False)
+        assert caught.value.old_topic_id == old_id.hex()
+        assert seen == []
+        return
+    poll(consumer, seen, lambda: len(seen) >= COUNT, False)
+    assert sorted(seen) == values(COUNT, COUNT)
+    resets = {e.partition: e for e in events if isinstance(e, OffsetReset)}
+    assert resets == {p: OffsetReset(topic, p, 50, 0, "recreated", 0) for p in range(4)}
+    assert consumer.committed(consumer.assignment()) == dict.fromkeys(consumer.assignment())
+    consumer.commit()
+    ours = OffsetAndMetadata(COUNT // 4, "", 0)
+    assert consumer.committed(consumer.assignment()) == dict.fromkeys(consumer.assignment(), ours)
+
+
+def test_a_users_metadata_and_that_of_other_clients_is_handed_back_as_it_is(
+    consumer_of, kafka_cluster, kafka_topic, produce, group_id
+):
+    topic, broker = kafka_topic(1), Broker(kafka_cluster, group_id)
+    tp, topic_id = TopicPartition(topic, 0), broker.topic_id(topic)
+    produce(topic, values(10))
+    consumer = consumer_of(enable_auto_commit=False)
+    consumer.assign([tp])
+    for text in ("my note", pack("looks like ours", topic_id)):
+        consumer.commit({tp: OffsetAndMetadata(3, text)})
+        assert consumer.committed([tp])[tp] == OffsetAndMetadata(3, text)
+        assert broker.committed(topic, 1) == {0: (3, pack(text, topic_id))}
+        with ka.Admin(bootstrap_servers=broker.servers) as admin:
+            shown = admin.list_consumer_group_offsets(group_id)
+        assert shown[tp].metadata == text
+    consumer.close()
+    commit(broker.servers, group_id, topic, 1, 4, "theirs")
+    consumer = consumer_of([topic], enable_auto_commit=False)
+    seen = []
+    poll(consumer, seen, lambda: len(seen) >= 6, False)
+    assert seen == values(6, 4)
+    assert consumer.committed([tp])[tp].metadata == "theirs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gap_s", [0, 1])
+def test_theme_17_the_async_twin_reads_a_topic_that_is_made_anew(
+    kafka_cluster, kafka_topic, produce, group_id, gap_s
+):
+    topic, broker, events = kafka_topic(4), Broker(kafka_cluster, group_id), []
+
+    async def read():
+        seen = []
+        options = {"auto_offset_reset": "latest", "on_data_loss": "reset", "auto_commit_interval_ms": 20}
+        async with ka.AsyncConsumer(
+            [topic],
+            bootstrap_servers=broker.servers,
+            group_id=group_id,
+            heartbeat_interval_ms=300,
+            metadata_max_age_ms=500,
+            events=events.append,
+            **options,
+        ) as consumer:
+
+            async def until(holds):
+                async with asyncio.timeout(60):
+                    while not holds():
+                        batch = await consumer.poll_batch(timeout_ms=20)
+                        if batch is not None:
+                            seen.extend(batch["value"].to_pylist())
+
+            await until(lambda: len(consumer.assignment()) == 4)
+            for tp in consumer.assignment():
+                await consumer.position(tp)
+            await asyncio.to_thread(produce, topic, values(COUNT), partition=spread(4))
+            await until(lambda: len(seen) >= COUNT)
+            made = asyncio.create_task(asyncio.to_thread(broker.make_anew, topic, gap_s, 4, produce))
+            await until(lambda: made.done() and len(set(seen)) >= 2 * COUNT)
+            assert await consumer.poll_batch(timeout_ms=0) is None
+        return seen
+
+    seen = asyncio.run(read())
+    assert sorted(set(seen)) == values(2 * COUNT)
+    new_id = broker.topic_id(topic)
+    assert broker.committed(topic) == {p: (COUNT // 4, pack("", new_id)) for p in range(4)}
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("gap_s", [0, 1])
+@pytest.mark.parametrize("loss", ["fail", "reset"])
+def test_theme_17_a_job_under_which_a_topic_is_made_anew(
+    ray_local, kafka_cluster, kafka_topic, produce, group_id, tmp_path, gap_s, loss
+):
+    topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
+    produce(topic, values(COUNT), partition=spread(4))
+    written = tmp_path / "seen"
+
+    def process(batch):
+        with written.open("ab") as file:
+            file.write(b"".join(value + b"\n" for value in batch["value"].to_pylist()))
+
+    def seen():
+        return written.read_bytes().split() if written.exists() else []
+
+    def until(holds):
+        deadline = time.monotonic() + 120
+        while not holds():
+            assert time.monotonic() < deadline, len(seen())
+            time.sleep(0.1)
+
+    config = {"metadata_max_age_ms": 500, "heartbeat_interval_ms": 300, "start_timeout_s": 150}
+    job = ka.Job(
+        topics=[topic],
+        process=process,
+        group_id=group_id,
+        bootstrap_servers=broker.servers,
+        workers=1,
+        config={**config, "on_data_loss": loss, "auto_commit_interval_ms": 50},
+    )
+    running = job.start()
+    try:
+        until(lambda: len(seen()) >= COUNT)
+        broker.make_anew(topic, gap_s, 4, produce)
+        if loss == "fail":
+            with pytest.raises(TopicRecreatedError, match=topic):
+                running.wait()
+            assert sorted(set(seen())) == values(COUNT)
+        else:
+            until(lambda: len(set(seen())) >= 2 * COUNT)
+    finally:
+        running.stop()
+    new_id = broker.topic_id(topic)
+    ours = {
+        p: offset for p, (offset, text) in broker.committed(topic).items() if unpack(text).topic_id == new_id
+    }
+    assert ours == ({} if loss == "fail" else dict.fromkeys(range(4), COUNT // 4))

@@ -1,0 +1,224 @@
+"""Time limits hold from the first call: with no broker, with one that takes connections and never answers, and with one that
+no longer does."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kafka_actors as ka
+from kafka_actors.admin import EARLIEST, NewTopic, OffsetTarget
+from kafka_actors.errors import NoBrokersAvailable, TopicAlreadyExistsError, UndeliveredError
+from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing.ports import free_ports
+
+LIMIT_MS = 400
+LATE_S = LIMIT_MS / 1000 + 3
+"""With all calls of a class at once, on a busy machine; the client's own limit is 30 s."""
+
+TP = ka.TopicPartition("time-limits", 0)
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "alter_consumer_group_offsets": ("g", {TP: 1}),
+    "beginning_offsets": ([TP],),
+    "commit": ({TP: 1},),
+    "committed": ([TP],),
+    "create_topics": ([NewTopic("time-limits-2")],),
+    "delete_consumer_groups": (["g"],),
+    "describe_consumer_groups": (["g"],),
+    "end_offsets": ([TP],),
+    "lag": ("g",),
+    "list_consumer_group_offsets": ("g",),
+    "list_offsets": ({TP: EARLIEST},),
+    "offsets_for_times": ({TP: 0},),
+    "partitions_for_topic": (TP.topic,),
+    "position": (TP,),
+    "reset_offsets": ("g", OffsetTarget.earliest()),
+    "send": (TP.topic, b"v"),
+    "send_batch": (pa.record_batch({"value": [b"v"]}), TP.topic),
+    "topic_configs": ([TP.topic],),
+}
+"""What calls need beside the limit."""
+
+UNDER_MAX_BLOCK = {"send", "send_batch"}
+CLASSES = [ka.Admin, ka.AsyncAdmin, ka.AsyncConsumer, ka.AsyncProducer, ka.Consumer, ka.Producer]
+Ended = tuple[str, float]
+"""The class of the error, `NoneType` for none, and how many seconds it took."""
+
+
+@pytest.fixture(params=["nobody", "silent"])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where nobody listens, and where connections are taken and nothing is ever answered."""
+    if request.param == "nobody":
+        yield f"127.0.0.1:{free_ports(1)[0]}"
+        return
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def limited(cls: type) -> list[str]:
+    """The calls of a class that have a limit, and so have to keep it."""
+    calls = inspect.getmembers(cls, inspect.isfunction)
+    named = [n for n, call in calls if "timeout_ms" in inspect.signature(call).parameters and n[0] != "_"]
+    return named + [name for name, _ in calls if name in UNDER_MAX_BLOCK]
+
+
+def made(cls: type, name: str, address: str) -> Any:
+    options: dict[str, Any] = {"bootstrap_servers": address}
+    if "Producer" in cls.__name__:
+        options["max_block_ms"] = LIMIT_MS if name in UNDER_MAX_BLOCK else 60_000
+    if "Consumer" in cls.__name__:
+        options["group_id"] = f"limits-{uuid.uuid4().hex}"
+    return cls(**options)
+
+
+async def awaited(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
+
+
+class Call:
+    """One call of a client of its own, as if all clients were asynchronous: those that aren't have a thread each."""
+
+    def __init__(self, cls: type, name: str, address: str) -> None:
+        self.name = name
+        self._client = made(cls, name, address)
+        self._thread = None if cls.__name__.startswith("Async") else ThreadPoolExecutor(1)
+
+    async def do(self, method: str, *args: Any, **named: Any) -> Any:
+        call = getattr(self._client, method)
+        if self._thread is None:
+            return await awaited(call(*args, **named))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: call(*args, **named))
+
+    async def assign(self) -> None:
+        if hasattr(self._client, "assign"):
+            await self.do("assign", [TP])
+
+    async def succeed(self) -> None:
+        """Anything that needs a broker, so that the call is not the first one."""
+        first = {"assign": "topics", "send": "send", "list_topics": "list_topics"}
+        method = next(first[name] for name in first if hasattr(self._client, name))
+        sent = await self.do(method, *ARGUMENTS.get(method, ()))
+        if method == "send":
+            await self.do("flush")
+            assert sent.done()
+        else:
+            assert TP.topic in str(sent)
+
+    async def measured(self) -> Ended:
+        began, error = time.monotonic(), None
+        limit = {} if self.name in UNDER_MAX_BLOCK else {"timeout_ms": LIMIT_MS}
+        try:
+            await self.do(self.name, *ARGUMENTS.get(self.name, ()), **limit)
+        except Exception as raised:
+            error = raised
+        return type(error).__name__, time.monotonic() - began
+
+    async def close(self) -> None:
+        limit = {"timeout_ms": LIMIT_MS} if "timeout_ms" in str(inspect.signature(self._client.close)) else {}
+        with suppress(UndeliveredError):  # of what was sent while nobody answered
+            await self.do("close", **limit)
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+
+
+async def first_call(cls: type, name: str, address: str) -> Ended:
+    call = Call(cls, name, address)
+    await call.assign()
+    try:
+        return await call.measured()
+    finally:
+        await call.close()
+
+
+async def all_first_calls(cls: type, names: list[str], address: str) -> list[Ended]:
+    return await asyncio.gather(*(first_call(cls, name, address) for name in names))
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_limit_holds_in_the_first_call(cls: type, address: str) -> None:
+    names, began = limited(cls), time.monotonic()
+    ended = dict(zip(names, asyncio.run(all_first_calls(cls, names, address)), strict=True))
+    assert time.monotonic() - began < LATE_S, "with closing"
+    assert late(ended) == {}
+    without_error = {"close", "flush", "poll_batch"} & ended.keys()
+    assert {ended[name][0] for name in without_error} <= {"NoneType"}
+    assert {ended[name][0] for name in ended.keys() - without_error} <= {"NoBrokersAvailable"}
+
+
+def late(ended: dict[str, Ended]) -> dict[str, Ended]:
+    return {name: one for name, one in ended.items() if one[1] > LATE_S}
+
+
+async def later_calls(cls: type, names: list[str], cluster: KafkaCluster) -> list[Ended]:
+    calls = [Call(cls, name, cluster.bootstrap_servers) for name in names]
+    await asyncio.gather(*(call.assign() for call in calls))
+    await asyncio.gather(*(call.succeed() for call in calls))
+    cluster.pause(1)
+    try:
+        ended = await asyncio.gather(*(call.measured() for call in calls))
+        began = time.monotonic()
+        await asyncio.gather(*(call.close() for call in calls))
+        assert time.monotonic() - began < LATE_S
+        return ended
+    finally:
+        cluster.resume(1)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_limit_holds_where_the_broker_no_longer_answers(cls: type, kafka_cluster: KafkaCluster) -> None:
+    with (
+        suppress(TopicAlreadyExistsError),
+        ka.Admin(bootstrap_servers=kafka_cluster.bootstrap_servers) as admin,
+    ):
+        admin.create_topics([NewTopic(TP.topic)])
+    names = limited(cls)
+    ended = dict(zip(names, asyncio.run(later_calls(cls, names, kafka_cluster)), strict=True))
+    assert late(ended) == {}
+
+
+def test_connecting_goes_on_between_polls_until_its_own_limit(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A poll with a short limit would else never get to a broker that takes longer to connect to."""
+    consumer = ka.Consumer("t", group_id="g", bootstrap_servers=address, request_timeout_ms=2_500)
+    began = time.monotonic()
+    assert consumer.poll_batch(timeout_ms=0) is None
+    core = consumer._session.core
+
+    def poll_on() -> None:
+        while time.monotonic() - began < 10:
+            assert consumer.poll_batch(timeout_ms=100) is None
+            assert consumer._session.core is core
+
+    with pytest.raises(NoBrokersAvailable, match=rf"within 2\.5 s: {address}"):
+        poll_on()
+    said = [record.message for record in caplog.records if "trying on" in record.message]
+    assert len(said) == 1
+    assert address in said[0]
+    assert consumer.poll_batch(timeout_ms=0) is None, "and begins anew"
+    consumer.subscribe("u")
+    assert not consumer._session.started, "what it has to ask for has changed"
+    assert consumer.subscription() == {"u"}
+    consumer.close()
+
+
+def test_a_with_block_that_no_broker_answers_leaves_no_thread(address: str) -> None:
+    options = {"bootstrap_servers": address, "request_timeout_ms": 300}
+    for client in (ka.Consumer(**options), ka.Producer(max_block_ms=200, **options)):
+        with pytest.raises(NoBrokersAvailable), client:
+            pass
+    names = {thread.name for thread in threading.enumerate()}
+    assert not {name for name in names if name.startswith(("kafka-consumer-no", "kafka-producer"))}

@@ -1,0 +1,359 @@
+"""A keeper over actors whose calls get lost, and over nodes that come and go."""
+
+import asyncio
+import itertools
+from collections import Counter
+
+import pytest
+from fakes.loop import turns
+
+from kafka_actors.actors import Job
+from kafka_actors.actors.machines.supervision import ActorKey
+from kafka_actors.actors.messages import (
+    ActorInfo,
+    CallInHand,
+    ConnectionWanted,
+    Died,
+    JobStart,
+    LastWords,
+    Topology,
+    WorkerPlan,
+    WorkerPong,
+    pack,
+    unpack,
+)
+from kafka_actors.errors import DisconnectedError
+from kafka_actors.protocol.types import TopicPartition
+
+keeping = pytest.importorskip("kafka_actors.actors.keeping")
+briefing = pytest.importorskip("kafka_actors.actors.briefing")
+runtime = pytest.importorskip("kafka_actors.actors.runtime")
+supervised = pytest.importorskip("kafka_actors.actors.supervised")
+
+W0, METADATA, COORDINATOR = ActorKey("worker", 0), ActorKey("metadata"), ActorKey("coordinator")
+
+
+class Actor:
+    """A live actor. Calls of a method in `lost` fail that often, and reach it or not."""
+
+    raw = None
+
+    def __init__(self, place, key, name, node):
+        self.place, self.key, self.name = place, key, name
+        self.info = ActorInfo(next(place.pids), node)
+        self.calls: Counter[str] = Counter()
+        self.told = {}
+        self.ended = asyncio.get_running_loop().create_future()
+
+    async def call(self, method, *args):
+        await asyncio.sleep(0)
+        if self.ended.done():
+            raise DisconnectedError("it is dead")
+        if self.place.lost[self.key.kind, method] > 0:
+            self.place.lost[self.key.kind, method] -= 1
+            raise DisconnectedError("lost")
+        self.calls[method] += 1
+        self.told[method] = args
+        match method:
+            case "whereabouts":
+                return pack(self.info)
+            case "topology":
+                (nodes,) = self.told.get("set_nodes", ((),))
+                return pack(Topology(1, [ConnectionWanted(node, 7, "h", 9092) for node in nodes]))
+            case "job_start":
+                return pack(JobStart([], None))
+            case "ping" if self.key.kind == "worker":
+                return pack(WorkerPong(10**6, None, True))
+            case "ping":
+                return b""
+            case "runs":
+                return self.place.runs
+            case "last_words":
+                return self.place.words
+        return None
+
+    async def died(self):
+        return await asyncio.shield(self.ended)
+
+
+class Place:
+    """Where actors run: those without a node of their own on `node`."""
+
+    here = "here"
+
+    def __init__(self, node="far"):
+        self.node = node
+        self.lost: Counter[tuple[str, str]] = Counter()
+        self.pids = itertools.count(100)
+        self.made: list[Actor] = []
+        self.killed: list[str] = []
+        self.runs = True
+        self.words = None
+
+    def create(self, key, name, args):
+        node = key.node or ("here" if key.kind in ("metadata", "coordinator") else self.node)
+        self.made.append(Actor(self, key, name, node))
+        return self.made[-1]
+
+    def kill(self, ref, info):
+        self.killed.append(ref.name)
+
+    def is_running(self, pid):
+        return True
+
+    def why_not_placed(self, key):
+        return "no room"
+
+    def last(self, kind):
+        return [actor for actor in self.made if actor.key.kind == kind][-1]
+
+
+class Stage:
+    """A job of one worker, whose keeper runs."""
+
+    def __init__(self, place):
+        plan = Job(topics="t", group_id="g", bootstrap_servers="h:1", process=print).plan()
+        self.place = place
+        self.failures = []
+        self.now = 0.0
+        self.job = supervised.Supervised(plan, place, lambda: self.now, self.failures.append)
+        self.keeper = keeping.Keeper(self.job, briefing.Briefing(self.job))
+
+    async def __aenter__(self):
+        self.keeper.want()
+        self.job.loops.go(self.keeper.run())
+        await self.until(self.job.started.done)
+        await self.until(lambda: any(a.key.kind == "connection" for a in self.place.made))
+        return self
+
+    async def __aexit__(self, *_):
+        await turns(5)
+        self.job.loops.cancel()
+        await asyncio.sleep(0)
+
+    async def until(self, condition):
+        """The clock stands."""
+        for _ in range(10_000):
+            if condition():
+                return
+            await turns(1)
+        raise AssertionError("it did not come")
+
+    async def goes_on(self, seconds):
+        """The clock moves, step by step."""
+        for _ in range(int(seconds * 2)):
+            self.now += 0.5
+            self.keeper._wake.set()
+            await turns(20)
+
+
+def scenario(stage, of):
+    async def run():
+        async with stage() as made:
+            await of(made)
+            assert made.failures == []
+
+    asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch):
+    monkeypatch.setattr(runtime, "AGAIN_S", 0)
+    monkeypatch.setattr(keeping, "TOPOLOGY_S", 0)
+
+
+@pytest.mark.parametrize("method", ["whereabouts", "begin"])
+@pytest.mark.parametrize("kind", ["worker", "coordinator", "metadata"])
+def test_a_lost_call_at_its_beginning_ends_neither_an_actor_nor_the_job(kind, method):
+    place = Place()
+    place.lost[kind, method] = 2
+
+    async def of(stage):
+        assert stage.job.roster.begun(ActorKey(kind)) is not None
+        assert [actor.name for actor in place.made if actor.key.kind == kind] == [place.last(kind).name]
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_a_replacement_whose_first_call_is_lost_begins_and_the_job_goes_on():
+    place = Place()
+
+    async def of(stage):
+        place.lost["worker", "whereabouts"] = 1
+        place.last("worker").ended.set_result(runtime.Death("its process is gone"))
+        await stage.until(lambda: stage.job.machine.restarts.get(W0) == 1)
+        await stage.until(lambda: stage.job.roster.begun(W0) is not None)
+        await stage.goes_on(120)
+
+    scenario(lambda: Stage(place), of)
+
+
+@pytest.mark.parametrize("kind", ["worker", "connection"])
+def test_an_actor_whose_pings_are_lost_for_a_moment_is_pinged_again(kind):
+    place = Place()
+
+    async def of(stage):
+        actor = place.last(kind)
+        await stage.goes_on(2)
+        place.lost[kind, "ping"] = 3
+        await stage.goes_on(10)
+        assert place.lost[kind, "ping"] == 0
+        before = actor.calls["ping"]
+        await stage.goes_on(400)
+        assert actor.calls["ping"] > before
+        assert actor.name not in place.killed
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_a_library_actor_all_of_whose_pings_are_lost_does_not_count_as_answering():
+    place = Place()
+
+    async def of(stage):
+        place.lost["connection", "ping"] = 10**6
+        await stage.goes_on(20)
+        assert "connection-7.1" in place.killed
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_what_the_coordinator_and_the_metadata_actor_are_told_reaches_them_though_calls_get_lost():
+    place = Place()
+
+    async def of(stage):
+        place.lost["coordinator", "set_plan"] = 2
+        place.lost["metadata", "set_nodes"] = place.lost["metadata", "topology"] = 2
+        stage.place.node = "another"
+        place.last("worker").ended.set_result(runtime.Death("its process is gone"))
+        await stage.until(lambda: ActorKey("connection", 7, "another") in stage.job.roster)
+
+        def told():
+            return unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan)
+
+        await stage.until(lambda: list(told().capacities) == ["worker-0.2"])
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_of_a_node_that_is_gone_nothing_is_wanted_any_more():
+    place = Place()
+
+    async def of(stage):
+        stage.place.node = "another"
+        made = len(place.made)
+        for actor in place.made:
+            if actor.info.node == "far":
+                actor.ended.set_result(runtime.Death("its node is gone", node_gone=True))
+        await stage.until(lambda: ActorKey("connection", 7, "another") in stage.job.roster)
+        await stage.goes_on(20)
+        assert "far" not in {actor.info.node for actor in place.made[made:]}
+
+    scenario(lambda: Stage(place), of)
+
+
+@pytest.mark.parametrize("node_gone", [True, False])
+def test_a_worker_of_a_silent_node_that_ray_calls_dead_is_named_until_its_lease_is_over(node_gone):
+    place = Place()
+
+    async def of(stage):
+        def told():
+            return unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan)
+
+        await stage.goes_on(2)
+        place.lost["worker", "ping"] = place.lost["connection", "ping"] = place.lost["spare", "ping"] = 10**6
+        await stage.goes_on(8)
+        assert (told().silent, list(told().capacities)) == (["worker-0.1"], ["worker-0.1"])
+        assert place.killed == []
+        place.last("worker").ended.set_result(
+            runtime.Death("gone", node_gone=node_gone, unheard=not node_gone)
+        )
+        await stage.until(lambda: "worker-0.1" not in told().capacities)
+        assert ("worker-0.1" in told().silent) == node_gone
+        await stage.goes_on(45)
+        await stage.keeper._briefing.plan_changed()
+        assert "worker-0.1" not in told().silent
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_a_node_on_which_no_port_listens_any_more_is_gone_though_ray_has_not_said_so():
+    place = Place()
+
+    async def of(stage):
+        stage.place.node = "another"
+        made = len(place.made)
+        for actor in place.made:
+            if actor.info.node == "far":
+                actor.ended.set_result(runtime.Death("gone", unheard=True))
+        await stage.until(lambda: ActorKey("connection", 7, "another") in stage.job.roster)
+        await stage.goes_on(20)
+        late = [actor for actor in place.made[made:] if actor.info.node == "far" and not actor.calls["begin"]]
+        assert all(actor.name in place.killed or actor.calls["quit"] for actor in late)
+        assert {key.node for key in stage.job.roster if key.node} == {"another"}
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_workers_get_nothing_before_the_connections_of_their_node_are_up():
+    place = Place()
+
+    async def of(stage):
+        def told():
+            return unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan)
+
+        await stage.until(lambda: "set_plan" in place.last("coordinator").told)
+        await stage.until(lambda: told().unconnected == [])
+        stage.place.node = "another"
+        place.lost["connection", "begin"] = 10**6
+        place.last("worker").ended.set_result(runtime.Death("its process is gone"))
+        await stage.until(lambda: stage.job.roster.begun(W0) is not None)
+        await stage.until(lambda: told().unconnected == ["worker-0.2"])
+        place.lost["connection", "begin"] = 0
+        await stage.until(lambda: told().unconnected == [])
+        place.last("connection").ended.set_result(runtime.Death("its process is gone"))
+        await stage.until(lambda: place.last("connection").name == "connection-7.2")
+        await stage.keeper._briefing.plan_changed()
+        assert told().unconnected == [], "what it has stays with it"
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_an_actor_on_another_node_is_ended_by_one_that_answers_there():
+    place = Place()
+
+    async def of(stage):
+        worker, link = place.last("worker"), place.last("connection")
+        await stage.goes_on(2)
+        place.lost["worker", "ping"] = 10**6
+        place.runs = False
+        await stage.goes_on(5)
+        assert link.told["runs"] == (worker.info.pid,)
+        assert link.told["end"] == (worker.info.pid,)
+        assert place.killed == [worker.name]
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_the_call_in_which_a_worker_died_is_counted_before_its_partitions_go_to_others():
+    place, orders = Place(), TopicPartition("orders", 3)
+
+    async def of(stage):
+        place.words = pack(LastWords([CallInHand(orders, 40, 59)], "exit code 3"))
+        await stage.until(lambda: stage.job.roster.connected)
+        plans = []
+        await stage.until(lambda: "set_plan" in place.last("coordinator").told)
+        place.last("worker").ended.set_result(runtime.Death("its process is gone"))
+
+        def without_it():
+            plans.append(unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan))
+            return "worker-0.1" not in plans[-1].capacities
+
+        await stage.until(without_it)
+        assert plans[-1].died == [Died(orders, 40, 59, 1, "exit code 3")]
+        assert place.last("connection").told["last_words"] == ("worker-0.1",)
+        (note,) = [e.text for e in stage.job.report._timeline.after() if e.kind == "restart"]
+        assert (
+            "its process is gone: exit code 3: in the call with orders-3 offsets 40 to 59, try 1 of 4" in note
+        )
+
+    scenario(lambda: Stage(place), of)

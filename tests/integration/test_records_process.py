@@ -132,7 +132,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(sum(chunk.batch.num_rows for chunk in records.Decoder("t", 0).feed(data)))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-OLD_MESSAGES = 800_000
+OLD_MESSAGES = 300_000
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -144,7 +144,7 @@ def test_theme_19_many_small_messages_of_an_old_format_cost_what_their_bytes_do(
 
     inner = b"".join(message(offset, 0, b"") for offset in range(OLD_MESSAGES))
     file = tmp_path / "old"
-    file.write_bytes(message(OLD_MESSAGES - 1, 1, gzip.compress(inner)))
+    file.write_bytes(message(OLD_MESSAGES - 1, 1, gzip.compress(inner, 1)))
     command = [sys.executable, "-c", READ_OLD, file]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -174,29 +174,32 @@ def test_the_build_survives_a_missing_compiler(tmp_path):
 
 
 WITHOUT_MEMORY = """
-import resource, sys
+import resource
 import pyarrow as pa
 from kafka_actors import records
 
-data = records.encode(pa.record_batch({"value": pa.array([bytes(48 << 20)])}), codec=sys.argv[1])
-records.decode(records.encode(pa.record_batch({"value": pa.array([b"v"])}), codec=sys.argv[1]), topic="t", partition=0)
-with open("/proc/self/status") as status:
-    size = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmSize"))
 least = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (size + (16 << 20), least[1]))
-try:
-    records.decode(data, topic="t", partition=0)
-except MemoryError as error:
-    print("memory" in str(error))
-resource.setrlimit(resource.RLIMIT_AS, least)
-print(records.decode(data, topic="t", partition=0).num_rows)
+for codec in ("gzip", "snappy", "lz4", "zstd"):
+    small, large = (
+        records.encode(pa.record_batch({"value": pa.array([value])}), codec=codec) for value in (b"v", bytes(48 << 20))
+    )
+    records.decode(small, topic="t", partition=0)
+    with open("/proc/self/status") as status:
+        size = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmSize"))
+    resource.setrlimit(resource.RLIMIT_AS, (size + (16 << 20), least[1]))
+    try:
+        records.decode(large, topic="t", partition=0)
+    except MemoryError as error:
+        print(codec, "memory" in str(error))
+    resource.setrlimit(resource.RLIMIT_AS, least)
+    assert records.decode(large, topic="t", partition=0).num_rows == 1
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_being_out_of_memory_is_not_a_corrupt_batch(codec):
+def test_being_out_of_memory_is_not_a_corrupt_batch():
     """Under on_bad_batch="skip" the batch would be left out."""
-    command = [sys.executable, "-c", WITHOUT_MEMORY, codec]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.split() == ["True", "1"], done.stderr
+    command = [sys.executable, "-c", WITHOUT_MEMORY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{codec} True" for codec in ("gzip", "snappy", "lz4", "zstd")]

@@ -40,7 +40,11 @@ BESIDE_THE_SUPERVISOR = frozenset({"metadata", "coordinator"})
 """Their loss stands for a rebalance and a pause of all workers; the loss of the supervisor's node ends the job anyway."""
 REFUSED = "Connection refused"
 NODE_DIED = "its node has died"
-"""In Ray's words, of which it makes no types."""
+LOW_MEMORY = "running low on memory"
+"""In Ray's words, of which it makes no types, or not always."""
+OUT_OF_MEMORY = Death(
+    "its process is gone", how="ended by Ray, whose memory monitor saw that its node ran low on memory"
+)
 
 
 HEAD = "node:__internal_head__"
@@ -74,10 +78,9 @@ class RayActorRef:
                 return Death(last_line(error), unmade=True)
             if NODE_DIED in str(error):
                 return Death("its node is gone", node_gone=True)
-            return Death("its process is gone")
+            return OUT_OF_MEMORY if LOW_MEMORY in str(error) else Death("its process is gone")
         except OutOfMemoryError:
-            how = "Ray's memory monitor, because its node ran low on memory"
-            return Death("its process was ended by Ray: its node ran low on memory", how=how)
+            return OUT_OF_MEMORY
         except RayError as error:
             return Death(type(error).__name__)
         return Death("it ended")

@@ -108,7 +108,7 @@ class Watching:
             return ""
         how = words.ended or death.how or (KILLED if words.calls else "")
         died = self._job.deaths.took(words.calls, how)
-        return "".join(f": {part}" for part in (how, *(self._job.deaths.told(d) for d in died)) if part)
+        return "".join(f": {part}" for part in (how, self._job.deaths.told(died)) if part)
 
     async def _last_words(self, name: str, info: ActorInfo | None) -> LastWords | None:
         there = [

@@ -160,7 +160,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     `by_duration:PT1H` (KIP-1106). Partitions that appear later are read from their start."""
     on_data_loss: Literal["fail", "reset"] = "fail"
     """When an offset is gone, a log was truncated or a topic recreated: end with an error, or go on as
-    `auto_offset_reset` says; after a truncation, from where the logs part."""
+    `auto_offset_reset` says; after a truncation, from where the logs part; in a recreated topic, from its start."""
     on_bad_batch: Literal["fail", "skip"] = "fail"
     """When a batch can't be read: end with an error, or go on after it, with an event."""
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from .machines import lease
 from .machines.supervision import ActorKey
 from .messages import WorkerPlan, pack
 from .roster import COORDINATOR, METADATA, Running
@@ -24,6 +25,7 @@ class Briefing:
         self._job = job
         self._roster = job.roster
         self.nodes_told = asyncio.Event()
+        self._cut_off: dict[str, float] = {}
 
     # ------------------------------------------------------------ the coordinator
 
@@ -37,8 +39,21 @@ class Briefing:
             expected=job.scaling.workers,
             ends_every_s=job.scaling.ends_every_s(looked_at=measured or job.plan.status_address is not None),
             measured=measured,
-            silent=job.machine.silent,
+            silent=self._silent(),
+            died=job.deaths.known,
         )
+
+    def cut_off(self, worker: str) -> None:
+        """Ray calls the node of this worker dead, of which nothing was heard before: it may go on under its lease."""
+        self._cut_off[worker] = self._job.clock() + lease.longest(
+            self._job.plan.config.session_timeout_ms / 1000
+        )
+
+    def _silent(self) -> list[str]:
+        now = self._job.clock()
+        self._cut_off = {worker: until for worker, until in self._cut_off.items() if now < until}
+        there = [name for node in self._job.machine.silent for name in self._roster.workers_on(node)]
+        return [*there, *self._cut_off]
 
     async def plan_changed(self) -> None:
         """Workers came or went, there are to be more or fewer, or the job is paused or goes on."""

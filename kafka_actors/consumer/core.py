@@ -82,9 +82,8 @@ class Core:
         self._member = False
         self._ticking: asyncio.Task[None] | None = None
         self._epoch = 0
-        self._seen: dict[
-            str, frozenset[int]
-        ] = {}  # partitions of consumed topics when they were first assigned
+        self._seen: dict[str, tuple[bytes | None, frozenset[int]]] = {}
+        """Ids and partitions of consumed topics when they were first assigned."""
 
     # ------------------------------------------------------------ life
 
@@ -185,10 +184,13 @@ class Core:
         self.fetcher.assign(starts)
 
     def _is_new(self, tp: TopicPartition) -> bool:
-        """Whether the partition appeared in a topic that was consumed already (KIP-1327's problem)."""
-        known = self.client.snapshot.partitions_for_topic(tp.topic)
-        first = self._seen.setdefault(tp.topic, frozenset(known or {tp.partition}))
-        return tp.partition not in first
+        """Whether the partition appeared in a topic that was consumed already (KIP-1327's problem), or with another topic
+        of its name."""
+        snapshot = self.client.snapshot
+        now = snapshot.topic_id(tp.topic)
+        known = frozenset(snapshot.partitions_for_topic(tp.topic) or {tp.partition})
+        topic_id, first = self._seen.setdefault(tp.topic, (now, known))
+        return tp.partition not in first or (None not in (topic_id, now) and topic_id != now)
 
     @property
     def _held(self) -> Partitions:

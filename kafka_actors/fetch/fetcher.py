@@ -61,10 +61,12 @@ class Fetcher:
         self._on_ready = on_ready
         self._clock = clock
         usual = Limits()
+        # What `budget` leaves is for the chunk in use and those that are decoded ahead.
+        room = (config.worker_buffer_bytes - budget) // (AHEAD + 1 if budget else AHEAD)
         self._limits = Limits(
             config.max_decompressed_batch_bytes,
             config.batch_rows or usual.chunk_rows,
-            min(usual.chunk_bytes, max(1, config.worker_buffer_bytes // AHEAD)),
+            min(usual.chunk_bytes, max(1, room)),
         )
         self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget, one_by_one=one_by_one)
         self._lock = threading.RLock()

@@ -26,22 +26,21 @@ SHORT = {"session_timeout_ms": int(SESSION_S * 1000), "heartbeat_interval_ms": 5
 class Stage:
     """A job with a worker on each of some nodes, which have room for so many."""
 
-    def __init__(self, scene, directory, made, *, room, work=0.0, **options):
+    def __init__(self, scene, directory, made, *, room, workers=None, **options):
         self.scene = scene
         self.raylets = Raylets(directory, [{"resources": {"scoring": n}} for n in room])
         made.append(self.raylets.close)
         config = {**SHORT, **options.pop("config", {})}
         self.driver = scene.driver(
             variables=self.raylets.variables,
-            work=work,
-            workers=len(room),
+            workers=workers or len(room),
             resources_per_worker={"resources": {"scoring": 1}},
             config=config,
             **options,
         ).started(120)
         scene.under_load()
         scene.flowing(60)
-        self.before = self.settled(len(room))
+        self.before = self.settled(workers or len(room))
         beside = {self.before["nodes"][name] for name in ("coordinator.1", "metadata.1")}
         assert len(beside) == 1, "both stand on the driver's node"
         assert not beside & {self.node_of(worker) for worker in self.before["workers"]}
@@ -200,3 +199,18 @@ def test_workers_on_other_nodes_that_hold_the_gil_for_ten_seconds_lose_nothing(s
     assert now["pids"] == made.before["pids"]
     assert now["workers"] == made.before["workers"]
     made.ended_well()
+
+
+@slow
+def test_partitions_that_move_to_a_fresh_node_stand_no_longer_than_a_drain(stage):
+    made = stage(room=[1, 1], workers=1)
+    at = time.monotonic()
+    made.driver.ask(scale=2)
+    now = made.settled(2)
+    assert now["nodes"]["worker-1.1"] != now["nodes"]["worker-0.1"]
+    made.scene.flowing()
+    time.sleep(3)
+    gap = made.gap(made.scene.partitions, at, time.monotonic())
+    print(f"longest gap {gap:.2f} s")
+    made.ended_well()
+    assert gap <= GAP_S

@@ -38,8 +38,10 @@ def main() -> None:
 
 
 def answer(running: Any) -> None:
-    """A line in asks for the job's status; what the tests want of it is a line out."""
-    for _ in sys.stdin:
+    """A line in, of which a number is that of workers there are to be; out what the tests want of the status."""
+    for line in sys.stdin:
+        if line.strip().isdigit():
+            running.scale(int(line))
         status = running.status()
         said = {
             "asked": {
@@ -107,11 +109,11 @@ class Driver:
             time.sleep(0.05)
         return self
 
-    def ask(self, seconds: float = 20.0) -> dict[str, Any]:
-        """What its job's status is now."""
+    def ask(self, scale: int | None = None, seconds: float = 20.0) -> dict[str, Any]:
+        """What its job's status is now; after it was told how many workers there are to be, if that is to change."""
         assert self.process.stdin is not None
         known, deadline = len(self.said), time.monotonic() + seconds
-        self.process.stdin.write("status\n")
+        self.process.stdin.write("status\n" if scale is None else f"{scale}\n")
         self.process.stdin.flush()
         while True:
             for line in self.said[known:]:

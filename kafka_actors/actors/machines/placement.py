@@ -162,13 +162,13 @@ class Placement:
             self._unplaced = True
             self._newcomers = self._newcomers or self.workers[worker].takes_part
 
-    def remove_worker(self, worker: str) -> None:
-        """The worker is dead or gone: what it held is free at once. Who was silent before may only be cut off, whatever is
-        said of it, and has its lease."""
+    def remove_worker(self, worker: str, *, silent: bool = False) -> None:
+        """The worker is dead or gone: what it held is free at once. One that is `silent`, and was given up as dead, may only
+        be cut off: it has its lease."""
         known = self.workers.pop(worker, None)
         self._unplaced = True
         self._expected.discard(worker)
-        if known is not None and known.silent:
+        if known is not None and silent:
             self._leased[worker] = known.leased_until
         else:
             self._take_from(worker, "worker_died")

@@ -4,6 +4,7 @@ import pytest
 
 from kafka_actors.actors.machines.commit_gate import CommitGate
 from kafka_actors.actors.messages import CommitEntry
+from kafka_actors.commit_metadata import pack
 from kafka_actors.errors import RebalanceInProgressError
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -111,3 +112,18 @@ def test_theme_06_nothing_of_a_lost_partition_is_committed_any_more(gate):
     gate.finished({P0: RebalanceInProgressError()})
     assert gate.take() == {}
     assert gate.start_of(P0) is None
+
+
+OLD, NEW = b"o" * 16, b"n" * 16
+
+
+def test_theme_17_offsets_of_two_topics_of_one_name_are_not_compared(gate):
+    gate.baseline({P0: OffsetAndMetadata(50, pack("", OLD))})
+    entry = CommitEntry(P0, (1, 1), 7, topic_id=NEW)
+    assert gate.offer("a", [entry]) == []
+    assert not gate.is_committed(entry)
+    assert gate.take() == {P0: OffsetAndMetadata(7, pack("", NEW))}
+    gate.finished({P0: None})
+    assert gate.is_committed(entry)
+    gate.offer("a", [CommitEntry(P0, (1, 1), 6, topic_id=NEW)])
+    assert gate.take() == {}

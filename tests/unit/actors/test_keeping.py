@@ -11,8 +11,11 @@ from kafka_actors.actors import Job
 from kafka_actors.actors.machines.supervision import ActorKey
 from kafka_actors.actors.messages import (
     ActorInfo,
+    CallInHand,
     ConnectionWanted,
+    Died,
     JobStart,
+    LastWords,
     Topology,
     WorkerPlan,
     WorkerPong,
@@ -20,6 +23,7 @@ from kafka_actors.actors.messages import (
     unpack,
 )
 from kafka_actors.errors import DisconnectedError
+from kafka_actors.protocol.types import TopicPartition
 
 keeping = pytest.importorskip("kafka_actors.actors.keeping")
 briefing = pytest.importorskip("kafka_actors.actors.briefing")
@@ -64,6 +68,8 @@ class Actor:
                 return b""
             case "runs":
                 return self.place.runs
+            case "last_words":
+                return self.place.words
         return None
 
     async def died(self):
@@ -82,6 +88,7 @@ class Place:
         self.made: list[Actor] = []
         self.killed: list[str] = []
         self.runs = True
+        self.words = None
 
     def create(self, key, name, args):
         node = key.node or ("here" if key.kind in ("metadata", "coordinator") else self.node)
@@ -244,6 +251,31 @@ def test_of_a_node_that_is_gone_nothing_is_wanted_any_more():
     scenario(lambda: Stage(place), of)
 
 
+@pytest.mark.parametrize("node_gone", [True, False])
+def test_a_worker_of_a_silent_node_that_ray_calls_dead_is_named_until_its_lease_is_over(node_gone):
+    place = Place()
+
+    async def of(stage):
+        def told():
+            return unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan)
+
+        await stage.goes_on(2)
+        place.lost["worker", "ping"] = place.lost["connection", "ping"] = place.lost["spare", "ping"] = 10**6
+        await stage.goes_on(8)
+        assert (told().silent, list(told().capacities)) == (["worker-0.1"], ["worker-0.1"])
+        assert place.killed == []
+        place.last("worker").ended.set_result(
+            runtime.Death("gone", node_gone=node_gone, unheard=not node_gone)
+        )
+        await stage.until(lambda: "worker-0.1" not in told().capacities)
+        assert ("worker-0.1" in told().silent) == node_gone
+        await stage.goes_on(45)
+        await stage.keeper._briefing.plan_changed()
+        assert "worker-0.1" not in told().silent
+
+    scenario(lambda: Stage(place), of)
+
+
 def test_a_node_on_which_no_port_listens_any_more_is_gone_though_ray_has_not_said_so():
     place = Place()
 
@@ -298,5 +330,30 @@ def test_an_actor_on_another_node_is_ended_by_one_that_answers_there():
         assert link.told["runs"] == (worker.info.pid,)
         assert link.told["end"] == (worker.info.pid,)
         assert place.killed == [worker.name]
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_the_call_in_which_a_worker_died_is_counted_before_its_partitions_go_to_others():
+    place, orders = Place(), TopicPartition("orders", 3)
+
+    async def of(stage):
+        place.words = pack(LastWords([CallInHand(orders, 40, 59)], "exit code 3"))
+        await stage.until(lambda: stage.job.roster.connected)
+        plans = []
+        await stage.until(lambda: "set_plan" in place.last("coordinator").told)
+        place.last("worker").ended.set_result(runtime.Death("its process is gone"))
+
+        def without_it():
+            plans.append(unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan))
+            return "worker-0.1" not in plans[-1].capacities
+
+        await stage.until(without_it)
+        assert plans[-1].died == [Died(orders, 40, 59, 1, "exit code 3")]
+        assert place.last("connection").told["last_words"] == ("worker-0.1",)
+        (note,) = [e.text for e in stage.job.report._timeline.after() if e.kind == "restart"]
+        assert (
+            "its process is gone: exit code 3: in the call with orders-3 offsets 40 to 59, try 1 of 4" in note
+        )
 
     scenario(lambda: Stage(place), of)

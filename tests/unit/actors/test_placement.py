@@ -422,7 +422,7 @@ def test_the_lease_of_a_silent_worker_outlives_its_name_in_the_plan():
     """Ray calls its node dead, which may only be cut off."""
     placement, its = silenced()
     epochs = {slot.partition: slot.epoch for slot in placement.slots.values() if slot.worker == "a"}
-    placement.remove_worker("a")
+    placement.remove_worker("a", silent=True)
     assert placement.step(5.0) == 20.0
     assert {slot.partition.partition for slot in placement.slots.values() if slot.worker == "a"} == its
     assert all(placement.holder("a", partition) == epoch for partition, epoch in epochs.items())
@@ -433,6 +433,13 @@ def test_the_lease_of_a_silent_worker_outlives_its_name_in_the_plan():
     placement.step(20.0)
     assert not held(placement, "a")
     assert all(slot.worker in ("b", "c") for slot in placement.slots.values() if slot.worker is not None)
+
+
+def test_a_silent_worker_whose_process_is_known_to_be_gone_has_no_lease():
+    placement, _ = silenced()
+    placement.remove_worker("a")
+    placement.step(5.0)
+    assert held(placement, "b") == {0, 1, 2, 3}
 
 
 def test_what_a_worker_has_that_was_heard_until_it_died_goes_to_others_at_once():
@@ -447,7 +454,7 @@ def test_what_a_worker_has_that_was_heard_until_it_died_goes_to_others_at_once()
 
 def test_the_group_takes_from_a_silent_worker_by_the_drains_deadline():
     placement, _ = silenced(lease=100.0)
-    placement.remove_worker("a")
+    placement.remove_worker("a", silent=True)
     placement.take_away(partitions(0, 1, 2, 3), deadline=10.0)
     for worker in ("b",):
         placement.reported(worker, placement.version(worker), [])

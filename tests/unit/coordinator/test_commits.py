@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kafka_actors.commit_metadata import pack
 from kafka_actors.coordinator.machines.commits import CommitQueue
 from kafka_actors.coordinator.machines.policy import GroupConfig
 from kafka_actors.coordinator.machines.steps import Generation
@@ -18,6 +19,7 @@ from kafka_actors.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
     KafkaTimeoutError,
+    TopicRecreatedError,
     UnknownMemberIdError,
     UsageError,
 )
@@ -436,3 +438,54 @@ def test_theme_17_commits_of_a_topic_that_is_gone_are_dropped(under_way):
         s.answer({A: 14})
     assert s.poll(1.0) is None
     assert isinstance(ticket.results[A], IllegalGenerationError)
+
+
+OLD, NEW = b"o" * 16, b"n" * 16
+
+
+def named(offset: int, topic_id: bytes | None) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, pack("", topic_id), 3)
+
+
+def test_theme_17_an_offset_of_a_topic_that_was_made_anew_is_never_sent():
+    s = Script(topic_id=lambda topic: NEW)
+    ticket = s.queue.submit({A: named(5, OLD), B: named(6, NEW)}, s.now, 60.0)
+    assert s.poll() == {B: 6}
+    s.answer({B: 0})
+    s.poll()
+    assert s.done == [ticket]
+    assert isinstance(ticket.results[A], TopicRecreatedError)
+    assert ticket.results[B] is None
+    assert ticket.refused is None
+
+
+def test_theme_17_an_offset_whose_topic_is_made_anew_while_it_is_in_flight_is_not_sent_again():
+    s = Script(topic_id=lambda topic: OLD)
+    ticket = s.queue.submit({A: named(5, OLD)}, s.now, 60.0)
+    assert s.poll() == {A: 5}
+    s.be(topic_id=lambda topic: NEW)
+    s.poll()
+    s.answer({A: 14})
+    assert s.poll(10.0) is None
+    assert s.done == [ticket]
+    assert ticket.results[A] is not None
+
+
+@pytest.mark.parametrize(("known", "given"), [(None, OLD), (NEW, None)])
+def test_theme_17_an_id_that_is_not_known_stops_no_commit(known, given):
+    s = Script(topic_id=lambda topic: known)
+    s.queue.submit({A: named(5, given)}, s.now, 60.0)
+    assert s.poll() == {A: 5}
+
+
+def test_a_broker_that_takes_less_metadata_gets_the_users_own_alone():
+    s = Script(topic_id=lambda topic: NEW)
+    ticket = s.queue.submit({A: OffsetAndMetadata(5, pack("note", NEW))}, s.now, 60.0)
+    assert s.poll() == {A: 5}
+    s.answer({A: 12})
+    assert s.poll() == {A: 5}
+    assert s.request.body.topics[0].partitions[0].committed_metadata == "note"
+    s.answer({A: 12})
+    s.poll()
+    assert s.done == [ticket]
+    assert ticket.results[A].code == 12

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kafka_actors.commit_metadata import pack
+from kafka_actors.coordinator.machines.origins import Origin, as_committed, origins, outdated
 from kafka_actors.coordinator.machines.steps import Assigned, Lost
 from kafka_actors.coordinator.machines.topic_ids import TopicIds, without
+from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 
 def test_theme_17_another_id_is_told_once(tp):
@@ -43,3 +48,70 @@ def test_theme_17_partitions_made_anew_are_lost_and_assigned_again(dialogue, tp)
     assert d.take(Lost) == [Lost(tp("t-1"), "made anew")]
     assert d.take(Assigned) == [Assigned(1, tp("t-1"), tp("t-0", "t-1"))]
     assert d.ownership.owned() == tp("t-0", "t-1")
+
+
+def test_theme_17_what_was_consumed_first_outlives_revocations(tp):
+    ids = TopicIds()
+    assert ids.first("t") is None
+    ids.changed(tp("t-0"), {"t": b"1"})
+    ids.changed(frozenset(), {})
+    ids.changed(tp("t-0"), {"t": b"2"})
+    assert ids.first("t") == b"1"
+    assert ids.of_owned("t") == b"2"
+
+
+OLD, NEW = b"o" * 16, b"n" * 16
+
+
+def origin_of(committed, *, consumed=None, now=NEW, fatal=False, others=None):
+    (t0,) = partitions = frozenset({TopicPartition("t", 0)})
+    ids = TopicIds()
+    ids.changed(partitions, {"t": consumed})
+    found = {t0: committed, **(others or {})}
+    return origins(partitions, found, {"t": now}, ids, loss_is_fatal=fatal)[t0]
+
+
+def committed(topic_id, text=""):
+    return OffsetAndMetadata(5, pack(text, topic_id), 2)
+
+
+@pytest.mark.parametrize("fatal", [False, True])
+@pytest.mark.parametrize("consumed", [None, OLD, NEW])
+def test_a_commit_that_names_the_topic_as_it_is_counts(fatal, consumed):
+    assert origin_of(committed(NEW), consumed=consumed, fatal=fatal) == Origin(5, 2, NEW, True)
+
+
+@pytest.mark.parametrize("fatal", [False, True])
+@pytest.mark.parametrize("consumed", [None, OLD, NEW])
+def test_theme_17_a_commit_that_names_another_topic_does_not_count(fatal, consumed):
+    found = origin_of(committed(OLD), consumed=consumed, fatal=fatal)
+    assert found == Origin(5, 2, OLD, False)
+    assert found.committed is None
+
+
+def test_theme_17_without_a_commit_the_topic_is_the_one_that_was_consumed():
+    assert origin_of(None) == Origin(topic_id=NEW)
+    assert origin_of(None, consumed=OLD) == Origin(topic_id=OLD)
+    other = {TopicPartition("t", 1): committed(OLD)}
+    assert origin_of(None, others=other) == Origin(topic_id=OLD), "another partition's commit tells"
+
+
+def test_a_foreign_commit_counts_unless_a_loss_has_to_be_told():
+    foreign = committed(None, "theirs")
+    assert origin_of(foreign) == Origin(5, 2, NEW, True)
+    assert origin_of(foreign, consumed=OLD) == Origin(5, 2, NEW, True)
+    assert origin_of(foreign, consumed=OLD, fatal=True) == Origin(5, 2, OLD, False)
+    assert origin_of(foreign, consumed=NEW, fatal=True) == Origin(5, 2, NEW, True)
+
+
+def test_brokers_without_ids_change_nothing():
+    assert origin_of(committed(None), now=None) == Origin(5, 2, None, True)
+    assert origin_of(None, now=None) == Origin()
+    assert origin_of(committed(OLD), now=None) == Origin(5, 2, OLD, True)
+
+
+def test_what_users_see_is_their_text_and_nothing_of_topics_that_are_gone():
+    t0, t1, t2 = (TopicPartition("t", n) for n in range(3))
+    found = {t0: committed(NEW, "note"), t1: committed(OLD), t2: None}
+    assert as_committed(found, {"t": NEW}) == {t0: OffsetAndMetadata(5, "note", 2), t1: None, t2: None}
+    assert outdated(found, {"t": NEW}) == {"t": OLD}

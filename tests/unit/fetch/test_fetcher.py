@@ -11,6 +11,7 @@ from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, Parti
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import Fetched, Fetcher, FetchReply, Start
+from kafka_actors.fetch.ahead import AHEAD
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import SCHEMA, encode
 
@@ -257,3 +258,10 @@ def test_theme_18_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buff
     chunks = list(fetcher.decode(fetcher.take()))
     assert sum(chunk.batch.num_rows for chunk in chunks) == 4_000
     assert largest // 2 < max(1_000 * chunk.batch.num_rows for chunk in chunks) <= largest
+
+
+@pytest.mark.parametrize("buffer", [48 << 20, 64 << 20, 1 << 20])
+def test_what_is_decoded_ahead_fits_into_what_the_fetched_bytes_leave_of_the_buffer(buffer):
+    config = build(ConsumerConfig, bootstrap_servers="b:1", worker_buffer_bytes=buffer)
+    fetcher = Fetcher(config, sources=lambda broker: None, lookups=None, budget=buffer // 2)
+    assert fetcher._limits.chunk_bytes * (AHEAD + 1) <= buffer // 2

@@ -22,7 +22,7 @@ from kafka_actors.errors import (
 )
 from kafka_actors.events import BadBatchSkipped, NoCommittedOffset, OffsetReset
 from kafka_actors.fetch.machines.fetching import FetchMachine
-from kafka_actors.fetch.machines.partition import TRANSITIONS, Happening, Purpose, Start, State
+from kafka_actors.fetch.machines.partition import TRANSITIONS, Happening, Purpose, Start, State, Where
 from kafka_actors.fetch.machines.resets import Kind
 from kafka_actors.fetch.messages import Fetched, FetchReply
 from kafka_actors.protocol.types import TopicPartition
@@ -924,6 +924,49 @@ def test_theme_17_a_reset_reads_the_recreated_topic_by_policy_and_nothing_of_the
     assert bench.events == [OffsetReset("a", 0, 10, 0, "recreated", 0)]
     want = bench.pulls()[-1].pull.wants[0]
     assert (want.fetch_offset, want.topic_id, want.leader_epoch) == (0, b"j" * 16, 0)
+
+
+@pytest.mark.parametrize("auto_offset_reset", ["earliest", "latest", "by_duration:PT1H"])
+@pytest.mark.parametrize("offset", [10, None])
+def test_theme_17_a_topic_that_was_made_anew_is_read_from_its_start_whatever_it_held(
+    auto_offset_reset, offset
+):
+    """As the group knows it from a commit, or the member from before: nothing of the new topic has been read."""
+    bench = Bench(leaders=(1,), on_data_loss="reset", auto_offset_reset=auto_offset_reset)
+    partition = bench.assign(offset=offset, topic_id=b"h" * 16)
+    assert partition.where is None
+    (lookup,) = bench.plan().lookups
+    assert lookup.kind is Kind.EARLIEST
+    bench.machine.on_offset(lookup, (3, 0), bench.now)
+    old, skipped = (-1, None) if offset is None else (offset, 0)
+    assert bench.events == [OffsetReset("a", 0, old, 3, "recreated", skipped)]
+    assert partition.where == Where(3, 0, b"i" * 16)
+
+
+@pytest.mark.parametrize(
+    "options", [{"on_data_loss": "fail"}, {"on_data_loss": "reset", "auto_offset_reset": "none"}]
+)
+@pytest.mark.parametrize("offset", [10, None])
+def test_theme_17_a_topic_that_was_made_anew_has_no_position_under_a_policy_that_forbids_one(options, offset):
+    bench = Bench(leaders=(1,), **options)
+    partition = bench.assign(offset=offset, topic_id=b"h" * 16)
+    with pytest.raises(TopicRecreatedError, match="6868"):
+        bench.machine.take()
+    assert partition.where is None
+    bench.machine.seek(A0, 0)
+    assert partition.where == Where(0, -1, b"i" * 16)
+
+
+def test_theme_17_a_position_is_of_the_topic_in_which_it_was_read():
+    bench = Bench(leaders=(1,), on_data_loss="reset")
+    partition = bench.assign()
+    assert partition.where == Where(10, -1, b"i" * 16)
+    bench.machine.update_metadata(snapshot(1, topic_id=b"j" * 16, epochs=[0]))
+    assert partition.position_id == b"i" * 16
+    assert partition.where is None
+    (lookup,) = bench.plan().lookups
+    bench.machine.on_offset(lookup, (0, 0), bench.now)
+    assert partition.where == Where(0, 0, b"j" * 16)
 
 
 def test_theme_17_an_unknown_topic_id_with_unchanged_metadata_is_a_temporary_error():

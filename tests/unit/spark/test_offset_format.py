@@ -169,6 +169,21 @@ def test_a_recreated_topic_is_noticed_after_a_restart(tmp_path: Path) -> None:
     assert query.read() == [OffsetRange("t", 0, 0, 9, NEW)]
 
 
+@pytest.mark.parametrize("form", ["spark", "kafka-actors"])
+def test_a_topic_that_was_recreated_before_the_first_batch_is_noticed(tmp_path: Path, form: str) -> None:
+    query = Query(tmp_path, offsetFormat=form)
+    query.brokers.end = 7
+    first = query.driver.initial()
+    query.brokers.topic_id, query.brokers.end = NEW, 9
+    with pytest.raises(TopicRecreatedError, match=f"^t-0 at offset 7: .*id {OLD.hex()} is now {NEW.hex()}"):
+        query.driver.latest(first)
+    query.options["failOnDataLoss"] = "false"
+    query.start()
+    query.log.append(json.loads(json.dumps(query.driver.latest(first))))
+    query.start()
+    assert query.read() == [OffsetRange("t", 0, 0, 9, NEW)]
+
+
 def test_a_recreated_topic_whose_log_ends_at_the_same_offset_is_read_once_it_goes_on(tmp_path: Path) -> None:
     query = Query(tmp_path, failOnDataLoss="false")
     query.driver.initial()

@@ -273,6 +273,32 @@ def test_an_idle_query_writes_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in (query.state / "kafka_actors").iterdir()) == before
 
 
+def test_spark_4_1_asks_without_saying_where_the_batch_begins(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.brokers.end = 7
+    first = query.driver.initial()
+    assert query.driver.latest() == first
+    query.brokers.end = 9
+    ends = [query.driver.latest() for _ in range(3)]
+    assert ends == [{"t": {"0": 9}}] * 3
+    assert [r for task in query.driver.tasks(first, ends[0]) for r in task] == [
+        OffsetRange("t", 0, 7, 9, OLD)
+    ]
+    query.start()  # killed in its first batch
+    query.brokers.end = 12
+    assert query.driver.initial() == first
+    assert [r for task in query.driver.tasks(first, ends[0]) for r in task] == [
+        OffsetRange("t", 0, 7, 9, OLD)
+    ]
+    assert query.driver.latest() == {"t": {"0": 12}}
+    query.start()  # killed before Spark had the second
+    query.brokers.end = 15
+    query.driver.latest()
+    assert [r for task in query.driver.tasks(ends[0], {"t": {"0": 15}}) for r in task] == [
+        OffsetRange("t", 0, 9, 15, OLD)
+    ]
+
+
 # ---------------------------------------------------------------- what is kept
 
 

@@ -82,7 +82,7 @@ class StreamDriver:
 
     def initial(self) -> dict[str, Any]:
         """Where a new query starts: the same at each call."""
-        return self._format.write(self._initial())
+        return self._format.shown(self._initial())
 
     def _initial(self) -> StreamOffsets:
         if self._first is None:

@@ -269,6 +269,7 @@ def test_an_idle_query_writes_nothing(tmp_path: Path) -> None:
     for _ in range(5):
         query.plan()
     query.start()
+    assert query.driver.initial() == {"t": {"0": 0}}
     query.plan()
     assert sorted(path.name for path in (query.state / "kafka_actors").iterdir()) == before
 

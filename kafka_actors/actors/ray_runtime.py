@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -39,7 +38,6 @@ CLASSES = {
 COMMON: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1000, "num_cpus": 0}
 BESIDE_THE_SUPERVISOR = frozenset({"metadata", "coordinator"})
 """Their loss stands for a rebalance and a pause of all workers; the loss of the supervisor's node ends the job anyway."""
-PAUSE_S = 0.1
 REFUSED = "Connection refused"
 NODE_DIED = "its node has died"
 LOW_MEMORY = "running low on memory"
@@ -65,22 +63,14 @@ class RayActorRef:
         return await call(self.raw, method, *args)
 
     async def died(self) -> Death:
-        while True:
-            if (death := await self._death()) is not None:
-                return death
-            await asyncio.sleep(PAUSE_S)
-
-    async def _death(self) -> Death | None:
-        """None where only the call got lost. A port at which nobody listens any more was closed with its process: where
-        Ray itself is gone from the node, nobody but the kernel says so for a quarter of a minute."""
+        """A port at which nobody listens any more was closed with its process: where Ray itself is gone from the node,
+        nobody but the kernel says so for a quarter of a minute."""
         try:
             await self.raw.live.remote()
         except ActorUnavailableError as error:
-            return (
-                Death("its process is gone, and its node's raylet", unheard=True)
-                if REFUSED in str(error)
-                else None
-            )
+            if REFUSED in str(error):
+                return Death("its process is gone, and its node's raylet", unheard=True)
+            return Death("its process is gone", unsure=True)
         except RuntimeEnvSetupError as error:
             return Death(f"its runtime_env failed: {last_line(error)}", unmade=True)
         except RayActorError as error:

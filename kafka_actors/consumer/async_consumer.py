@@ -21,6 +21,7 @@ from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 from kafka_actors.timeouts import timeouts_by_name
 
+from .core import Core
 from .cursor import Cursor
 from .face import ConsumerFace
 from .limit import Limit
@@ -257,10 +258,9 @@ class AsyncConsumer(ConsumerFace):
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """As `Consumer.committed`."""
-        limit = Limit(timeout_ms)
-        session = await self._started(limit)
-        session.check_group()
-        return await self._call(session.core.committed(partitions_of(partitions)), limit)
+        self._open().check_group()
+        wanted = partitions_of(partitions)
+        return await self._ask(timeout_ms, lambda core, _: core.committed(wanted))
 
     # ------------------------------------------------------------ what there is
 
@@ -287,20 +287,27 @@ class AsyncConsumer(ConsumerFace):
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> set[int] | None:
         """As `Consumer.partitions_for_topic`."""
-        limit = Limit(timeout_ms)
-        return await self._call((await self._started(limit)).core.topics.partitions_for(topic), limit)
+        return await self._ask(timeout_ms, lambda core, _: core.topics.partitions_for(topic))
 
     async def topics(self, *, timeout_ms: float | None = None) -> set[str]:
         """As `Consumer.topics`."""
-        limit = Limit(timeout_ms)
-        return await self._call((await self._started(limit)).core.topics.names(), limit)
+        return await self._ask(timeout_ms, lambda core, _: core.topics.names())
 
     async def _list(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, ListedOffset]:
+        return await self._ask(timeout_ms, lambda core, left: core.list_offsets(wanted, left), GRACE_S)
+
+    async def _ask(
+        self,
+        timeout_ms: float | None,
+        question: Callable[[Core, float], Coroutine[Any, Any, T]],
+        grace_s: float = 0.0,
+    ) -> T:
+        """Connects if need be and asks, with the seconds that are left, all within the limit."""
         limit = Limit(timeout_ms)
-        session = await self._started(limit)
-        return await self._call(session.core.list_offsets(wanted, limit.left()), limit, GRACE_S)
+        core = (await self._started(limit)).core
+        return await self._call(question(core, limit.left()), limit, grace_s)
 
     # ------------------------------------------------------------ life
 

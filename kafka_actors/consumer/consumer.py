@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -19,6 +19,7 @@ from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 from kafka_actors.timeouts import timeouts_by_name
 
+from .core import Core
 from .cursor import Cursor
 from .face import ConsumerFace
 from .limit import Limit
@@ -281,10 +282,9 @@ class Consumer(ConsumerFace):
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed for these partitions; None where nothing."""
-        limit = Limit(timeout_ms)
-        session = self._started(limit)
-        session.check_group()
-        return self._call(session.core.committed(partitions_of(partitions)), limit)
+        self._open().check_group()
+        wanted = partitions_of(partitions)
+        return self._ask(timeout_ms, lambda core, _: core.committed(wanted))
 
     # ------------------------------------------------------------ what there is
 
@@ -311,20 +311,27 @@ class Consumer(ConsumerFace):
 
     def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> set[int] | None:
         """The partition ids of a topic; None if there is no such topic."""
-        limit = Limit(timeout_ms)
-        return self._call(self._started(limit).core.topics.partitions_for(topic), limit)
+        return self._ask(timeout_ms, lambda core, _: core.topics.partitions_for(topic))
 
     def topics(self, *, timeout_ms: float | None = None) -> set[str]:
         """The topics that may be read."""
-        limit = Limit(timeout_ms)
-        return self._call(self._started(limit).core.topics.names(), limit)
+        return self._ask(timeout_ms, lambda core, _: core.topics.names())
 
     def _list(
         self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, ListedOffset]:
+        return self._ask(timeout_ms, lambda core, left: core.list_offsets(wanted, left), GRACE_S)
+
+    def _ask(
+        self,
+        timeout_ms: float | None,
+        question: Callable[[Core, float], Coroutine[Any, Any, T]],
+        grace_s: float = 0.0,
+    ) -> T:
+        """Connects if need be and asks, with the seconds that are left, all within the limit."""
         limit = Limit(timeout_ms)
-        session = self._started(limit)
-        return self._call(session.core.list_offsets(wanted, limit.left()), limit, GRACE_S)
+        core = self._started(limit).core
+        return self._call(question(core, limit.left()), limit, grace_s)
 
     # ------------------------------------------------------------ life
 

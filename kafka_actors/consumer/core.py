@@ -58,9 +58,7 @@ class Core:
         self._forget_gauges: Callable[[], None] | None = None
         self.subscription = subscription
         self.client = KafkaClient(config, clock=clock)
-        self.topics = ConsumerTopics(
-            self.client, config, subscription, on_error=self._topic_failed, clock=clock
-        )
+        self.topics = ConsumerTopics(self.client, config, subscription, on_error=self._topic_failed)
         self._of_topics: Exception | None = None
         self.lookups = OffsetLookups(self.client)
         self._sources = Sources(self.client, config)

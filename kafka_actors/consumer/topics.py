@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Callable
 
 from kafka_actors.cluster import SubscriptionState
@@ -13,6 +13,8 @@ from kafka_actors.protocol import MetadataRequest
 from kafka_actors.protocol.types import TopicPartition
 
 from .rebalance import Offsets
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN_TOPIC = 3
 
@@ -27,18 +29,16 @@ class ConsumerTopics:
         subscription: SubscriptionState,
         *,
         on_error: Callable[[Exception], None],
-        clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._config = config
         self._subscription = subscription
         self._on_error = on_error
-        self._clock = clock
-        self._unknown_since: float | None = None
+        self._missing: set[str] = set()
 
     def changed(self) -> None:
-        """What is wanted has changed: a missing topic has its time from now."""
-        self._unknown_since = None
+        """What is wanted has changed: a missing topic is told of again."""
+        self._missing = set()
 
     async def partitions_for(self, topic: str) -> set[int] | None:
         """All partition ids of a topic, None if there is no such topic."""
@@ -62,7 +62,7 @@ class ConsumerTopics:
         }
 
     def check(self) -> None:
-        """An unknown topic is an error after a while: it may be being created. One that we may not read, at once."""
+        """An unknown topic is warned of, once, and waited for, as in Java. One that we may not read is an error."""
         snapshot = self._client.snapshot
         errors = {t: snapshot.topic_error(t) for t in self._subscription.metadata_topics() or []}
         for topic, code in errors.items():
@@ -70,23 +70,13 @@ class ConsumerTopics:
                 error = error_for_code(code, request="Metadata", topic=topic)
                 if error is not None and not error.retriable:
                     self._on_error(error)
-        missing = [t for t, code in errors.items() if code == UNKNOWN_TOPIC]
-        if not missing:
-            self._unknown_since = None
-        elif self._unknown_since is None:
-            self._unknown_since = self._clock()
-            asyncio.get_running_loop().call_later(self._config.request_timeout_ms / 1000, self._give_up)
-
-    def _give_up(self) -> None:
-        since = self._unknown_since
-        if since is None or self._clock() - since < self._config.request_timeout_ms / 1000 * 0.9:
-            return
-        names = self._subscription.metadata_topics() or []
-        missing = next((t for t in names if self._client.snapshot.topic_error(t) == UNKNOWN_TOPIC), None)
-        if missing is not None:
-            self._on_error(
-                UnknownTopicOrPartitionError("the topic does not exist", request="Metadata", topic=missing)
+        missing = {t for t, code in errors.items() if code == UNKNOWN_TOPIC}
+        for topic in sorted(missing - self._missing):
+            logger.warning(
+                "there is no topic '%s': nothing is read of it until somebody creates it; check its name",
+                topic,
             )
+        self._missing = missing
 
     async def check_partitions(self, offsets: Offsets) -> None:
         """A partition that there isn't would be retried in vain: a coordinator may only not know of it yet."""

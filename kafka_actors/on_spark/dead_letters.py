@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import SinkError
 from kafka_actors.events import log_event
 from kafka_actors.pipeline import Pipeline
@@ -17,6 +18,7 @@ from kafka_actors.pipeline.failures import events_of
 from kafka_actors.pipeline.rows import Failed
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.sinks import DeadLetters
+from kafka_actors.sinks.targets import DEAD_LETTER_TOPIC, check_target
 
 from .dataframe import ERROR, records_of
 from .worker_cache import Kept
@@ -32,6 +34,10 @@ class DeadLetterPlan(msgspec.Struct, frozen=True, eq=False):
     source: ReadKafka
     options: dict[str, Any]
 
+    def check(self) -> None:
+        """Where the write is planned: the topic is there. Raises as `sinks.targets.check_target`."""
+        check_target(self._config(), self.topic, DEAD_LETTER_TOPIC)
+
     @contextmanager
     def task(self) -> Iterator[Dead]:
         """For one task. The producer is kept for the next one, unless something goes wrong."""
@@ -42,8 +48,10 @@ class DeadLetterPlan(msgspec.Struct, frozen=True, eq=False):
             raise
 
     def _open(self) -> DeadLetters:
-        config = producer_config(STAGE, self.source, self.options)
-        return DeadLetters(config, self.topic, self.source.group_id or "")
+        return DeadLetters(self._config(), self.topic, self.source.group_id or "")
+
+    def _config(self) -> ProducerConfig:
+        return producer_config(STAGE, self.source, self.options)
 
 
 _kept: Kept[DeadLetters] = Kept(DeadLetters.close)

@@ -102,6 +102,8 @@ class ParquetBatchWriter(DataSourceArrowWriter):
 
     def __init__(self, plan: ParquetPlan) -> None:
         leave_imports_out()
+        if plan.dead_letters is not None:
+            plan.dead_letters.check()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
@@ -122,6 +124,8 @@ class ParquetStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, plan: ParquetPlan) -> None:
         leave_imports_out()
+        if plan.dead_letters is not None:
+            plan.dead_letters.check()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:

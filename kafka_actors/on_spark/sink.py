@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import ClassVar
 
@@ -22,9 +22,11 @@ from kafka_actors.pipeline.checking import Checked
 from kafka_actors.pipeline.failures import events_of, of_policy
 from kafka_actors.pipeline.fused import once
 from kafka_actors.pipeline.rows import Failed
-from kafka_actors.pipeline.source import ReadKafka
+from kafka_actors.pipeline.source import ReadKafka, producer_config
+from kafka_actors.pipeline.stages import WriteKafka
 from kafka_actors.sinks import Writer, origin_of
 from kafka_actors.sinks.stage import guarded, opened
+from kafka_actors.sinks.targets import SINK_TOPIC, check_target, is_final
 from kafka_actors.spark.garbage import leave_imports_out
 from kafka_actors.spark.tracing import traced_task
 
@@ -71,31 +73,58 @@ class PipelineSink(DataSource):
 
 
 class Written(WriterCommitMessage):
-    """A task has written, and all of it is safe."""
+    """A task has written, and all of it is safe; or the error that a second try would only repeat."""
+
+    def __init__(self, refused: KafkaActorsError | None = None) -> None:
+        self.refused = refused
+
+
+def planned(plan: SinkPlan) -> SinkPlan:
+    """Where the write is planned: the topics that it goes to are there. Raises `UnknownTopicOrPartitionError`."""
+    leave_imports_out()
+    stage = None if plan.checked.sink is None else plan.checked.sink.stage
+    if isinstance(stage, WriteKafka):
+        check_target(producer_config(stage.name, plan.source, stage.options), stage.topic, SINK_TOPIC)
+    if plan.dead_letters is not None:
+        plan.dead_letters.check()
+    return plan
+
+
+def committed(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """All tasks have ended. Raises what was refused for good."""
+    for message in messages:
+        if isinstance(message, Written) and message.refused is not None:
+            raise message.refused
 
 
 class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a batch."""
 
     def __init__(self, plan: SinkPlan) -> None:
-        leave_imports_out()
-        self._plan = plan
+        self._plan = planned(plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Raises `StageError`, `SinkError`."""
         return _write(self._plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Raises `StageError`, `SinkError`."""
+        committed(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of a stream. A micro-batch that is done again after a crash is written again."""
 
     def __init__(self, plan: SinkPlan) -> None:
-        leave_imports_out()
-        self._plan = plan
+        self._plan = planned(plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Raises `StageError`, `SinkError`."""
         return _write(self._plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Raises `StageError`, `SinkError`."""
+        committed(messages)
 
 
 # ---------------------------------------------------------------- in a task
@@ -113,17 +142,22 @@ def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
     leave_imports_out()
     sink_step = plan.checked.sink
     assert sink_step is not None  # a plan is made for one
-    with traced_task(), ExitStack() as stack:
-        dead = None if plan.dead_letters is None else stack.enter_context(plan.dead_letters.task())
-        try:
-            sink = _kept.get(plan.key, lambda: opened(sink_step, plan.source))
-            task = SinkTask(plan, sink, dead)
-            for batch in batches:
-                task.write(batch)
-            task.flush()
-        except BaseException:
-            _kept.drop(plan.key)
+    try:
+        with traced_task(), ExitStack() as stack:
+            dead = None if plan.dead_letters is None else stack.enter_context(plan.dead_letters.task())
+            try:
+                sink = _kept.get(plan.key, lambda: opened(sink_step, plan.source))
+                task = SinkTask(plan, sink, dead)
+                for batch in batches:
+                    task.write(batch)
+                task.flush()
+            except BaseException:
+                _kept.drop(plan.key)
+                raise
+    except KafkaActorsError as error:
+        if not is_final(error):
             raise
+        return Written(error)  # a task that raises is tried three times more
     return Written()
 
 

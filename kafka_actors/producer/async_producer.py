@@ -92,6 +92,11 @@ class AsyncProducer(ProcessBound):
             self._sending.record(topic, value, key, headers, partition, timestamp_ms), began
         )
 
+    async def partitions_for(self, topic: str) -> set[int]:
+        """As `Producer.partitions_for`."""
+        began = await self._started()
+        return await self._walk(self._sending.partitions(topic), began)
+
     async def _walk(self, steps: Steps[T], began: float | None) -> T:
         try:
             while True:

@@ -21,6 +21,7 @@ from kafka_actors.errors import (
     KafkaActorsError,
     KafkaTimeoutError,
     NodeNotReadyError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     UsageError,
     error_for_code,
@@ -63,13 +64,15 @@ class Core:
     """Takes closed batches and gives them to their leaders. `begin` and all coroutines run in one event loop;
     `intake` is for any thread.
 
-    `on_room` is called in the loop when memory was released.
+    `on_room` is called in the loop when memory was released. `missing_s`: how long a topic that brokers don't know may
+    be on its way to them; None leaves that to `max_block_ms`.
     """
 
     def __init__(
         self,
         config: ProducerConfig,
         *,
+        missing_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
     ) -> None:
@@ -100,6 +103,8 @@ class Core:
         self._connecting: set[int] = set()
         self._identifying = False
         self._updating = False
+        self._missing_s = missing_s
+        self._missing: dict[str, float] = {}
         self._dead: KafkaActorsError | None = None
         self._observer = ProducerObserver()
 
@@ -117,7 +122,9 @@ class Core:
         Raises what is wrong with the topic, `KafkaTimeoutError`."""
         cluster = self.client.cluster
         known = cluster.partitions_for_topic(topic)
-        asked = False
+        asked, began = False, self._clock()
+        if began < self._missing.get(topic, began):
+            raise _missing(topic)
         while not known or (partition not in known and not asked):
             asked = True
             if self.intake.refusal is not None:
@@ -139,7 +146,13 @@ class Core:
             error = error_for_code(code, request="Metadata", topic=topic)
             if error is not None and not error.retriable:
                 raise error
+            if isinstance(error, UnknownTopicOrPartitionError) and self._missing_s is not None:
+                now = self._clock()
+                if now >= began + self._missing_s or topic in self._missing:
+                    self._missing[topic] = now + self._missing_s
+                    raise _missing(topic)
             known = cluster.partitions_for_topic(topic)
+        self._missing.pop(topic, None)
 
     async def close(self, reason: KafkaActorsError) -> None:
         """Gives up what is not settled, and closes every connection."""
@@ -179,13 +192,16 @@ class Core:
         try:
             self._work()
         except Exception as error:
-            # Whatever it is, nobody may wait in vain for what can't be sent any more.
-            logger.exception("the producer failed")
-            reason = f"the producer failed: {type(error).__name__}: {error}"
-            self._dead = UsageError(reason)
-            self.intake.shut(reason)
-            self._take_closed()
-            self._settle(self._sender.give_up(self._dead))
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Whatever it is, nobody may wait in vain for what can't be sent any more."""
+        logger.error("the producer failed", exc_info=error)
+        reason = f"the producer failed: {type(error).__name__}: {error}"
+        self._dead = UsageError(reason)
+        self.intake.shut(reason)
+        self._take_closed()
+        self._settle(self._sender.give_up(self._dead))
 
     def _work(self) -> None:
         now = self._clock()
@@ -222,7 +238,13 @@ class Core:
         assert self._loop is not None
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._dead is None:
+            self._fail(error)
 
     def _leader(self, partition: TopicPartition) -> int | None:
         return self.client.cluster.leader_for_partition(partition)
@@ -352,6 +374,14 @@ class Core:
         if error is None:
             self._sender.identify(response.producer_id, response.producer_epoch)
         return error
+
+
+def _missing(topic: str) -> UnknownTopicOrPartitionError:
+    return UnknownTopicOrPartitionError(
+        "there is no such topic, and none is made by writing: create it, or check its name",
+        topic=topic,
+        request="Metadata",
+    )
 
 
 def _no_id(error: KafkaActorsError) -> KafkaActorsError:

@@ -51,6 +51,9 @@ class Producer(ProcessBound):
     within its partition, whatever is retried (`enable_idempotence`, KIP-98, KIP-360).
     """
 
+    _missing_s: float | None = None
+    """See `Core`."""
+
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
         self.config = resolved(build(ProducerConfig, config, **options))
@@ -63,7 +66,7 @@ class Producer(ProcessBound):
         self._make()
 
     def _make(self) -> None:
-        self._core = Core(self.config)
+        self._core = Core(self.config, missing_s=self._missing_s)
         self._core.on_room = self._room.set
         self._sending = Sending(self._core, random.random)
 
@@ -125,6 +128,12 @@ class Producer(ProcessBound):
         """
         began = self._started()
         return self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms), began)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partition ids of a topic, as Java's `partitionsFor`. Raises as `send_batch`, and
+        `TopicAuthorizationFailedError`."""
+        began = self._started()
+        return self._walk(self._sending.partitions(topic), began)
 
     def _walk(self, steps: Steps[T], began: float | None) -> T:
         value: T

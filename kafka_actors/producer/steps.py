@@ -101,6 +101,11 @@ class Sending:
             sticky = self._sticky[topic] = Sticky(self._intake.limit, self._rand)
         return sticky
 
+    def partitions(self, topic: str) -> Steps[set[int]]:
+        """The numbers of a topic's partitions."""
+        count, _ = yield from self._partitions(check_topic(topic))
+        return set(range(count))
+
     # ------------------------------------------------------------ many records
 
     def batch(self, data: pa.RecordBatch | pa.Table, topic: str | None) -> Steps[BatchFuture]:

@@ -180,6 +180,12 @@ class Decompressor:
             return
         start, pos = self.scratch.used, XERIAL_HEADER
         while len(data) - pos >= 4:  # like Java: less is padding
+            if (
+                bytes(data[pos : pos + len(XERIAL_MAGIC)]) == XERIAL_MAGIC
+                and len(data) - pos >= XERIAL_HEADER
+            ):
+                pos += XERIAL_HEADER  # of another stream
+                continue
             (size,) = struct.unpack_from(">i", data, pos)
             pos += 4
             if size <= 0 or size > len(data) - pos:

@@ -9,7 +9,8 @@ import pyarrow as pa
 from kafka_actors.batches import HEADERS_TYPE
 from kafka_actors.config import ProducerConfig
 
-from .kafka import CLOSE_MS, producer_of
+from .kafka import CLOSE_MS
+from .targets import DEAD_LETTER_TOPIC, producer_to
 
 PREFIX = "kafka_actors.error."
 LONGEST_TEXT = 1000
@@ -25,7 +26,7 @@ class DeadLetters:
     def __init__(self, config: ProducerConfig, topic: str, group: str) -> None:
         self.topic = topic
         self._group = group
-        self._producer = producer_of(config)
+        self._producer = producer_to(config, topic, DEAD_LETTER_TOPIC)
 
     def write(self, records: pa.RecordBatch, stages: Sequence[str], reasons: Sequence[str]) -> None:
         """Records with the columns that were read; for each the stage that failed and why. Raises as

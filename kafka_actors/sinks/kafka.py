@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_actors.config import ClientConfig, ProducerConfig, convert, producer_over
-from kafka_actors.producer import Producer
 from kafka_actors.topics import check_topic
 
+from .targets import SINK_TOPIC, producer_to
 from .writer import Origin
 
 CLOSE_MS = 2_000
@@ -30,7 +30,8 @@ class KafkaSink:
         self.options = convert(ProducerConfig, config, **options)
 
     def open(self, connection: ClientConfig) -> KafkaWriter:
-        """Connects. Raises `NoBrokersAvailable`, `ConfigError` and what else `Producer` raises."""
+        """Connects. Raises `NoBrokersAvailable`, `ConfigError`, `UnknownTopicOrPartitionError` for a topic that isn't
+        there, and what else `Producer` raises."""
         return KafkaWriter(producer_config(connection, self.options), self.topic)
 
     def __repr__(self) -> str:
@@ -43,18 +44,12 @@ def producer_config(connection: ClientConfig, options: Mapping[str, Any]) -> Pro
     return producer_over(known, options)
 
 
-def producer_of(config: ProducerConfig) -> Producer:
-    """A producer that is connected. It resolves references to secrets, so here, in the worker. Raises `ConfigError`."""
-    made = Producer(config={name: getattr(config, name) for name in config.__struct_fields__})
-    return made.__enter__()
-
-
 class KafkaWriter:
     """Sends in the background; `flush` waits until the brokers have acknowledged everything."""
 
     def __init__(self, config: ProducerConfig, topic: str | None) -> None:
         self._topic = topic
-        self._producer = producer_of(config)
+        self._producer = producer_to(config, topic, SINK_TOPIC)
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
         """Waits for room in `buffer_memory`. Raises as `Producer.send_batch`."""

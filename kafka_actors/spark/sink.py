@@ -12,6 +12,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from kafka_actors.errors import KafkaActorsError
+from kafka_actors.sinks.targets import check_target, is_final
+
 from .clear import ClearErrors
 from .garbage import leave_imports_out
 from .sink_options import SinkOptions
@@ -25,10 +28,11 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class Written(WriterCommitMessage):
-    """What a task wrote, and the brokers have acknowledged."""
+    """What a task wrote, and the brokers have acknowledged; or the error that a second try would only repeat."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, refused: KafkaActorsError | None = None) -> None:
         self.rows = rows
+        self.refused = refused
 
 
 class _Writing:
@@ -37,6 +41,8 @@ class _Writing:
     def __init__(self, options: SinkOptions) -> None:
         leave_imports_out()
         self._options = options
+        with ClearErrors():
+            check_target(options.producer, options.topic, "the option topic's topic")
         for note in options.notes:
             logger.warning("%s", note)
 
@@ -44,8 +50,20 @@ class _Writing:
         from .tracing import traced_task
         from .writing import write_batches
 
-        with ClearErrors(), traced_task():
-            return Written(write_batches(self._options, batches))
+        try:
+            with ClearErrors(), traced_task():
+                return Written(write_batches(self._options, batches))
+        except KafkaActorsError as error:
+            if not is_final(error):
+                raise
+            return Written(0, error)  # a task that raises is tried three times more
+
+    def _commit(self, messages: Messages) -> None:
+        leave_imports_out()
+        for message in messages:
+            if isinstance(message, Written) and message.refused is not None:
+                with ClearErrors():
+                    raise message.refused
 
     def _abort(self, messages: Messages) -> None:
         rows = sum(message.rows for message in messages if isinstance(message, Written))
@@ -60,8 +78,8 @@ class KafkaWriter(_Writing, DataSourceArrowWriter):
         return self._write(iterator)
 
     def commit(self, messages: Messages) -> None:
-        """All tasks have written."""
-        leave_imports_out()
+        """All tasks have ended. Raises what the brokers refused for good."""
+        self._commit(messages)
 
     def abort(self, messages: Messages) -> None:
         """A task failed for good."""
@@ -76,7 +94,8 @@ class KafkaStreamWriter(_Writing, DataSourceStreamArrowWriter):
         return self._write(iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        """All tasks have written."""
+        """All tasks have ended. Raises what the brokers refused for good."""
+        self._commit(messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:
         """A task failed for good."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kafka_actors.errors import KafkaActorsError, UsageError
 from kafka_actors.producer import BatchFuture, Producer
+from kafka_actors.sinks.targets import producer_of
 
 from .garbage import leave_imports_out
 from .pool import Pool
@@ -24,7 +25,7 @@ def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> in
     leave_imports_out()
     rows = 0
     futures: list[BatchFuture] = []
-    with producers.lend(options.client.key, lambda: _producer(options)) as producer:
+    with producers.lend(options.client.key, lambda: producer_of(options.producer)) as producer:
         for batch in batches:
             rows += batch.num_rows
             futures.append(producer.send_batch(_taken(options, batch), topic=options.topic))
@@ -34,11 +35,6 @@ def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> in
         for future in futures:
             future.result()
     return rows
-
-
-def _producer(options: SinkOptions) -> Producer:
-    config = options.producer
-    return Producer(config={name: getattr(config, name) for name in config.__struct_fields__})
 
 
 def _close(producer: Producer) -> None:

@@ -176,13 +176,23 @@ def test_theme_33_a_static_member_that_is_closed_comes_back_without_a_rebalance(
     assert kafka_cluster.generations(group_id) == generations
 
 
-def test_after_a_topic_that_does_not_exist_another_one_is_read(consumer_of, kafka_topic, produce):
-    topic = kafka_topic()
-    produce(topic, values(10))
-    consumer = consumer_of(["no-such-topic"], request_timeout_ms=2000, session_timeout_ms=6000)
-    with pytest.raises(Exception, match="no-such-topic: the topic does not exist"):
-        poll_until([consumer], lambda: False)
-    consumer.subscribe([topic])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_topic_that_does_not_exist_is_warned_of_once_and_read_when_it_does(
+    consumer_of, kafka_cluster, kafka_topic, produce, caplog, by_hand
+):
+    topic, later = kafka_topic(), f"{kafka_topic()}-later"
+    consumer = consumer_of(
+        [] if by_hand else [topic, later], request_timeout_ms=1000, metadata_max_age_ms=300
+    )
+    if by_hand:
+        consumer.assign([TopicPartition(topic, 0), TopicPartition(later, 0)])
+    began = time.monotonic()
+    while time.monotonic() - began < 2:
+        assert consumer.poll_batch(timeout_ms=100) is None
+    assert caplog.text.count(f"there is no topic '{later}'") == 1
+    assert f"no topic '{topic}'" not in caplog.text
+    kafka_cluster.create_topic(later)
+    produce(later, values(10))
     seen = []
     poll_until([consumer], lambda: len(seen) == 10, seen=seen)
 

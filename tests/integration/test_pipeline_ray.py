@@ -19,7 +19,7 @@ from ray import cloudpickle
 
 import kafka_actors as ka
 from kafka_actors.consumer.message import messages_of
-from kafka_actors.errors import ConfigError, SinkError, StageError
+from kafka_actors.errors import ConfigError, SinkError, StageError, UnknownTopicOrPartitionError
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(120)]
 
@@ -332,6 +332,25 @@ def test_a_job_sends_what_process_returns_and_its_dead_letters_too(place):
     assert {int(m.key[1:]) for m in dead} == failed
     assert dict(dead[0].headers)["kafka_actors.error.reason"] == b"ValueError: no good"
     assert until(place.settled, 10, "everything committed") is None
+
+
+@pytest.mark.parametrize("misspelt", ["the sink's topic", "the dead-letter topic"])
+def test_a_topic_that_is_written_to_and_is_not_there_is_named_before_the_start(place, misspelt):
+    place.fill(3)
+    topics = {"the sink's topic": place.output, "the dead-letter topic": place.dead} | {misspelt: "misspelt"}
+    job = ka.Job(
+        topics=place.input,
+        group_id=place.group,
+        bootstrap_servers=place.servers,
+        process=lambda batch: batch,
+        sink=ka.KafkaSink(topics["the sink's topic"]),
+        on_error="dead_letter",
+        dead_letter_topic=topics["the dead-letter topic"],
+        config={"start_timeout_s": 100},
+    )
+    with pytest.raises(UnknownTopicOrPartitionError, match=f"for misspelt: {misspelt} is not there on"):
+        job.start()
+    assert place.cluster.committed(place.group) == {}
 
 
 def test_theme_32_null_and_empty_stay_apart_in_what_a_job_writes_and_in_its_dead_letters(place):

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 import msgspec
 import pyarrow as pa
@@ -124,6 +125,22 @@ def test_a_stage_that_fails_ends_the_run_and_says_where(place, tmp_path):
     assert (raised.value.cause.stage, raised.value.cause.partition) == ("score", 1)
     assert raised.value.cause.message == "ValueError: no 16"
     assert run.status().state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "stream"), [("the sink's topic", True), ("the dead-letter topic", False)]
+)
+def test_a_topic_that_is_written_to_and_is_not_there_is_named_before_the_start(
+    place, tmp_path, misspelt, stream
+):
+    place.fill(range(3))
+    sink, dead = ("misspelt", place.dead) if misspelt == "the sink's topic" else (place.output, "misspelt")
+    pipeline = place.read().dead_letters(dead).decode_json(SCHEMA).on_error("dead_letter").write_kafka(sink)
+    options = {"checkpoint": str(tmp_path / "c"), "trigger": "availableNow"} if stream else {}
+    began = time.monotonic()
+    with pytest.raises(JobFailed, match=f"for misspelt: {misspelt} is not there on"):
+        pipeline.on_spark(place.spark, **options).run()
+    assert time.monotonic() - began < 120, "each of four tasks waited for a minute"
 
 
 class Broken:

@@ -105,7 +105,7 @@ def test_records_that_the_topic_takes_only_in_small_batches_keep_their_order(kaf
     topic = kafka_topic(1, config={"max.message.bytes": 100_000})
     values = [b"%06d" % n + bytes(194) for n in range(2_700)]
     with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
-        producer.send_batch(pa.record_batch({"value": values}), topic).result(30_000)
+        producer.send_batch(pa.record_batch({"value": values}), topic).result(timeout=30)
     with ka.Consumer(
         bootstrap_servers=kafka_cluster.bootstrap_servers, auto_offset_reset="earliest"
     ) as consumer:

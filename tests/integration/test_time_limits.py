@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "list_consumer_group_offsets": ("g",),
     "list_offsets": ({TP: EARLIEST},),
     "offsets_for_times": ({TP: 0},),
+    "partitions_for": (TP.topic,),
     "partitions_for_topic": (TP.topic,),
     "position": (TP,),
     "reset_offsets": ("g", OffsetTarget.earliest()),
@@ -50,7 +51,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 """What calls need beside the limit."""
 
-UNDER_MAX_BLOCK = {"send", "send_batch"}
+UNDER_MAX_BLOCK = {"partitions_for", "send", "send_batch"}
 CLASSES = [ka.Admin, ka.AsyncAdmin, ka.AsyncConsumer, ka.AsyncProducer, ka.Consumer, ka.Producer]
 Ended = tuple[str, float]
 """The class of the error, `NoneType` for none, and how many seconds it took."""

@@ -1,0 +1,84 @@
+"""Topics that are written to and aren't there: named at once, by sinks and by consumers."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from kafka_actors.config import ClientConfig
+from kafka_actors.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from kafka_actors.producer import Producer
+from kafka_actors.sinks import DeadLetters, KafkaSink
+from kafka_actors.sinks.kafka import producer_config
+from kafka_actors.sinks.targets import MISSING_S
+from kafka_actors.sinks.writer import Origin
+
+pytestmark = pytest.mark.kafka
+
+MISSPELT = "misspelt"
+
+
+@pytest.fixture
+def connection(kafka_cluster):
+    return ClientConfig(bootstrap_servers=[kafka_cluster.bootstrap_servers])
+
+
+def test_a_sink_whose_topic_is_not_there_does_not_open(connection):
+    began = time.monotonic()
+    with pytest.raises(UnknownTopicOrPartitionError, match="for misspelt: the sink's topic is not there on"):
+        KafkaSink(MISSPELT).open(connection)
+    with pytest.raises(UnknownTopicOrPartitionError, match="the dead-letter topic is not there on"):
+        DeadLetters(producer_config(connection, {}), MISSPELT, "g")
+    assert time.monotonic() - began < 2 * MISSING_S + 10
+
+
+def test_without_the_right_to_see_the_topic_it_opens_with_a_warning(connection, monkeypatch, caplog):
+    def refused(producer, topic):
+        raise TopicAuthorizationFailedError(topic=topic)
+
+    monkeypatch.setattr(Producer, "partitions_for", refused)
+    KafkaSink(MISSPELT).open(connection).close()
+    assert "the sink's topic can't be looked at before the start: TOPIC_AUTHORIZATION_FAILED" in caplog.text
+
+
+def test_a_topic_of_a_column_is_looked_at_when_it_is_first_seen(connection, kafka_topic, kafka_cluster):
+    there = kafka_topic()
+    writer = KafkaSink().open(connection)
+
+    def write(topic):
+        writer.write(pa.record_batch({"value": [b"v"], "topic": [topic]}), Origin("t", 0, 0, 0))
+
+    try:
+        write(there)
+        began = time.monotonic()
+        with pytest.raises(UnknownTopicOrPartitionError, match="there is no such topic"):
+            write(MISSPELT)
+        looked = time.monotonic()
+        assert looked - began < MISSING_S + 10
+        for _ in range(200):  # as a guard that looks for the rows at fault
+            with pytest.raises(UnknownTopicOrPartitionError):
+                write(MISSPELT)
+        assert time.monotonic() - looked < MISSING_S
+        write(there)
+        writer.flush()
+        assert kafka_cluster.end_offsets(there) == {(there, 0): 2}
+    finally:
+        writer.close()
+
+
+def test_a_topic_that_is_made_meanwhile_is_written_to(connection, kafka_cluster, kafka_topic, monkeypatch):
+    monkeypatch.setattr("kafka_actors.sinks.targets.TargetProducer._missing_s", 0.2)
+    writer = KafkaSink().open(connection)
+    topic = f"{kafka_topic()}-later"
+    batch = pa.record_batch({"value": [b"v"], "topic": [topic]})
+    try:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            writer.write(batch, Origin("t", 0, 0, 0))
+        kafka_cluster.create_topic(topic)
+        time.sleep(0.3)
+        writer.write(batch, Origin("t", 0, 0, 0))
+        writer.flush()
+    finally:
+        writer.close()

@@ -27,6 +27,8 @@ RECORD_OVERHEAD = 31
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
 MOST = 2**63
+LAST_MS = (MOST - 1) // 1000
+"""The last timestamp that readers here and on Spark have a column for; nanoseconds, given by mistake, lie behind it."""
 
 
 class Unknown(NamedTuple):
@@ -187,6 +189,10 @@ class Sending:
         sticky: Sticky | None = None
         if timestamp_ms is not None:
             timestamp_ms = _whole(timestamp_ms, "timestamp_ms")
+            if abs(timestamp_ms) > LAST_MS:
+                raise UsageError(
+                    f"send: timestamp_ms is {timestamp_ms}: Arrow's columns, in microseconds, hold {LAST_MS} at most"
+                )
         if partition is not None:
             partition = _whole(partition, "partition")
             if partition < 0:

@@ -121,6 +121,8 @@ def test_what_is_no_partition_fails_alone(producer, kafka_topic, partition):
         producer.send(topic, b"x", partition=partition)
     with pytest.raises(UsageError, match=r"timestamp_ms is 1\.5, a float: it must be an int"):
         producer.send(topic, b"x", timestamp_ms=1.5)
+    with pytest.raises(UsageError, match=r"timestamp_ms is 1\d{18}: Arrow's columns, in microseconds, hold"):
+        producer.send(topic, b"x", timestamp_ms=1_800_000_000_000_000_000)
     with pytest.raises(UsageError, match=r"timestamp_ms is .*: it must be an int of 64 bits"):
         producer.send(topic, b"x", timestamp_ms=2**63)
     assert sent.result(timeout=20).offset == 0

@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from kafka_actors import decoders
+
 __all__ = ["CommitMetadata", "pack", "unpack"]
 
 FORM = 1
 MOST_BYTES = 4_096
-"""The default of brokers' `offset.metadata.max.bytes`: a text that only fits without an envelope goes without."""
+"""The default of brokers' `offset.metadata.max.bytes`: a text that doesn't fit with an envelope goes without."""
 
 
 class CommitMetadata(NamedTuple):
@@ -38,7 +40,7 @@ class _Envelope(msgspec.Struct, omit_defaults=True):
 
 _BEGIN = '{"kafka-actors":'
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(_Envelope)
+_decoder = decoders.json(_Envelope)
 
 
 def pack(text: str, topic_id: bytes | None) -> str:
@@ -47,8 +49,7 @@ def pack(text: str, topic_id: bytes | None) -> str:
         return text
     name = "" if topic_id is None else base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
     packed = _encoder.encode(_Envelope(FORM, name, text))
-    fits = len(packed) <= MOST_BYTES or len(text.encode()) > MOST_BYTES
-    return packed.decode() if fits else text
+    return packed.decode() if len(packed) <= MOST_BYTES else text
 
 
 def unpack(metadata: str | None) -> CommitMetadata:

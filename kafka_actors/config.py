@@ -27,7 +27,9 @@ __all__ = [
     "build",
     "convert",
     "known_name",
+    "looked_up",
     "producer_over",
+    "references_of",
     "refusal",
     "resolved",
 ]
@@ -130,15 +132,31 @@ def producer_over(connection: Mapping[str, Any], options: Mapping[str, Any]) -> 
 def resolved(config: C) -> C:
     """The config with every `${env:…}`, `${file:…}` and `${directory:…}` in a text of it replaced (see `references`):
     called in the process that makes a client, so that what they stand for travels nowhere. Clients that users make do so
-    themselves.
+    themselves. Those of a login (`sasl_…`, `ssl_password`) stay: `looked_up` replaces them at each authentication.
 
     Raises `ConfigError` where there is no such variable, file or key in this process, and as `build`.
     """
-    texts = {name: _reference(getattr(config, name)) for name in config.__struct_fields__}
-    found = {name: resolve(name, text) for name, text in texts.items() if text is not None}
+    found = looked_up(config)
+    kept = {name: getattr(config, name) for name in references_of(config) if _of_login(name)}
+    return msgspec.structs.replace(found, **kept) if kept else found
+
+
+def looked_up(config: C) -> C:
+    """The config with every reference replaced by what it stands for now. Raises as `resolved`."""
+    found = {name: resolve(name, text) for name, text in references_of(config).items()}
     if not found:
         return config
     return build(type(config), {name: getattr(config, name) for name in config.__struct_fields__} | found)
+
+
+def references_of(config: ClientConfig) -> dict[str, str]:
+    """The texts of a config that have references in them, by the names of their options."""
+    texts = {name: _reference(getattr(config, name)) for name in config.__struct_fields__}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _of_login(name: str) -> bool:
+    return name in SECRETS or name.startswith("sasl_")
 
 
 def _reference(value: Any) -> str | None:

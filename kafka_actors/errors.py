@@ -777,6 +777,15 @@ class ProcessError(JobError):
         self.message = message
 
 
+class WorkerDiedError(KafkaActorsError):
+    """The worker's process ended in a call of the user's function, in each of `times` tries; `how` it did last."""
+
+    def __init__(self, times: int, how: str) -> None:
+        super().__init__(f"the worker's process ended in each call with these records, last time: {how}")
+        self.times = times
+        self.how = how
+
+
 class StageError(ProcessError):
     """A stage of a pipeline failed for good; `stage` is its name, `__cause__` what it raised, if anything.
 

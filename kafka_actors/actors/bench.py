@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -24,14 +24,16 @@ from kafka_actors.records import Chunk
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, failed
 
+from .call_note import CallNote
 from .calling import Calls, Step, Steps, Wait
 from .giving_up import GivingUp
+from .machines.deaths import Suspects
 from .machines.holdings import Holdings
 from .machines.lease import Lease
 from .machines.regroup import Piece, Regrouper
 from .machines.tries import Tries
 from .machines.turns import Turns
-from .messages import Epoch
+from .messages import Died, Epoch
 from .process import CallFailed, Processor
 from .progress import Progress
 
@@ -76,6 +78,7 @@ class Bench:
         recorder: Recorder | None = None,
         group: str | None = None,
         spans: ProcessSpans | None = None,
+        note: CallNote | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,  # wall clock: record timestamps are times of day
     ) -> None:
@@ -91,6 +94,7 @@ class Bench:
         self._regroupers: dict[tuple[TopicPartition, Epoch], Regrouper] = {}
         self._turns = Turns()
         self._tries = Tries()
+        self._suspects = Suspects(processor.spec.retries, processor.spec.on_error != "fail")
         self.progress = Progress(group, recorder or Recorder())
         self.paused = False
         self._left = False
@@ -101,6 +105,8 @@ class Bench:
             GivingUp(processor, holdings, lock, events),
             self.progress,
             self._tries,
+            self._suspects,
+            note,
             held_up=lambda: "paused" if self.paused else "" if lease.valid(clock()) else "no lease",
             left=lambda: self._left,
             on_progress=on_progress,
@@ -272,6 +278,12 @@ class Bench:
         """They are others' now."""
         self.progress.forget(partitions)
         self._tries.forget(partitions)
+        self._suspects.forget(partitions)
+
+    def suspect(self, calls: Iterable[Died]) -> None:
+        """Other workers died in these: they are made again as they were, and no other beside them."""
+        for died in calls:
+            self._suspects.suspect(died)
 
     def _lingered(self, partition: TopicPartition) -> Steps:
         for (of, epoch), regrouper in list(self._regroupers.items()):

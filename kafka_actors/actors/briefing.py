@@ -40,6 +40,7 @@ class Briefing:
             ends_every_s=job.scaling.ends_every_s(looked_at=measured or job.plan.status_address is not None),
             measured=measured,
             silent=self._silent(),
+            died=job.deaths.known,
         )
 
     def cut_off(self, worker: str) -> None:

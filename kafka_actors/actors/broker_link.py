@@ -35,10 +35,16 @@ class BrokerLink:
     """A `RecordSource`. Made in the loop; pulls are sent in the order of their calls, which come one at a time."""
 
     def __init__(
-        self, worker: str, handle: ActorHandle, *, clock: Callable[[], float] = time.monotonic
+        self,
+        worker: str,
+        handle: ActorHandle,
+        note: int | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._worker = worker
         self._handle = handle
+        self._note = note
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._door: Door | None = None
@@ -98,7 +104,7 @@ class BrokerLink:
         try:
             name = await call(self._handle, "door")
             if name is not None:
-                self._door = Door.open(name, self._worker)
+                self._door = Door.open(name, self._worker, self._note)
             self._no_door_until, self._rest_s = (float("inf") if name is None else 0.0), DOOR_AGAIN_S
         except (DisconnectedError, OSError) as error:
             logger.info(

@@ -14,14 +14,17 @@ import msgspec
 import pyarrow as pa
 
 from kafka_actors.batches import numbers
+from kafka_actors.errors import WorkerDiedError
 from kafka_actors.pipeline.halving import Halving
 from kafka_actors.protocol.types import TopicPartition
 
+from .call_note import CallNote
 from .giving_up import GivingUp
+from .machines.deaths import Suspects
 from .machines.holdings import Holdings
-from .machines.regroup import Piece
+from .machines.regroup import Piece, split
 from .machines.tries import Tries
-from .messages import Epoch
+from .messages import Died, Epoch
 from .process import CallFailed, ProcessSpec
 from .progress import Progress
 
@@ -60,6 +63,8 @@ class Calls:
         giving_up: GivingUp,
         progress: Progress,
         tries: Tries,
+        suspects: Suspects,
+        note: CallNote | None,
         *,
         held_up: Callable[[], str],
         left: Callable[[], bool],
@@ -73,6 +78,11 @@ class Calls:
         self._giving_up = giving_up
         self._progress = progress
         self._tries = tries
+        self._suspects = suspects
+        self._note = note
+        self._alone: TopicPartition | None = (
+            None  # a call of it is made, or waits to be, with no other beside it
+        )
         self._held_up = held_up
         self._left = left
         self._on_progress = on_progress
@@ -88,13 +98,54 @@ class Calls:
     ) -> Generator[Step, CallFailed | None, bool]:
         """Calls the function until it returned for the whole piece. False where the partition is not ours to work on, or
         `gives_way`, asked before a call from this offset on is tried again, to another one."""
+        while True:
+            planned = self._suspects.next(partition, numbers(piece.batch["offset"]))
+            head, rest = split(piece, planned.rows)
+            if planned.given_up is not None:
+                done = yield from self._given_up_dead(partition, epoch, head, planned.given_up)
+            elif planned.alone:
+                done = yield from self._called_alone(partition, epoch, head, gives_way)
+            else:
+                done = yield from self._called(partition, epoch, head, gives_way)
+            if not done or rest is None:
+                return done
+            piece = rest
+
+    def _called_alone(
+        self, partition: TopicPartition, epoch: Epoch, piece: Piece, gives_way: Callable[[int], bool]
+    ) -> Generator[Step, CallFailed | None, bool]:
+        """While no other call is in hand: should the process end, it is clear in which one."""
+        while self._alone is not None:
+            yield Wait(PATIENCE_S)
+        self._alone = partition
+        try:
+            while self._progress.calls and not self._left():
+                yield Wait(PATIENCE_S)
+            return (yield from self._called(partition, epoch, piece, gives_way))
+        finally:
+            self._alone = None
+
+    def _given_up_dead(
+        self, partition: TopicPartition, epoch: Epoch, piece: Piece, died: Died
+    ) -> Generator[Step, CallFailed | None, bool]:
+        """The records in whose call so many workers died. Raises what ends the job."""
+        if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
+            return False
+        self._progress.ends(partition, self._clock(), None)
+        first, last = _first(piece), piece.batch["offset"][-1].as_py()
+        failure = CallFailed(WorkerDiedError(died.times, died.how), first, last, final=True)
+        left = self._giving_up.after(partition, epoch, piece, failure, died.times)
+        return self._done(partition, epoch, left)
+
+    def _called(
+        self, partition: TopicPartition, epoch: Epoch, piece: Piece, gives_way: Callable[[int], bool]
+    ) -> Generator[Step, CallFailed | None, bool]:
         while piece.batch.num_rows:
             if wait_s := self._tries.wait_s(partition, _first(piece), self._clock()):
                 yield Wait(wait_s)
             if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
                 return False
-            failure = yield Call(piece.batch)
-            self._progress.ends(partition, self._clock(), failure)
+            failure = yield from self._call(partition, piece.batch)
             if failure is None:
                 break
             if failure.first > _first(piece):
@@ -113,10 +164,24 @@ class Calls:
                 return False
         self._tries.forget([partition])
         self._progress.did(partition, piece.batch, self._wall())
+        return self._done(partition, epoch, piece)
+
+    def _done(self, partition: TopicPartition, epoch: Epoch, piece: Piece) -> bool:
         with self._lock:
             ended = self._holdings.done(partition, epoch, piece.next_offset, piece.leader_epoch, piece.resets)
         self._on_progress(ended)
         return True
+
+    def _call(
+        self, partition: TopicPartition, batch: pa.RecordBatch
+    ) -> Generator[Step, CallFailed | None, CallFailed | None]:
+        if self._note is not None:
+            self._note.begins(partition, batch["offset"][0].as_py(), batch["offset"][-1].as_py())
+        failure = yield Call(batch)
+        if self._note is not None:
+            self._note.ends(partition)
+        self._progress.ends(partition, self._clock(), failure)
+        return failure
 
     def _given_up(
         self, partition: TopicPartition, epoch: Epoch, piece: Piece, failure: CallFailed, attempts: int
@@ -132,8 +197,7 @@ class Calls:
                 self._holdings.given_up(partition, epoch)
             if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
                 return None
-            again = yield Call(batch.slice(*part))
-            self._progress.ends(partition, self._clock(), again)
+            again = yield from self._call(partition, batch.slice(*part))
             settled = again is None or halving.failed()
             if bad is not None and settled and not (again is not None and bad.goes_on(again)):
                 piece, bad = self._giving_up.after(partition, epoch, piece, bad, attempts), None
@@ -150,12 +214,17 @@ class Calls:
     ) -> Generator[Step, CallFailed | None, bool]:
         """Waits while the job is paused or the lease has run out: no new call then, whatever is in the buffers. False
         where the bench was left meanwhile."""
-        while self._holdings.active(partition, epoch) and (reason := self._held_up()):
+        while self._holdings.active(partition, epoch) and (reason := self._reason(partition)):
             if self._left():
                 return False
             self._progress.waits(partition, reason)
             yield Wait(PATIENCE_S)
         return True
+
+    def _reason(self, partition: TopicPartition) -> str:
+        if self._alone not in (None, partition):
+            return "waits for its turn: a call in which workers died is made alone"
+        return self._held_up()
 
     def _begin(self, partition: TopicPartition, epoch: Epoch) -> bool:
         with self._lock:

@@ -62,6 +62,11 @@ class ConnectionActor(ActorShell):
         """Where workers of this node pull; None where they have to do it by `pull`."""
         return await self._doors.name()
 
+    async def last_words(self, worker: str) -> bytes | None:
+        """A packed `LastWords` of a worker of this node that is dead; None where it never came to the door."""
+        words = self._doors.last_words(worker)
+        return None if words is None else pack(words)
+
     def _fetcher(self, worker: str) -> BrokerFetcher:
         fetcher = self._fetchers.get(worker)
         if fetcher is None:

@@ -126,8 +126,12 @@ class JobCoordinator:
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._job.rebalances += 1
+        known = {p: self._gate.committed.get(p) for p in partitions}
         origins = await self._member.fetch_origins(list(partitions)) if partitions else {}
-        self._gate.baseline({p: origin.committed for p, origin in origins.items()})
+        # What was committed meanwhile, of partitions that workers hold already, is newer than the answer.
+        self._gate.baseline(
+            {p: o.committed for p, o in origins.items() if self._gate.committed.get(p) is known[p]}
+        )
         self._job.origins |= origins
         self._placement.give(partitions)
         self._job.assigned_once = True

@@ -122,7 +122,17 @@ class Overview:
             added((self._gone_latency, *(r.latency for r in reports.values()))) if partitions else {},
             job.timeline.after(known),
             job.unconfirmed,
+            passed=self._passed(),
         )
+
+    def _passed(self) -> list[TopicPartition]:
+        """Behind whose calls in which workers died something is committed."""
+        committed = self._job.gate.committed
+        return [
+            died.partition
+            for died in self._job.plan.died
+            if died.partition in committed and committed[died.partition].offset > died.last
+        ]
 
     def decides(self) -> bool:
         """Whether there is something that the supervisor acts on: an end, a failure, a worker that may go."""

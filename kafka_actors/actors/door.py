@@ -133,15 +133,15 @@ class Door:
         threading.Thread(target=self._read, name="door", daemon=True).start()
 
     @classmethod
-    def open(cls, name: str, worker: str) -> Door:
-        """Raises `OSError`: the connection actor is gone, lives in a container of its own, or runs as another user."""
+    def open(cls, name: str, worker: str, note: int | None = None) -> Door:
+        """`note`: the descriptor of the worker's `CallNote`. Raises `OSError`: the connection actor is gone, lives in a container of its own, or runs as another user."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(f"\0{name}")
             if not same_user(sock):  # what it says is unpickled
                 raise PermissionError(f"the door {name} was opened by a process of another user")
             prepare(sock)
-            send(sock, worker.encode())
+            send(sock, worker.encode(), descriptors=[] if note is None else [note])
         except BaseException:
             sock.close()
             raise

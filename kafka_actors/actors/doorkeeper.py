@@ -15,8 +15,9 @@ from typing import Protocol
 from kafka_actors.fetch.broker_fetcher import Outcome
 from kafka_actors.fetch.messages import Pull
 
+from .call_note import last_words
 from .door import Answered, Asked, prepare, receive, same_user, send
-from .messages import pack, packed_error, unpack
+from .messages import LastWords, pack, packed_error, unpack
 from .shared_memory import SharedMemory
 
 __all__ = ["DoorKeeper", "Pulls"]
@@ -41,6 +42,7 @@ class DoorKeeper:
         self._fetcher = fetcher
         self._name: str | None = None
         self._visits: set[_Visit] = set()
+        self._notes: dict[str, int] = {}
         self._letting_in: asyncio.Task[None] | None = None
 
     async def name(self) -> str | None:
@@ -56,10 +58,27 @@ class DoorKeeper:
 
     def forget(self, workers: Collection[str]) -> None:
         """These are gone: nothing of theirs is kept."""
+        for worker in workers:
+            self._drop_note(worker)
         for visit in self._visits:
             if visit.worker in workers:
                 visit.end()
         self._visits = {v for v in self._visits if not v.ended and v.worker not in workers}
+
+    def last_words(self, worker: str) -> LastWords | None:
+        """What a worker's note says now, also after its death; None of one that never came."""
+        note = self._notes.get(worker)
+        return None if note is None else last_words(note)
+
+    def _keep_note(self, worker: str, descriptors: Sequence[int]) -> None:
+        """From the thread of a visit."""
+        self._drop_note(worker)
+        for note in descriptors:
+            self._notes[worker] = note
+
+    def _drop_note(self, worker: str) -> None:
+        if (note := self._notes.pop(worker, None)) is not None:
+            os.close(note)
 
     async def _let_in(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -80,7 +99,7 @@ class DoorKeeper:
             sock.close()
             return
         try:
-            visit = _Visit(sock, self._fetcher)
+            visit = _Visit(sock, self._fetcher, self._keep_note)
             visit.begin()
         except BaseException:
             sock.close()  # the worker is to know
@@ -91,11 +110,17 @@ class DoorKeeper:
 class _Visit:
     """One worker at the door: a thread reads its pulls, and the thread of its fetcher answers them."""
 
-    def __init__(self, sock: socket.socket, fetcher: Callable[[SharedMemory], Pulls]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        fetcher: Callable[[SharedMemory], Pulls],
+        keep_note: Callable[[str, Sequence[int]], None],
+    ) -> None:
         prepare(sock)
         self.worker = ""
         self.ended = False
         self._socket = sock
+        self._keep_note = keep_note
         self._lock = threading.Lock()  # of sending, and of closing
         self._memory = SharedMemory()
         self._fetcher = fetcher(self._memory)
@@ -112,7 +137,9 @@ class _Visit:
 
     def _read(self) -> None:
         try:
-            self.worker = bytes(receive(self._socket)[0]).decode()
+            name, _, descriptors = receive(self._socket)
+            self.worker = bytes(name).decode()
+            self._keep_note(self.worker, descriptors)
             while True:
                 asked = unpack(receive(self._socket)[0], Asked)
                 self._memory.give_back(asked.released)

@@ -227,6 +227,11 @@ class Keeper:
 
     async def _await_death(self, key: ActorKey, incarnation: int, running: Running) -> None:
         death = await self._watching.death(key, running)
+        what = ""
+        heard = not (death.node_gone or death.unheard)
+        if key.kind == "worker" and heard and self._machine.is_current(key, incarnation):
+            # Before its partitions go to others: they would make the same call again, and nobody would know.
+            what = await self._watching.call_it_died_in(key, self._running[key], death)
         if not self._machine.died(key, incarnation, self._clock()):
             return
         self._look_at_node(key, death)
@@ -234,7 +239,7 @@ class Keeper:
         if death.unmade and not self._job.started.done():
             self._job.fail(JobError(f"{name} could not be made: {death.reason}"))
             return
-        self._lost(key, self._running[key], f"{name} died ({death.reason}); a replacement starts")
+        self._lost(key, self._running[key], f"{name} died ({death.reason}{what}); a replacement starts")
 
     def _look_at_node(self, key: ActorKey, death: Death) -> None:
         """With its node its connection actors and its spare are given up: nothing starts there any more."""

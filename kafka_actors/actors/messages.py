@@ -25,12 +25,14 @@ Version = tuple[int, int]
 
 __all__ = [
     "ActorInfo",
+    "CallInHand",
     "CommitEntry",
     "CommitReply",
     "CommitRequest",
     "ConnectionReport",
     "ConnectionWanted",
     "CoordinatorStatus",
+    "Died",
     "Drain",
     "Epoch",
     "Grant",
@@ -39,6 +41,7 @@ __all__ = [
     "Identity",
     "JobFailure",
     "JobStart",
+    "LastWords",
     "Orders",
     "PartitionStatus",
     "Report",
@@ -77,6 +80,31 @@ def unpack(data: bytes | memoryview, kind: type[M]) -> M:
     return decoders.msgpack(kind).decode(data)
 
 
+class CallInHand(Struct, frozen=True, tag=True):
+    """A call of the user's function with these records, by their first and last offset."""
+
+    partition: TopicPartition
+    first: int
+    last: int
+
+
+class LastWords(Struct, frozen=True, tag=True):
+    """What a worker's process left: the calls that it had in hand, and how it ended, as far as it could say."""
+
+    calls: list[CallInHand]
+    ended: str = ""
+
+
+class Died(Struct, frozen=True, tag=True):
+    """So often a worker's process ended in the call with these records and no other; `how` it did last."""
+
+    partition: TopicPartition
+    first: int
+    last: int
+    times: int
+    how: str
+
+
 class Grant(Struct, frozen=True, tag=True):
     """One partition given to a worker under an epoch.
 
@@ -84,6 +112,7 @@ class Grant(Struct, frozen=True, tag=True):
     `continues`: the epoch under which this very worker holds the partition already; it goes on from its own
     position. `end_offset`: stop there (bounded runs). `from_start`: the partition appeared in a topic that
     is consumed already, so it is read from its beginning whatever the policy says. `topic_id`: as in `fetch.Start`.
+    `died`: a call in which a worker died, if that is not done with.
     """
 
     partition: TopicPartition
@@ -94,6 +123,7 @@ class Grant(Struct, frozen=True, tag=True):
     continues: Epoch | None = None
     from_start: bool = False
     topic_id: bytes | None = None
+    died: Died | None = None
 
 
 class Drain(Struct, frozen=True, tag=True):
@@ -196,7 +226,8 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     none. `measured`: there are metrics of the job, which also tell where the logs begin and how many members the group
     has. `silent`: workers of whose nodes nothing is heard, or was heard before Ray called them dead; what they have goes
     to others when their leases are over.
-    `unconnected`: workers on whose nodes the connection actors come up: they could not read yet.
+    `unconnected`: workers on whose nodes the connection actors come up: they could not read yet. `died`: calls in which
+    workers died.
     """
 
     version: int
@@ -209,6 +240,7 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     measured: bool = False
     silent: list[str] = []
     unconnected: list[str] = []
+    died: list[Died] = []
 
 
 class GroupState(Struct, frozen=True, tag=True):
@@ -250,7 +282,7 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     `finished`: a bounded run has processed and committed all of its partitions to their ends. `records`,
     `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry
     that was asked for. `unconfirmed`: of a job that was stopped, the partitions with work whose commit no broker has
-    confirmed.
+    confirmed. `passed`: partitions that are past a call in which a worker died.
     """
 
     group: GroupState
@@ -264,6 +296,7 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     latency: dict[int, int] = {}
     timeline: list[Entry] = []
     unconfirmed: list[TopicPartition] = []
+    passed: list[TopicPartition] = []
 
 
 class WorkerProgress(Struct, frozen=True, tag=True):

@@ -8,7 +8,13 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RuntimeEnvSetupError
+from ray.exceptions import (
+    ActorUnavailableError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RuntimeEnvSetupError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .machines.supervision import ActorKey
@@ -69,6 +75,9 @@ class RayActorRef:
             if NODE_DIED in str(error):
                 return Death("its node is gone", node_gone=True)
             return Death("its process is gone")
+        except OutOfMemoryError:
+            how = "Ray's memory monitor, because its node ran low on memory"
+            return Death("its process was ended by Ray: its node ran low on memory", how=how)
         except RayError as error:
             return Death(type(error).__name__)
         return Death("it ended")

@@ -159,7 +159,7 @@ class Reporting:
         return Seen(
             looked_at=self._clock(),
             state=self.state,
-            why=self._why,
+            why="; ".join(self.waits_for) if self._state == "starting" else self._why,
             coordinator=self._roster.begun(COORDINATOR) is not None,
             answered_at=self.answered_at,
             member=newest.group.state if newest else "",

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from .machines.supervision import ActorKey
-from .messages import ActorInfo, CoordinatorStatus, WorkerPlan
+from .messages import ActorInfo, CoordinatorStatus, Died, WorkerPlan
 from .plan import JobPlan
 from .ray_links import Wiring
 from .status import ActorStatus, JobStatus, ScalingStatus, WorkerStatus
@@ -92,8 +92,10 @@ class Roster(dict[ActorKey, Running]):
         ends_every_s: float | None,
         measured: bool,
         silent: Iterable[str],
+        died: list[Died],
     ) -> WorkerPlan:
-        """For the coordinator, under the next version. `silent`: workers of which nothing is heard."""
+        """For the coordinator, under the next version. `silent`: workers of which nothing is heard; `died`: calls in which
+        workers died."""
         placed = {k: r for k, r in self.of_kind("worker").items() if r.info is not None}
         self._plan_version += 1
         return WorkerPlan(
@@ -111,6 +113,7 @@ class Roster(dict[ActorKey, Running]):
                 for k, r in placed.items()
                 if r.info is not None and r.info.node not in self.connected
             ],
+            died=died,
         )
 
     def wiring(self, info: ActorInfo | None) -> Wiring:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import ray
 from ray.actor import ActorHandle
 
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, KafkaTimeoutError
 from kafka_actors.pickling import unpicklable
 
 from .beforehand import check_cluster
@@ -102,8 +103,9 @@ def _start_detached(holder: ActorHandle, plan: JobPlan, each: Each) -> RunningJo
     beginning = holder.begin.remote(plan)
     try:
         while not ray.wait([beginning], timeout=EACH_S)[0]:
-            if (status := control.call("starting")) is not None:
-                each(status)
+            with suppress(KafkaTimeoutError):  # its process comes up
+                if (status := control.call("starting", limit_s=EACH_S)) is not None:
+                    each(status)
         control.result("begin", beginning, None)
     except BaseException:
         ray.kill(holder)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from .autoscaling import Autoscaling
 from .loops import Loops
+from .machines.deaths import Deaths
 from .machines.supervision import Supervision
 from .messages import JobStart
 from .observing import JobObserver
@@ -24,7 +25,7 @@ class Supervised:
     `machine` decides which actors there should be, `roster` has those that there are, `scaling` how many workers there
     should be. `report` and `observer` are what is told of the job, `loops` what goes on in it. `started` is done
     once it works; `job_start`, how the topics were then, is known once the metadata actor has said it. `stopping`: it
-    ends, for whatever reason.
+    ends, for whatever reason. `deaths`: of workers in calls of the user's function.
     """
 
     report: Reporting
@@ -52,6 +53,7 @@ class Supervised:
         self.report = Reporting(plan, self.roster, self.machine.restarts, self.scaling.status, clock)
         self.observer = JobObserver(plan.config.group_id, plan.telemetry is not None)
         self.loops = Loops(fail)
+        self.deaths = Deaths(plan.spec.retries)
         self.started: asyncio.Future[None] = asyncio.get_event_loop().create_future()
         self.job_start: JobStart | None = None
         self.stopping = False

@@ -83,6 +83,7 @@ class Supervisor:
                 for failure in [f for f in [status.fatal, *failed] if f is not None]:
                     self._fail(unpacked_failure(failure))
                     return
+                self._job.deaths.forget(status.passed)
                 self._rescaling.drop_retired(status.retired)
                 if status.finished and self._stopping is None:
                     self._stopping = self._ending(self._time_to_end, True)

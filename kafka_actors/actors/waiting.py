@@ -23,7 +23,7 @@ Each = Callable[[JobStatus], None]
 LOOK_S = 0.5
 PLACED_S = 2.0
 """A process takes a second or two to come up: before that nothing is missing."""
-LOG_S = 5.0
+LOG_S = 10.0
 
 
 class Waiting:

@@ -10,12 +10,18 @@ from kafka_actors.errors import DisconnectedError
 from . import runtime
 from .briefing import Briefing
 from .machines.supervision import Action, ActorKey, Ping, Probe
-from .messages import WorkerPong, unpack
+from .messages import ActorInfo, LastWords, WorkerPong, unpack
 from .roster import Running, actor_name
 from .runtime import Death, quietly
 from .supervised import Supervised
 
 __all__ = ["Watching"]
+
+KILLED = "SIGKILL, perhaps of the kernel for want of memory, or an end in native code"
+"""Of a process that left no word."""
+
+WORDS_S = 0.5
+"""So long the connection actors have to say what they know of a dead worker."""
 
 PROBE_S = 3.0
 """What is said of a process later than that says nothing of it now."""
@@ -93,6 +99,31 @@ class Watching:
         except (TimeoutError, DisconnectedError):
             return None
         return runs
+
+    async def call_it_died_in(self, key: ActorKey, running: Running, death: Death) -> str:
+        """What a dead worker's note says, which the connection actors of its node have: the calls that it had in hand are
+        counted, and told of."""
+        words = await self._last_words(actor_name(key, running.incarnation), running.info)
+        if words is None:
+            return ""
+        how = words.ended or death.how or (KILLED if words.calls else "")
+        died = self._job.deaths.took(words.calls, how)
+        return "".join(f": {part}" for part in (how, *(self._job.deaths.told(d) for d in died)) if part)
+
+    async def _last_words(self, name: str, info: ActorInfo | None) -> LastWords | None:
+        there = [
+            connection.ref
+            for key, connection in self._running.of_kind("connection").items()
+            if info is not None and key.node == info.node and connection.begun
+        ]
+        try:
+            async with asyncio.timeout(WORDS_S):
+                for answer in asyncio.as_completed([quietly(ref.call("last_words", name)) for ref in there]):
+                    if (words := await answer) is not None:
+                        return unpack(words, LastWords)
+        except TimeoutError:
+            pass
+        return None
 
     async def last_counts(self) -> None:
         """What was counted since the last pings; of a short run that may be all."""

@@ -25,6 +25,7 @@ from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, committing
 
 from .bench import Bench
+from .call_note import CallNote
 from .links import CoordinatorLink, MetadataLink
 from .loops import Loops, woken
 from .machines.holdings import Held, HeldState, Holdings, holding_of
@@ -56,6 +57,7 @@ class Worker:
         on_metadata: Callable[[ClusterSnapshot], None],
         events: EventSink,
         recorder: Recorder | None = None,
+        note: CallNote | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -84,6 +86,7 @@ class Worker:
             recorder=recorder,
             group=config.group_id,
             spans=self._spans,
+            note=note,
             clock=clock,
         )
         self._overlapping = (
@@ -218,6 +221,7 @@ class Worker:
         self._fetcher.revoke(changes.drop)
         self._bench.forget(changes.drop)
         if changes.begin:
+            self._bench.suspect(g.died for g in changes.begin if g.died is not None)
             self._fetcher.assign(
                 {
                     g.partition: Start(

@@ -18,6 +18,7 @@ from kafka_actors.telemetry.recorder import Recorder, record_into
 from kafka_actors.telemetry.tally import Buckets, Point, Tally
 
 from .broker_link import BrokerLink
+from .call_note import CallNote
 from .messages import pack
 from .process import ProcessSpec
 from .ray_links import CoordinatorActorLink, MetadataActorLink, RelayClient, Wiring
@@ -46,6 +47,7 @@ class WorkerActor(ActorShell):
         self._config = config
         # The other half is for what is decoded of it, and handed to the user's function.
         self._budget = config.worker_buffer_bytes // 2
+        self._note = CallNote.of_this_process()
         self._worker = Worker(
             name,
             spec,
@@ -56,6 +58,7 @@ class WorkerActor(ActorShell):
             on_metadata=self._relay.learn,
             events=counting(self._recorder, config.group_id, log_event),
             recorder=self._recorder,
+            note=self._note,
         )
 
     def _make_fetcher(self, events: EventSink, on_ready: Callable[[], None]) -> Fetcher:
@@ -76,9 +79,9 @@ class WorkerActor(ActorShell):
         _, handle = self._wiring.connections.get(broker, (0, None))
         if handle is None:
             return None
-        known = self._links.get(broker)
+        known, note = self._links.get(broker), self._note.descriptor if self._note is not None else None
         if known is None or known[0] != handle:
-            known = self._links[broker] = (handle, BrokerLink(self._name, handle))
+            known = self._links[broker] = (handle, BrokerLink(self._name, handle, note))
         return known[1]
 
     @once

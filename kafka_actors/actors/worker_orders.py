@@ -133,6 +133,7 @@ class WorkerOrders:
             slot.continues,
             slot.partition not in self._present_at_start,
             origin.topic_id,
+            next((died for died in self._job.plan.died if died.partition == slot.partition), None),
         )
 
     def _drain_order(self, slot: Slot) -> Drain:

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TypeVar
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
-from kafka_actors.commit_metadata import pack, unpack
+from kafka_actors.commit_metadata import pack
 from kafka_actors.coordinator import fetch_offsets_of_groups
+from kafka_actors.coordinator.machines.origins import as_committed
 from kafka_actors.errors import (
     GroupIdNotFoundError,
     KafkaActorsError,
@@ -115,7 +116,11 @@ class Groups:
                 described[each.group_id] = classic_group(each, node)
         return described
 
-    async def committed(self, group_id: str, deadline: Deadline) -> Committed:
+    async def committed(
+        self, group_id: str, deadline: Deadline, topic_ids: Mapping[str, bytes] | None = None
+    ) -> Committed:
+        """All that a group has committed. `topic_ids`: without the offsets of topics that had another id than these."""
+
         async def ask(
             node: BrokerMetadata, group_ids: list[str], limit_ms: float
         ) -> dict[str, Committed | KafkaActorsError]:
@@ -127,13 +132,8 @@ class Groups:
                 # From version 9 of the request on; before, such a group has committed nothing.
                 return {group_id: {} if isinstance(read.error, GroupIdNotFoundError) else read.error}
             raise_first(read.errors.values())
-            return {
-                group_id: {
-                    tp: found._replace(metadata=unpack(found.metadata).text)
-                    for tp, found in read.offsets.items()
-                    if found is not None
-                }
-            }
+            seen = as_committed(read.offsets, topic_ids or {})
+            return {group_id: {tp: found for tp, found in seen.items() if found is not None}}
 
         return _only(await self._coordinators.ask([group_id], ask, deadline))
 

@@ -97,8 +97,8 @@ class Brokers:
     # ------------------------------------------------------------ the group
 
     async def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All that the group has committed."""
-        return await self._groups.committed(self._wanted.group_id, Deadline(self._client))
+        """All that the group has committed, of the topics that `cluster` has found."""
+        return await self._groups.committed(self._wanted.group_id, Deadline(self._client), self._topic_ids)
 
     async def check_empty(self) -> None:
         """Raises `NonEmptyGroupError` for a group that has members: they would commit over the hand-over."""

@@ -8,9 +8,9 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
 
 from kafka_actors.errors import ConfigError
+from kafka_actors.spark.checkpoint_path import checkpoint_of, reason_of
 
 _OPTION = "checkpoint"
 
@@ -33,28 +33,15 @@ def files_of(spark: Any, checkpoint: str) -> Files:
 
     Raises `ConfigError` for one that can't be reached from here.
     """
-    jvm = getattr(spark, "_jvm", None)
-    if jvm is None:
+    found = checkpoint_of(spark, checkpoint)
+    if found is None:
         raise ConfigError(
             "spark",
             "is a Spark Connect session, from which the checkpoint's files can't be seen: use a classic one",
         )
-    try:
-        path = jvm.org.apache.hadoop.fs.Path(checkpoint)
-        configuration = spark._jsc.hadoopConfiguration()
-        system = path.getFileSystem(configuration)
-        uri = system.makeQualified(path).toUri().toString()
-    except Exception as error:  # Py4JJavaError: whatever the file system's own code raises
-        raise ConfigError(_OPTION, f"is {checkpoint!r}: Spark can't reach it: {_reason(error)}") from None
-    parts = urlsplit(uri)
-    if parts.scheme == "file":
-        return LocalFiles(Path(unquote(parts.path)))
-    return HadoopFiles(jvm, system, path, configuration)
-
-
-def _reason(error: BaseException) -> str:
-    raised = getattr(error, "java_exception", None)
-    return str(raised.toString() if raised is not None else error).partition("\n")[0]
+    if found.uri.startswith("file:"):
+        return LocalFiles(Path(found.location))
+    return HadoopFiles(spark._jvm, found.system, found.path, found.configuration)
 
 
 class LocalFiles:
@@ -161,7 +148,9 @@ class HadoopFiles:
         except Exception as error:  # Py4JJavaError
             if self._system.exists(target):
                 return False
-            raise ConfigError(_OPTION, f"is {self!r}: no file can be made there: {_reason(error)}") from None
+            raise ConfigError(
+                _OPTION, f"is {self!r}: no file can be made there: {reason_of(error)}"
+            ) from None
         finally:
             self._system.delete(unready, False)
         return True

@@ -15,6 +15,7 @@ from .errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
 from .groups import groups
 from .offsets import lag, offsets
 from .run import run
+from .spark_checkpoint import spark_checkpoint
 from .top import top
 from .topics import topics
 
@@ -33,7 +34,7 @@ def commands() -> None:
     """
 
 
-for each in (run, top, config, demo, groups, topics, offsets, lag):
+for each in (run, top, config, demo, groups, topics, offsets, lag, spark_checkpoint):
     commands.add_command(each)
 
 

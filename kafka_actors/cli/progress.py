@@ -147,4 +147,11 @@ def reading_of(document: Document) -> Reading:
         ),
         lag_s=totals.lag_s,
         latency=None if p50 is None or p99 is None else Latency(p50, p99),
+        waits_for=_waits_for(document),
     )
+
+
+def _waits_for(document: Document) -> list[str]:
+    """The page says it in its verdict."""
+    said = document.health.reason.partition(": it waits for ")[2] if document.job.state == "starting" else ""
+    return [said] if said else []

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from numbers import Integral  # those of numpy and pandas, too
 from typing import Any
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline.source import ReadKafka
-from kafka_actors.pipeline.stages import WriteKafka
+from kafka_actors.pipeline.stages import DataFrames, WriteKafka
 from kafka_actors.security import Secret
+from kafka_actors.spark.checkpoint_path import checkpoint_of
 
 SPLITTING = ("minPartitions", "maxRecordsPerPartition")
 _GROUP_ID = "kafka.group.id"
@@ -112,6 +113,31 @@ def more_options(source: ReadKafka, given: Mapping[str, Any]) -> dict[str, str]:
     if uses_group and source.group_id is not None:
         found[_GROUP_ID] = source.group_id
     return found
+
+
+def state_option(
+    spark: Any, checkpoint: str, options: Mapping[str, str], stages: Iterable[Any]
+) -> dict[str, str]:
+    """`stateLocation` where `offsetFormat` is given without it: in the checkpoint, where Spark's own source keeps its first
+    start. Raises `ConfigError` where nobody knows which source of the query this one is, and where the checkpoint is out
+    of reach."""
+    given = {name.lower(): value for name, value in options.items()}
+    if "offsetformat" not in given or "statelocation" in given:
+        return {}
+    found = checkpoint_of(spark, checkpoint)
+    for reason, holds in (
+        ("the session is one of Spark Connect", found is None),
+        (
+            "the query may have other sources behind a DataFrame stage",
+            any(isinstance(s, DataFrames) for s in stages),
+        ),
+    ):
+        if holds:
+            raise ConfigError(
+                "offsetFormat", f"is given without stateLocation, and {reason}: say stateLocation="
+            )
+    assert found is not None
+    return {"stateLocation": f"{found.location.rstrip('/')}/sources/0"}
 
 
 def all_given(positions: Mapping[str, str], more: Mapping[str, Any]) -> dict[str, Any]:

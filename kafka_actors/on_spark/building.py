@@ -23,6 +23,7 @@ from .dataframe import ERROR, Frame
 from .dead_letters import DeadLetterPlan, dead_letter_plan
 from .failed_records import (
     begin_of_both,
+    check_format,
     check_repeatable,
     failing,
     goes_past,
@@ -159,6 +160,7 @@ class Building:
         apart = self._streaming and not to_user and goes_past(self._groups)
         if apart:
             check_repeatable(self._checked)
+            check_format(self._options)
             self._begin = self._begin or begin_of_both(self._options, self._ends)
         df, frame = self._source(self._groups[0], needs[0], errors=not apart)
         if apart:

@@ -57,6 +57,16 @@ def check_repeatable(checked: Checked) -> None:
             )
 
 
+def check_format(options: Mapping[str, str]) -> None:
+    """Raises `ConfigError` where a stream's two sources would keep their offsets in one place."""
+    if parse_stream(options, limits=LIMITS).state_location is not None:
+        raise ConfigError(
+            "offsetFormat",
+            "is for one source, and with dead letters before a DataFrame stage the stream has two: leave it and "
+            "stateLocation out",
+        )
+
+
 def begin_of_both(options: Mapping[str, str], ends: StreamOffsets | None) -> StreamOffsets | None:
     """Where both sources of a new stream begin, asked once: retention may pass between two looks for the earliest
     offsets. None where offsets are given, which are the same whoever asks.

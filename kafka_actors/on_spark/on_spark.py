@@ -16,7 +16,9 @@ from kafka_actors.pipeline.checking import check_travels
 from kafka_actors.pipeline.progress import Reading
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
+from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.spark.machines.stream import StreamOffsets
+from kafka_actors.spark.offset_format import OffsetFormat
 from kafka_actors.spark.options import parse_batch, parse_stream
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.spark.stream_driver import StreamDriver
@@ -28,6 +30,7 @@ from .arguments import (
     position_options,
     source_options,
     start_options,
+    state_option,
     trigger_of,
 )
 from .building import Building
@@ -113,7 +116,10 @@ class OnSpark(BoundPipeline[Run]):
         """Those of the data source."""
         given = all_given(self._positions, self._more)
         given = {**start_options(self._source, given, streaming=streaming), **given}
-        return {**source_options(self._source), **more_options(self._source, given)}
+        options = {**source_options(self._source), **more_options(self._source, given)}
+        if streaming and self._checkpoint is not None:
+            options |= state_option(self._spark, self._checkpoint, options, self.pipeline.stages)
+        return options
 
     def _building(self, streaming: bool, names: Names) -> Building:
         if not hasattr(self._spark, "createDataFrame"):
@@ -180,7 +186,7 @@ class OnSpark(BoundPipeline[Run]):
             return BatchRun(self._spark, df.write.mode("append").format(name).save, building.kept, names)
         writer = df.writeStream.outputMode(self._output_mode).trigger(**self._trigger)
         query = writer.option("checkpointLocation", self._checkpoint).format(name).start()
-        return StreamRun(query, Reckoning(self._selects), self._commit, names)
+        return StreamRun(query, Reckoning(self._selects, self._begun), self._commit, names)
 
     @property
     def _to_files(self) -> bool:
@@ -189,6 +195,12 @@ class OnSpark(BoundPipeline[Run]):
     def _selects(self, topic: str) -> bool:
         source = self._source
         return topic in source.topics if source.topics else bool(re.fullmatch(source.pattern or "", topic))
+
+    def _begun(self) -> dict[TopicPartition, int]:
+        """Where the query starts, if that is kept beside its checkpoint."""
+        options = parse_stream(self._options(streaming=True), limits=LIMITS)
+        first = OffsetFormat(options).first(options.selection.selects)
+        return {} if first is None else first.by_partition
 
     def _commit(self, end: dict[str, Any]) -> None:
         """With commitOffsets: the last batch too, which the query itself would commit at its next start."""

@@ -22,10 +22,16 @@ class Counts(NamedTuple):
 
 class Reckoning:
     """Counts offsets: what the stages make of the records has another number of rows. `selects` tells the pipeline's
-    topics from those of other sources in the same query: Spark doesn't say which source is which."""
+    topics from those of other sources in the same query: Spark doesn't say which source is which. `begun`: where the
+    query starts, asked where the first progress doesn't say it (`offsetFormat=spark`)."""
 
-    def __init__(self, selects: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        selects: Callable[[str], object],
+        begun: Callable[[], Mapping[TopicPartition, int]] = dict,
+    ) -> None:
         self._selects = selects
+        self._begun = begun
         self._first: dict[TopicPartition, int] = {}
         self.end: dict[str, Any] | None = None
         """The end of the last finished batch, as the source gave it."""
@@ -48,7 +54,7 @@ class Reckoning:
 
     def _observe(self, batch: int, source: Mapping[str, Any], end: StreamOffsets) -> None:
         start = _offsets(source["startOffset"])
-        begun = start.by_partition if start is not None else end.start or {}
+        begun = start.by_partition if start is not None else self._start_of(end)
         # What is new later begins at 0, also if its first batch wasn't seen.
         new = dict.fromkeys(end.by_partition, 0) if self._first else {**end.by_partition, **begun}
         for tp in end.by_partition:
@@ -56,6 +62,9 @@ class Reckoning:
         self.end = _reported(source["endOffset"])
         records = sum(offset - self._first[tp] for tp, offset in end.by_partition.items())
         self.counts = Counts(records, _lag(_offsets(source["latestOffset"]), end), batch)
+
+    def _start_of(self, first: StreamOffsets) -> Mapping[TopicPartition, int]:
+        return self._begun() if first.start is None else first.start
 
 
 def _offsets(text: str | None) -> StreamOffsets | None:

@@ -179,13 +179,16 @@ class Core:
         try:
             self._work()
         except Exception as error:
-            # Whatever it is, nobody may wait in vain for what can't be sent any more.
-            logger.exception("the producer failed")
-            reason = f"the producer failed: {type(error).__name__}: {error}"
-            self._dead = UsageError(reason)
-            self.intake.shut(reason)
-            self._take_closed()
-            self._settle(self._sender.give_up(self._dead))
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Whatever it is, nobody may wait in vain for what can't be sent any more."""
+        logger.error("the producer failed", exc_info=error)
+        reason = f"the producer failed: {type(error).__name__}: {error}"
+        self._dead = UsageError(reason)
+        self.intake.shut(reason)
+        self._take_closed()
+        self._settle(self._sender.give_up(self._dead))
 
     def _work(self) -> None:
         now = self._clock()
@@ -222,7 +225,13 @@ class Core:
         assert self._loop is not None
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._dead is None:
+            self._fail(error)
 
     def _leader(self, partition: TopicPartition) -> int | None:
         return self.client.cluster.leader_for_partition(partition)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import ConfigError
+from kafka_actors.paths import wrong_path
 
 from .bounds import end_of, start_of
 from .given import INT_MAX, LONG_MAX, Given
@@ -23,6 +24,7 @@ from .selection import SELECTIONS, Selection, selection_of
 
 _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_FORMS = ("offsetFormat", "stateLocation")
 _WITHOUT_EFFECT = ("groupIdPrefix",)  # nothing here joins a group
 _NAMES = (
     *SELECTIONS,
@@ -40,6 +42,7 @@ _NAMES = (
     "fetchOffset.retryIntervalMs",
     "commitOffsets",
     "pushFilters",
+    *_FORMS,
     *_LIMITS,
     *_WITHOUT_EFFECT,
 )
@@ -89,6 +92,8 @@ class StreamOptions(ReadOptions, frozen=True, kw_only=True):
     max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
     group_id: str | None = None
     commit_offsets: bool = False
+    offset_format: Literal["kafka-actors", "spark"] = "kafka-actors"
+    state_location: str | None = None
     ends: StreamOffsets | None = None
     begin: StreamOffsets | None = None
 
@@ -101,7 +106,7 @@ def parse_batch(options: Mapping[str, str]) -> BatchOptions:
         raise ConfigError(
             "commitOffsets", "is a stream's: Spark tells no source when a batch read was finished"
         )
-    notes = [f"{name} has no effect in a batch read" for name in given.present(_LIMITS)]
+    notes = [f"{name} has no effect in a batch read" for name in given.present((*_LIMITS, *_FORMS))]
     parsed = BatchOptions(
         client=client,
         selection=selection_of(given),
@@ -140,6 +145,8 @@ def parse_stream(options: Mapping[str, str], *, limits: bool) -> StreamOptions:
         max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", _MAX_TRIGGER_DELAY_MS),
         group_id=group_id,
         commit_offsets=given.boolean("commitOffsets", False),
+        offset_format=given.choice("offsetFormat", ("kafka-actors", "spark"), "kafka-actors"),  # type: ignore[arg-type]
+        state_location=_state_location(given),
         notes=_notes(given, [], client.without_effect(_used(given))),
         **_shared(given),
     )
@@ -179,6 +186,18 @@ def _used(given: Given) -> frozenset[str]:
     return frozenset({_GROUP_ID} if from_group or given.boolean("commitOffsets", False) else ())
 
 
+def _state_location(given: Given) -> str | None:
+    name = "stateLocation"
+    location = given.text(name)
+    if location is None:
+        return None
+    if wrong := wrong_path(location):
+        raise ConfigError(name, wrong)
+    if "://" not in location and not location.startswith("/"):
+        raise ConfigError(name, f"is {location!r}: accepts a whole path, or a URI")
+    return location.rstrip("/")
+
+
 def _check_order(options: BatchOptions) -> None:
     start, end = options.start, options.end
     if not isinstance(start, Offsets) or not isinstance(end, Offsets):
@@ -190,6 +209,12 @@ def _check_order(options: BatchOptions) -> None:
 
 
 def _check_stream(options: StreamOptions) -> None:
+    if options.offset_format == "spark" and options.state_location is None:
+        raise ConfigError(
+            "offsetFormat",
+            "is 'spark', which has no place for topic ids and for the first start: stateLocation has to say where they are "
+            "kept, best in sources/0 in the query's checkpoint, where Spark's own source looks for its first start",
+        )
     least, most = options.min_offsets, options.max_offsets
     if least is not None and most is not None and least > most:
         raise ConfigError("minOffsetsPerTrigger", f"is {least}: more than maxOffsetsPerTrigger, {most}")

@@ -97,7 +97,8 @@ class StreamBrokers:
         """`committed` as offsets. A partition without a commit is read from its start: nothing is lost."""
         if not isinstance(self._options.start, Committed):
             return self._options.start
-        committed = await self._groups.committed(self._group_id, Deadline(self._brokers.client))
+        ids = self._brokers.topic_ids(partitions)  # a commit of a topic of before counts for nothing
+        committed = await self._groups.committed(self._group_id, Deadline(self._brokers.client), ids)
         offsets = {tp: committed[tp].offset if tp in committed else FROM_START for tp in partitions}
         without = sum(offset == FROM_START for offset in offsets.values())
         if without:

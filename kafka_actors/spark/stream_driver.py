@@ -29,6 +29,7 @@ from .machines.stream import (
     started_late,
 )
 from .machines.tasks import Task, tasks_of
+from .offset_format import OffsetFormat
 from .offsets import Offsets, at
 from .options import StreamOptions
 from .stream_brokers import StreamBrokers
@@ -60,6 +61,8 @@ class StreamDriver:
         self._target = None if options.ends is None else options.ends.by_partition
         self._available_at: float | None = None  # of when all is to be read, until that is known
         self._newest: dict[TopicPartition, int] | None = None
+        self._format = OffsetFormat(options)
+        self._first_kept = False
         self._checkpoint = Checkpoint()
         self._committed: dict[TopicPartition, int] = {}
         self._refused: dict[TopicPartition, int] = {}
@@ -77,12 +80,16 @@ class StreamDriver:
 
     def initial(self) -> dict[str, Any]:
         """Where a new query starts: the same at each call."""
-        return self._initial().to_json()
+        return self._format.write(self._initial())
 
     def _initial(self) -> StreamOffsets:
         if self._first is None:
             self._check_group()
-            self._first = self._options.begin or self._start()
+            kept = self._format.first(self._options.selection.selects)
+            self._first_kept = kept is not None
+            self._first = kept or self._options.begin or self._start()
+            if kept is None:
+                self._format.keep_first(self._first)
         return self._first
 
     def _start(self) -> StreamOffsets:
@@ -111,7 +118,7 @@ class StreamDriver:
         new. `limited`: whether the options' limits hold, which some triggers pass over.
         """
         self._check_group()
-        base = StreamOffsets.from_json(start) if start is not None else self._known or self._initial()
+        base = self._format.read(start) if start is not None else self._known or self._initial()
         seen = self._brokers.seen(base, since=self._available_at)
         if self._available_at is not None:
             self._target, self._available_at = seen.ends, None
@@ -122,8 +129,10 @@ class StreamDriver:
             self._commit(self._checkpoint.at(base), seen)  # Spark plans a batch when the one before has ended
         self._newest, self._known = seen.ends, base
         end = self._end(base, seen, limited)
+        if self._format.same(base, end) and not base.initial:
+            end = base  # a topic made anew, whose log ends there, too: it is read when it goes on
         self._known = end
-        return start if start is not None and end is base else end.to_json()
+        return start if start is not None and end is base else self._format.write(end, base)
 
     def _end(self, base: StreamOffsets, seen: Seen, limited: bool) -> StreamOffsets:
         self._tell(started_late(base, seen))
@@ -150,13 +159,21 @@ class StreamDriver:
         if self._newest is None or self._known is None:
             return None
         behind = offsets_behind(self._newest, self._known.by_partition)
-        return {**nested(self._newest), **({"@metrics": behind} if behind else {})}
+        return self._format.progress(nested(self._newest), behind)
 
     # ------------------------------------------------------------ batches
 
     def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:
-        """The ranges of each task of the batch between two offsets."""
-        first, last = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
+        """The ranges of each task of the batch between two offsets. Raises `ConfigError` for a first batch of Spark's own
+        source whose start isn't known."""
+        first, last = self._format.read(start), self._format.read(end)
+        if first.initial and last.start is None and not self._first_kept:
+            raise ConfigError(
+                "checkpointLocation",
+                "has a first batch that Spark's own source planned and didn't finish, and only that source knows where it "
+                "starts: let it finish the batch, or say stateLocation, which is sources/0 in the checkpoint, or run "
+                "kafka-actors spark-checkpoint convert --to kafka-actors",
+            )
         self._known = last
         self._tell(losses(first, last))
         return tasks_of(
@@ -167,13 +184,13 @@ class StreamDriver:
 
     def checkpointed(self, end: dict[str, Any]) -> None:
         """Spark from 4.2 on says what is in its checkpoint. What the group may know of it is committed by `latest`."""
-        self._checkpoint.told(StreamOffsets.from_json(end))
+        self._checkpoint.told(self._format.read(end))
 
     def finished(self, end: dict[str, Any]) -> None:
         """Spark before 4.2 has finished all up to `end`, and says so a batch late; or a query has ended there."""
         if not self._options.commit_offsets:
             return
-        done = StreamOffsets.from_json(end)
+        done = self._format.read(end)
         try:
             seen = self._brokers.seen(done)
         except KafkaActorsError as error:

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from types import SimpleNamespace
 
@@ -21,10 +22,11 @@ from kafka_actors.actors import doorkeeper
 from kafka_actors.actors.broker_link import BrokerLink
 from kafka_actors.actors.door import Door, receive
 from kafka_actors.actors.doorkeeper import DoorKeeper
-from kafka_actors.actors.messages import pack, unpack
+from kafka_actors.actors.messages import CallInHand, LastWords, pack, unpack
 from kafka_actors.errors import AuthenticationError, DisconnectedError
 from kafka_actors.fetch.messages import Fetched, FetchReply, Pull
 from kafka_actors.net.ring import SMALL, Ring
+from kafka_actors.protocol.types import TopicPartition
 
 SOON_S = 10
 
@@ -425,7 +427,7 @@ def test_a_door_that_could_not_be_opened_is_tried_again_later(monkeypatch):
     async def body():
         actor, outcomes, now, opened = Actor(), queue.Queue(), [100.0], Door.open
 
-        def fail(name, worker):
+        def fail(*how):
             raise OSError(errno.EMFILE, "Too many open files")
 
         monkeypatch.setattr(Door, "open", fail)
@@ -457,3 +459,69 @@ def test_a_pull_that_ray_fails_is_answered_with_the_reason():
         assert isinstance(failed, DisconnectedError)
 
     asyncio.run(body())
+
+
+DYING = """
+import ctypes, os, sys
+from kafka_actors.actors.call_note import CallNote
+from kafka_actors.actors.door import Door
+from kafka_actors.protocol.types import TopicPartition
+
+def process(how):
+    if how == "exits":
+        os._exit(3)
+    if how == "fails in a process that it forked":
+        if not os.fork():
+            os._exit(7)
+        os.wait()
+    if how == "reads where nothing is":
+        ctypes.string_at(0)
+    os.kill(os.getpid(), 9)
+
+note = CallNote.of_this_process()
+Door.open(sys.argv[1], "w-9", note.descriptor)
+orders = TopicPartition("orders", 3)
+for n in range(40):
+    note.begins(TopicPartition("orders", n), 0, n)
+    note.ends(TopicPartition("orders", n))
+note.begins(orders, 40, 59)
+print("begun", flush=True)
+sys.stdin.readline()
+process(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("exits", "exit code 3"),
+        ("reads where nothing is", "SIGSEGV in string_at (__init__.py:"),
+        ("is killed", ""),
+        ("fails in a process that it forked", ""),
+    ],
+)
+def test_what_a_worker_had_in_hand_and_how_it_ended_is_known_at_the_door(doorway, how, said):
+    name = asyncio.run_coroutine_threadsafe(doorway.keeper.name(), doorway._loop).result(SOON_S)
+    command = [sys.executable, "-c", DYING, name, how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout.readline() == "begun\n"
+        doorway.made.get(timeout=SOON_S)
+        orders = CallInHand(TopicPartition("orders", 3), 40, 59)
+        until_heard(lambda: doorway.keeper.last_words("w-9"))
+        assert doorway.keeper.last_words("w-9") == LastWords([orders])
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+        worker.wait(SOON_S)
+    words = doorway.keeper.last_words("w-9")
+    assert words.calls == [orders]
+    assert words.ended.startswith(said)
+    assert bool(words.ended) == bool(said)
+    doorway.keeper.forget(["w-9"])
+    assert doorway.keeper.last_words("w-9") is None
+
+
+def until_heard(condition):
+    deadline = time.monotonic() + SOON_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -13,12 +14,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 # In a process of its own: it joins another Ray cluster than the session's tests do.
 SCRIPT = textwrap.dedent(
     """
-    import sys, time
+    import json, sys, time
     import ray
     from ray.cluster_utils import Cluster
     import kafka_actors as ka
 
-    servers, topic, group = sys.argv[1:4]
+    servers, topic, group, resources = sys.argv[1:5]
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         for _ in range(2):
@@ -26,7 +27,7 @@ SCRIPT = textwrap.dedent(
         ray.init(address=cluster.address, log_to_driver=False)
         job = ka.Job(
             topics=[topic], group_id=group, bootstrap_servers=servers, process=lambda batch: None, workers=4,
-            resources_per_worker={"resources": {"scoring": 1}}, config={"worker_buffer_bytes": 16 << 20},
+            resources_per_worker=json.loads(resources), config={"worker_buffer_bytes": 16 << 20},
         )
         with job.start() as running:
             deadline = time.monotonic() + 60
@@ -34,7 +35,7 @@ SCRIPT = textwrap.dedent(
                 assert time.monotonic() < deadline, status
                 time.sleep(0.2)
             nodes = {w.node for w in status.workers}
-            assert len(nodes) == 2, nodes
+            assert len(nodes) == 2 and ray.get_runtime_context().get_node_id() not in nodes, nodes
             assert nodes == set(status.connections), (nodes, status.connections)
             assert all(w.partitions for w in status.workers), status.workers
         print("spread over", len(nodes), "nodes")
@@ -46,13 +47,23 @@ SCRIPT = textwrap.dedent(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("resources", [{"resources": {"scoring": 1}}, {}], ids=["asked", "nothing_asked"])
 def test_workers_spread_over_nodes_and_connection_actors_stand_on_their_nodes(
-    kafka_cluster, kafka_topic, produce, group_id
+    kafka_cluster, kafka_topic, produce, group_id, resources
 ):
+    """None stands on the head, which has no CPUs, also where workers ask for nothing."""
     topic = kafka_topic(8)
     produce(topic, [b"%d" % n for n in range(4_000)])
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, kafka_cluster.bootstrap_servers, topic, group_id],
+        [
+            sys.executable,
+            "-c",
+            SCRIPT,
+            kafka_cluster.bootstrap_servers,
+            topic,
+            group_id,
+            json.dumps(resources),
+        ],
         capture_output=True,
         text=True,
         timeout=170,

@@ -1,5 +1,6 @@
 """A pipeline run on Spark, as a stream and as a batch, from real topics to real topics and files."""
 
+import json
 import os
 import sys
 import threading
@@ -84,10 +85,17 @@ def test_parquet_of_a_stream_has_each_record_once_and_dead_letters_beside_it(pla
         .write_parquet(str(tmp_path / "out"), kafka=True)
         .dead_letters(place.dead)
     )
-    checkpoint = str(tmp_path / "checkpoint")
-    pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="availableNow").run()
-    place.fill(range(60, 90))
-    pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="once").run()
+    checkpoint = tmp_path / "checkpoint"
+    for trigger, ids in (("availableNow", range(60)), ("once", range(60, 90))):
+        place.fill([n for n in ids if n >= 60])
+        run = pipeline.on_spark(
+            place.spark, checkpoint=str(checkpoint), trigger=trigger, offsetFormat="spark"
+        )
+        run.run()
+        assert run.status().records == len(ids)
+    for log in (checkpoint / "offsets").glob("[0-9]*"):
+        assert json.loads(log.read_text().splitlines()[-1]).keys() == {place.input}
+    assert (checkpoint / "sources" / "0" / "0").exists()
     found = place.spark.read.parquet(str(tmp_path / "out")).collect()
     assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(90) if n != 5}
     assert len(found) == 89

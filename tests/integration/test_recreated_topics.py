@@ -5,8 +5,8 @@ import base64
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import confluent_kafka
 import pytest
+from fakes.commits import commit, committed_by
 from fakes.reading import consumers, values
 
 import kafka_actors as ka
@@ -43,14 +43,8 @@ class Broker:
             return base64.urlsafe_b64decode(admin.describe_topics([topic])[topic].topic_id + "==")
 
     def committed(self, topic, partitions=4):
-        """Of each partition (offset, metadata), as any other client sees it."""
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": self.group})
-        try:
-            wanted = [confluent_kafka.TopicPartition(topic, p) for p in range(partitions)]
-            found = consumer.committed(wanted, timeout=10)
-            return {f.partition: (f.offset, f.metadata) for f in found if f.offset >= 0}
-        finally:
-            consumer.close()
+        """Of each partition (offset, metadata)."""
+        return committed_by(self.servers, self.group, topic, partitions)
 
     def make_anew(self, topic, gap_s, partitions, produce):
         """Deletes the topic and makes it again, with other records."""
@@ -147,17 +141,6 @@ def test_theme_17_a_topic_that_is_made_anew_under_a_member(
             assert (named, offset) == (new_id, COUNT // after), partition
 
 
-def late_commit(broker, topic, offset, metadata, partitions=4):
-    """What reaches the coordinator only after the topic was made anew, or is committed by another client."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.servers, "group.id": broker.group})
-    try:
-        made = [confluent_kafka.TopicPartition(topic, p, offset, metadata) for p in range(partitions)]
-        for done in consumer.commit(offsets=made, asynchronous=False):
-            assert done.error is None
-    finally:
-        consumer.close()
-
-
 @pytest.mark.parametrize("loss", ["fail", "reset"])
 def test_theme_17_a_commit_of_the_topic_before_does_not_count_for_the_process_that_starts_next(
     consumer_of, kafka_cluster, kafka_topic, produce, group_id, loss
@@ -165,7 +148,7 @@ def test_theme_17_a_commit_of_the_topic_before_does_not_count_for_the_process_th
     topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
     old_id = broker.topic_id(topic)
     broker.make_anew(topic, 0, 4, produce)
-    late_commit(broker, topic, 50, pack("", old_id))
+    commit(broker.servers, group_id, topic, 4, 50, pack("", old_id))  # one that reaches the coordinator late
     events, seen = [], []
     consumer = consumer_of(
         [topic], auto_offset_reset="latest", on_data_loss=loss, events=events.append, enable_auto_commit=False
@@ -202,7 +185,7 @@ def test_a_users_metadata_and_that_of_other_clients_is_handed_back_as_it_is(
             shown = admin.list_consumer_group_offsets(group_id)
         assert shown[tp].metadata == text
     consumer.close()
-    late_commit(broker, topic, 4, "theirs", 1)
+    commit(broker.servers, group_id, topic, 1, 4, "theirs")
     consumer = consumer_of([topic], enable_auto_commit=False)
     seen = []
     poll(consumer, seen, lambda: len(seen) >= 6, False)

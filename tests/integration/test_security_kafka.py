@@ -230,7 +230,7 @@ def test_theme_23_a_renewal_that_is_refused_is_a_typed_error(kafka, files):
     class Drying(Tokens):
         def token(self):
             if self.asked:
-                raise OSError("dry")
+                raise ValueError("dry")
             return super().token()
 
     options = sasl_options("OAUTHBEARER", sasl_oauth_token_provider=Drying())

@@ -11,7 +11,12 @@ from fakes.kdc import NAME, Realm, required
 
 import kafka_actors as ka
 from kafka_actors.config import ClientConfig, build
-from kafka_actors.errors import AuthenticationError, SaslAuthenticationFailedError, SaslError
+from kafka_actors.errors import (
+    AuthenticationError,
+    ConnectionFailedError,
+    SaslAuthenticationFailedError,
+    SaslError,
+)
 from kafka_actors.net import Connection
 from kafka_actors.protocol import ApiKey, MetadataRequest, SaslAuthenticateResponse, SaslHandshakeResponse
 from kafka_actors.testing import KafkaCluster
@@ -92,7 +97,7 @@ def refused(ask, kafka, kind=SaslError, **other):
     text = str(caught.value)
     assert f"{address[0]}:{address[1]}: " in text
     assert "\n" not in text
-    assert not caught.value.retriable
+    assert caught.value.retriable is (kind is ConnectionFailedError)
     return text
 
 
@@ -234,7 +239,8 @@ class Speaker:
 def test_no_kdc(kafka, realm, alice, ask):
     realm.stop()
     try:
-        assert f"Cannot contact any KDC for realm '{NAME}'" in refused(ask, kafka)
+        said = refused(ask, kafka, kind=ConnectionFailedError)  # as a broker that can't be reached
+        assert f"Cannot contact any KDC for realm '{NAME}'" in said
     finally:
         realm.start()
 

@@ -3,15 +3,18 @@
 import base64
 import itertools
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import trustme
 from fakes.token_endpoint import TokenEndpoint
 
 from kafka_actors.config import ClientConfig, build
-from kafka_actors.errors import SaslError
+from kafka_actors.errors import ConnectionFailedError, SaslError
 from kafka_actors.net.security import oauth
-from kafka_actors.net.security.oauth import client_credentials
+from kafka_actors.net.security.oauth import client_credentials, forget
+from kafka_actors.security import Secret
 
 _numbers = itertools.count()
 
@@ -44,9 +47,9 @@ def get(config, now=0.0):
     return client_credentials(config, lambda: now, pauses.append).reveal(), pauses
 
 
-def refused(config, match):
-    with pytest.raises(SaslError, match=match) as caught:
-        get(config)
+def refused(config, match, kind=SaslError, now=0.0):
+    with pytest.raises(kind, match=match) as caught:
+        get(config, now)
     assert "hush" not in str(caught.value)
 
 
@@ -61,12 +64,68 @@ def test_what_is_asked(endpoint):
     assert (kind, base64.b64decode(pair)) == ("Basic", f"me%3A{number}:hush%26hush".encode())
 
 
+def until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def numbered(endpoint, count, lifetime=100):
+    """Answers with the tokens t1, t2, …"""
+    endpoint.answers = [
+        (200, {}, json.dumps({"access_token": f"t{n + 1}", "expires_in": lifetime})) for n in range(count)
+    ]
+
+
 def test_a_token_is_shared_for_most_of_its_life(endpoint, config):
+    numbered(endpoint, 2)
     for now in (0.0, 50.0, 79.0):
-        get(config, now)
+        assert get(config, now)[0] == "t1"
     assert len(endpoint.asked) == 1
-    get(config, 80.0)
+    assert get(config, 80.0)[0] == "t1", "the old one is good still, while it is renewed"
+    until(lambda: get(config, 80.0)[0] == "t2")
     assert len(endpoint.asked) == 2
+
+
+def test_theme_23_the_old_token_is_used_until_it_ends(endpoint, config):
+    numbered(endpoint, 1)
+    get(config)
+    endpoint.answers = [(503, {}, "")]
+    assert get(config, 81.0) == ("t1", [])
+    until(lambda: len(endpoint.asked) == 5)
+    assert get(config, 99.0) == ("t1", [])
+    refused(config, "answered 503", ConnectionFailedError, now=100.0)
+    numbered(endpoint, 1)
+    assert get(config, 101.0)[0] == "t1"
+
+
+def test_theme_23_nobody_with_a_good_token_waits_for_the_endpoint(endpoint, config):
+    numbered(endpoint, 1)
+    get(config)
+    endpoint.answers, endpoint.pause = [(200, {}, "x" * 1_000)], 0.01
+    began = time.monotonic()
+    assert [get(config, 90.0)[0] for _ in range(20)] == ["t1"] * 20
+    assert time.monotonic() - began < 5, "one answer takes ten seconds"
+
+
+def test_whoever_needs_the_same_token_shares_one_request(endpoint, config):
+    numbered(endpoint, 1, lifetime=0)
+    endpoint.pause = 0.01
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: get(config)[0], range(8)))
+    assert found == ["t1"] * 8
+    assert len(endpoint.asked) < 8
+
+
+def test_a_token_that_a_broker_refused_is_used_no_more(endpoint, config):
+    numbered(endpoint, 2)
+    assert forget(config, Secret("t1"), 1.0) is False, "there is none"
+    get(config, 1.0)
+    assert forget(config, Secret("another"), 2.0) is False
+    assert forget(config, Secret("t1"), 2.0) is True
+    assert get(config, 3.0)[0] == "t2"
+    assert forget(config, Secret("t2"), 3.0) is False, "it was asked for only now"
 
 
 def test_a_token_without_a_lifetime_is_used_once(endpoint, config):
@@ -87,14 +146,14 @@ def test_theme_23_an_endpoint_that_fails_for_a_moment_is_asked_again(endpoint, c
 
 def test_theme_23_an_endpoint_that_keeps_failing_is_a_typed_error(endpoint, config):
     endpoint.answers = [(503, {}, "")]
-    refused(config, r"https://127.*/token answered 503")
+    refused(config, r"https://127.*/token answered 503", ConnectionFailedError)
     assert len(endpoint.asked) == 4
 
 
 @pytest.mark.parametrize("said", ["no HTTP at all", "HTTP/1.1 200 OK\r\nX: " + "x" * 100_000, ""])
 def test_theme_19_an_endpoint_that_speaks_no_http(endpoint, config, said):
     endpoint.answers = [(0, {}, said)]
-    refused(config, "no token from https://127")
+    refused(config, "no token from https://127", ConnectionFailedError)
     assert len(endpoint.asked) == 4
 
 
@@ -102,7 +161,7 @@ def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(endpoint, config, m
     monkeypatch.setattr(oauth, "_TIMEOUT_S", 0.3)
     endpoint.pause = 0.05
     endpoint.answers = [(200, {}, '{"access_token": "tok"}' + " " * 20)]
-    refused(config, "its answer was not whole after 0.3 s")
+    refused(config, "its answer was not whole after 0.3 s", ConnectionFailedError)
 
 
 def test_what_an_endpoint_says_of_an_error_is_one_line(endpoint, config):

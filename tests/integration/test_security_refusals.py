@@ -140,14 +140,19 @@ def test_a_token_that_is_over(kafka, ask):
     refused(ask, AuthenticationError, address, config)
 
 
-def test_a_provider_that_fails(kafka, ask):
+@pytest.mark.parametrize(
+    ("failure", "kind"), [(OSError("no route"), ConnectionFailedError), (ValueError("no key"), SaslError)]
+)
+def test_a_provider_that_fails(kafka, ask, failure, kind):
+    """What can't be reached may be there again soon."""
+
     class Broken:
         def token(self):
-            raise OSError("no identity provider")
+            raise failure
 
     options = sasl_options("OAUTHBEARER", sasl_oauth_token_provider=Broken())
     address, config = config_for(kafka, "LOGIN", security_protocol="SASL_PLAINTEXT", **options)
-    assert "OSError: no identity provider" in refused(ask, SaslError, address, config)
+    assert f"{type(failure).__name__}: no " in refused(ask, kind, address, config)
 
 
 def test_sasl_to_a_listener_without_it(kafka, ask):

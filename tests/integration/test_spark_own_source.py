@@ -15,6 +15,7 @@ from fakes.secure import PASSWORD, USER
 from fakes.spark import spark_session
 from pyspark.sql import SparkSession
 
+from kafka_actors.cli.main import run_command_line
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
@@ -132,6 +133,30 @@ def test_the_same_options_are_refused(options: dict[str, str], read: Read) -> No
         assert "TimeoutException" not in str(caught.value)
 
 
+def test_a_start_behind_the_end_is_an_error(
+    read: Read, filled: tuple[str, int], kafka_cluster: KafkaCluster
+) -> None:
+    topic, now = filled
+
+    def offsets(zero: int) -> str:
+        return f'{{"{topic}":{{"0":{zero},"1":0,"2":0}}}}'
+
+    kafka_cluster.delete_records(topic, 0, 10)
+    behind = (
+        {"startingTimestamp": str(now + 20_000), "endingTimestamp": str(now + 15_000)},
+        {"startingOffsets": offsets(20), "endingTimestamp": str(now + 15_000)},
+        {"startingTimestamp": str(now + 20_000), "endingOffsets": offsets(15)},
+        {"startingOffsets": offsets(31)},
+        {"endingOffsets": offsets(5)},
+        {"startingOffsets": offsets(20), "endingOffsets": offsets(15)},
+    )
+    for options in behind:
+        for source in BOTH:
+            for lenient in ("true", "false"):
+                with pytest.raises(Exception, match=r"greater than|behind the end|the log holds|below its"):
+                    read(source, subscribe=topic, failOnDataLoss=lenient, **options)
+
+
 @pytest.mark.skipif(not LIMITS, reason="Spark before 4.2 has no read limits for Python sources")
 def test_the_same_limits_make_the_same_batches(
     spark: SparkSession, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster, tmp_path: Path
@@ -155,21 +180,149 @@ def test_the_same_limits_make_the_same_batches(
     assert len(ends["kafka"]) > 7
 
 
-def test_a_checkpoint_of_sparks_own_stream_goes_on_with_ours(
-    spark: SparkSession, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster, tmp_path: Path
+class Sides:
+    """A query over one checkpoint, which has one source or the other from run to run; and the values that it took."""
+
+    def __init__(self, spark: SparkSession, cluster: KafkaCluster, produce: Produce, directory: Path) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self._produce = produce
+        self.checkpoint = directory / "checkpoint"
+        self.options: dict[str, str] = {}
+        self.topic = ""
+        self.fail_once = False
+        self.found: list[bytes] = []
+
+    def produce(self, *values: bytes) -> None:
+        self._produce(self.topic, list(values), partition=[n % 2 for n in range(len(values))])
+
+    def start(self, source: str, trigger: dict[str, Any], **more: str) -> Any:
+        options = {"kafka.bootstrap.servers": self._cluster.bootstrap_servers, "subscribe": self.topic}
+        mine = self.options if source == "kafka_actors" else {}
+        stream = self._spark.readStream.format(source).options(**options, **mine, **more).load()
+        writer = stream.writeStream.option("checkpointLocation", str(self.checkpoint))
+        return writer.foreachBatch(self._take).trigger(**trigger).start()
+
+    def run(self, source: str, **more: str) -> None:
+        """What is there now."""
+        assert self.start(source, {"availableNow": True}, **more).awaitTermination(120)
+
+    def fail(self, source: str, *values: bytes) -> None:
+        """The first batch, from `latest`, is planned and not finished. It has these values where its start is known
+        before it is planned: as if the driver had died in between, then came the values, and it died again."""
+        self._fail(source)
+        if (self.checkpoint / "sources" / "0" / "0").exists():
+            for path in (self.checkpoint / "offsets").iterdir():
+                path.unlink()
+            self.produce(*values)
+            self._fail(source)
+        else:
+            self.produce(*values)
+
+    def _fail(self, source: str) -> None:
+        self.fail_once = True
+        with pytest.raises(Exception, match="as if the driver had died"):
+            self.start(source, {"availableNow": True}).awaitTermination(120)
+
+    def _take(self, df: Any, _batch: int) -> None:
+        values = [bytes(row.value) for row in df.select("value").collect()]
+        if self.fail_once:
+            self.fail_once = False
+            raise RuntimeError("as if the driver had died")
+        self.found.extend(values)
+
+    def convert(self, to: str) -> None:
+        assert run_command_line(["spark-checkpoint", "convert", str(self.checkpoint), "--to", to]) == 0
+
+    def recreate(self) -> None:
+        self._cluster.delete_topic(self.topic)
+        self._cluster.create_topic(self.topic, partitions=2)
+
+
+@pytest.fixture
+def sides(
+    spark: SparkSession, kafka_cluster: KafkaCluster, kafka_topic: Topic, produce: Produce, tmp_path: Path
+) -> Sides:
+    made = Sides(spark, kafka_cluster, produce, tmp_path)
+    made.topic = kafka_topic(2)
+    made.options = {"offsetFormat": "spark", "stateLocation": str(made.checkpoint / "sources" / "0")}
+    return made
+
+
+def test_a_query_changes_sides_four_times_by_option(sides: Sides) -> None:
+    sent = []
+    for number, source in enumerate(("kafka", "kafka_actors") * 3):
+        values = [b"%d %d" % (number, n) for n in range(6)]
+        sent += values
+        sides.produce(*values)
+        sides.run(source, startingOffsets="earliest")
+        assert sorted(sides.found) == sorted(sent)
+
+
+def test_a_query_changes_sides_four_times_by_convert(sides: Sides) -> None:
+    sides.options = {}
+    sent = []
+    for number, source in enumerate(("kafka_actors", "kafka") * 3):
+        values = [b"%d %d" % (number, n) for n in range(6)]
+        sent += values
+        sides.produce(*values)
+        sides.run(source, startingOffsets="earliest")
+        assert sorted(sides.found) == sorted(sent)
+        sides.convert("spark" if source == "kafka_actors" else "kafka-actors")
+
+
+@pytest.mark.parametrize("by", ["option", "convert"])
+@pytest.mark.parametrize("sources", [BOTH, BOTH[::-1]], ids=["to ours", "to Spark's"])
+def test_a_first_batch_from_latest_that_one_source_planned_the_other_finishes(
+    sides: Sides, sources: tuple[str, str], by: str
 ) -> None:
-    topic = kafka_topic(2)
-    options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers, "subscribe": topic}
-    found: list[bytes] = []
-    for source in BOTH:
-        produce(topic, [source.encode()] * 4, partition=[0, 1, 0, 1])
-        stream = spark.readStream.format(source).options(**options, startingOffsets="earliest").load()
-        writer = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer = writer.foreachBatch(
-            lambda df, _: found.extend(bytes(r.value) for r in df.select("value").collect())
-        )
-        assert writer.trigger(availableNow=True).start().awaitTermination(120)
-    assert found == [b"kafka"] * 4 + [b"kafka_actors"] * 4
+    one, other = sources
+    sides.produce(b"before", b"before")
+    if by == "convert":
+        sides.options = {}
+    sides.fail(one, b"0", b"1")
+    sides.produce(b"2")
+    if by == "convert":
+        sides.convert("spark" if one == "kafka_actors" else "kafka-actors")
+    sides.run(other)
+    assert sorted(sides.found) == [b"0", b"1", b"2"]
+
+
+def test_an_unfinished_first_batch_of_sparks_own_source_is_refused_where_its_start_is_not_known(
+    sides: Sides,
+) -> None:
+    sides.options = {}
+    sides.fail("kafka", b"0", b"1")
+    with pytest.raises(
+        Exception, match="has a first batch that Spark's own source planned and didn't finish"
+    ):
+        sides.run("kafka_actors")
+    assert sides.found == []
+    sides.run("kafka")
+    assert sides.found == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("by", ["option", "convert"])
+def test_a_topic_that_was_recreated_while_sparks_own_source_had_it_is_noticed(sides: Sides, by: str) -> None:
+    if by == "convert":
+        sides.options = {}
+    sides.produce(b"0", b"1")
+    sides.run("kafka_actors", startingOffsets="earliest")
+    if by == "convert":
+        sides.convert("spark")
+    sides.produce(b"2", b"3")
+    sides.run("kafka")
+    sides.recreate()
+    sides.produce(*(b"new %d" % n for n in range(8)))
+    sides.run("kafka")  # it doesn't notice, and skips the new topic's first records
+    if by == "convert":
+        sides.convert("kafka-actors")
+    sides.produce(b"more")
+    with pytest.raises(Exception, match="the topic was recreated"):
+        sides.run("kafka_actors")
+    before = len(sides.found)
+    sides.run("kafka_actors", failOnDataLoss="false")
+    assert sorted(sides.found[before:]) == sorted([b"more", *(b"new %d" % n for n in range(8))])
 
 
 def test_the_same_rows_written_are_the_same_records(

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.commits import commit, committed_by
 from fakes.spark import errors_line, spark_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from kafka_actors.admin import Admin
+from kafka_actors.commit_metadata import unpack
 from kafka_actors.spark.stream import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
@@ -44,7 +46,7 @@ class Streams:
         """Options of the writer."""
 
     def load(self, **options: str) -> DataFrame:
-        given = {"kafka.bootstrap.servers": self._servers, **options}
+        given = {"kafka.bootstrap.servers": self._servers, "fetchOffset.retryIntervalMs": "10", **options}
         return self._spark.readStream.format("kafka_actors").options(**given).load()
 
     def start(self, trigger: dict[str, Any] | None = None, **options: str) -> StreamingQuery:
@@ -284,6 +286,55 @@ def test_a_query_whose_checkpoint_is_behind_reads_again_from_there_and_its_group
     streams.run(**options, commitOffsets="true")
     assert streams.values == [b"0", b"1", b"2", b"3", b"2", b"3"]
     assert committed(kafka_cluster, group_id) == {0: 4}
+
+
+def test_sparks_own_form_of_the_offsets_keeps_the_promises(
+    streams: Streams, kafka_topic: Topic, produce: Produce
+) -> None:
+    """From `latest`: the driver dies before Spark has written what its first batch is, and in the first batch."""
+    topic = kafka_topic(2)
+    state = streams.checkpoint / "sources" / "0"
+    options = {"subscribe": topic, "offsetFormat": "spark", "stateLocation": str(state)}
+    produce(topic, [b"before"] * 2, partition=[0, 1])
+    for values in ([b"0", b"1"], [b"2"]):
+        streams.fail_once = True
+        with pytest.raises(Exception, match="as if the driver had died"):
+            streams.run(**options)
+        produce(topic, values, partition=list(range(len(values))))
+        if values == [b"0", b"1"]:
+            for path in (streams.checkpoint / "offsets").iterdir():
+                path.unlink()
+    again = streams.run(**options)
+    assert sorted(streams.values) == [b"0", b"1", b"2"]
+    assert [len(batch) for batch in streams.batches] == [2, 1]
+    for log in (streams.checkpoint / "offsets").glob("[0-9]*"):
+        assert json.loads(log.read_text().splitlines()[-1]).keys() == {topic}
+    for progress in again.recentProgress:
+        source = progress["sources"][0]
+        for name in ("startOffset", "endOffset", "latestOffset"):
+            assert not source[name] or "@" not in str(source[name]), source
+
+
+@pytest.mark.slow
+def test_theme_17_a_groups_offsets_name_their_topic_and_do_not_count_for_another(
+    streams: Streams, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster, group_id: str
+) -> None:
+    topic, servers = kafka_topic(2), kafka_cluster.bootstrap_servers
+    produce(topic, [b"old"] * 20, partition=[i % 2 for i in range(20)])
+    options = {"subscribe": topic, "startingOffsets": "committed", "kafka.group.id": group_id}
+    streams.run(**options, commitOffsets="true")
+    streams.run(**options, commitOffsets="true")  # Spark 4.1 says it a batch late
+    written = committed_by(servers, group_id, topic, 2)
+    assert {p: offset for p, (offset, _) in written.items()} == {0: 10, 1: 10}
+    (metadata,) = {metadata for _, metadata in written.values()}
+    assert unpack(metadata).topic_id is not None
+    kafka_cluster.delete_topic(topic)
+    kafka_cluster.create_topic(topic, partitions=2)
+    produce(topic, [b"new"] * 20, partition=[i % 2 for i in range(20)])
+    commit(servers, group_id, topic, 2, 5, metadata or "")  # one that reaches the coordinator late
+    streams.checkpoint = streams.checkpoint.with_name("another")
+    streams.run(**options)
+    assert streams.values.count(b"new") == 20
 
 
 # ---------------------------------------------------------------- topics that come and go

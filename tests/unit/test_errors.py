@@ -20,6 +20,7 @@ ARGUMENTS = {
     errors.UndeliveredError: (2, {}, [4, 7]),
     errors.JobFailed: (ValueError("bad row"),),
     errors.ProcessError: ("orders", 3, 42, 50, 4),
+    errors.WorkerDiedError: (4, "exit code 3"),
     errors.StageError: ("score", "orders", 3, 40, 59, 4, "no good"),
     errors.SinkError: ("write_kafka(scored)", "3 records were not delivered"),
     errors.StartTimeoutError: ("a GPU", 30.0),

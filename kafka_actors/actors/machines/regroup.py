@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
-__all__ = ["Piece", "Regrouper"]
+__all__ = ["Piece", "Regrouper", "split"]
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -66,6 +66,14 @@ class Regrouper:
 
 def _kind(piece: Piece) -> tuple[int, int]:
     return piece.resets, piece.leader_epoch
+
+
+def split(piece: Piece, rows: int) -> tuple[Piece, Piece | None]:
+    """The first rows, and the rest if there is any."""
+    if rows >= piece.batch.num_rows:
+        return piece, None
+    head, *_ = _cut(piece, rows, piece.batch.num_rows)
+    return head, msgspec.structs.replace(piece, batch=piece.batch.slice(rows))
 
 
 def _cut(piece: Piece, first: int, rest: int) -> Iterator[Piece]:

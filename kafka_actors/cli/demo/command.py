@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from kafka_actors.cli.errors import EXIT_DONE, EXIT_FAILED
+from kafka_actors.cli.late import late
 from kafka_actors.cli.options import command, needs
 from kafka_actors.cli.output import Output
 from kafka_actors.cli.run import start
@@ -49,7 +50,11 @@ def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int
     """
     needs("ray", "ray,testing", "the demo runs on Ray, which is not installed")
     needs("confluent_kafka", "ray,testing", "the demo's producer is confluent-kafka, which is not installed")
-    with real(kafka) if kafka else embedded() as place:
+    with (
+        late(output.print, f"waiting for {kafka or 'the embedded brokers'}") as there,
+        real(kafka) if kafka else embedded() as place,
+    ):
+        there()
         output.print(f"3 topics with 4 partitions each on {place.brokers}")
         filled = fill(place, orders, output.print)
         with _ray(output, ray_address):
@@ -75,7 +80,8 @@ def _ray(output: Output, address: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()
+        with late(output.print, "waiting for Ray to end"):
+            ray.shutdown()
 
 
 def _run(output: Output, place: Place, filled: Filled) -> Result | None:
@@ -111,7 +117,8 @@ def _run(output: Output, place: Place, filled: Filled) -> Result | None:
             end, _ = watch(running, view, stop=running.stop, each=killer)
             took_s = time.monotonic() - began
         finally:
-            running.stop()
+            with late(view.note, "waiting for the job to stop"):
+                running.stop()
     if end is End.STOPPED:
         return None
     account = ray.get(ledger.account.remote())

@@ -34,6 +34,7 @@ from .steps import Generation, Outgoing
 from .tickets import CommitReady, Notice, Standing, Ticket, as_ours, check_offset, not_owned, recreated
 from .verdicts import Api, Verdict, judge, outcome_known
 
+METADATA_TOO_LARGE = 12
 _ABOUT_MEMBERSHIP = (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER, Verdict.FATAL)
 _FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, Verdict.PARTITION)
 
@@ -207,6 +208,8 @@ class CommitQueue:
             if error is None:
                 self._settle(tp, None, None)
                 continue
+            if error.code == METADATA_TOO_LARGE and self._strip(tp):
+                continue
             verdict = self._verdict(error, standing, request.generation)
             self._settle(tp, error, verdict)
             again |= verdict not in _FAILS_AT_ONCE
@@ -221,6 +224,16 @@ class CommitQueue:
             self._wait(now)
         else:
             self._backoff.reset()
+
+    def _strip(self, tp: TopicPartition) -> bool:
+        """A broker that takes less metadata than usual gets the user's own alone. False where there was no more."""
+        entry = self._sent[tp]
+        text, topic_id = unpack(entry.offset.metadata)
+        if topic_id is None:
+            return False
+        entry.offset = entry.offset._replace(metadata=text)
+        self._requeue(tp)
+        return True
 
     def _verdict(self, error: KafkaError, standing: Standing, sent_in: Generation) -> Verdict:
         """An error about a generation that is no longer, or soon not, the current one only means: again, later."""

@@ -11,7 +11,7 @@ from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from .topic_ids import TopicIds
 
 Found = Mapping[TopicPartition, OffsetAndMetadata | None]
-Ids = Mapping[str, bytes | None]
+Ids = Mapping[str, bytes | None] | Mapping[str, bytes]
 
 
 class Origin(NamedTuple):

@@ -13,9 +13,11 @@ from kafka_actors.addresses import format_address
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import (
     AuthenticationError,
+    ConnectionFailedError,
     CorrelationIdError,
     DecodeError,
     IllegalSaslStateError,
+    KafkaActorsError,
     SaslError,
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
@@ -32,7 +34,7 @@ from kafka_actors.protocol import (
 )
 from kafka_actors.protocol.schema import Request, Response
 
-from .credentials import login
+from .credentials import Login
 
 Authentication = Generator[memoryview, bytes, int]
 """Yields frames, is sent frames, returns the session's lifetime in milliseconds, 0 where it has no end.
@@ -47,21 +49,29 @@ def authenticate(config: ClientConfig, host: str, port: int, versions: ApiVersio
     """Authenticates by the `sasl_` options of a config.
 
     Raises `AuthenticationError`s, each with the broker's address in it and none with a secret: those that the
-    broker answered, `UnsupportedSaslMechanismError` with what it offers, and `SaslError`.
+    broker answered, `UnsupportedSaslMechanismError` with what it offers, and `SaslError`; `ConnectionFailedError` where
+    another try may be accepted: a token endpoint or a KDC can't be reached, a password is being changed.
     """
     address = format_address(host, port)
-    mechanism = str(config.sasl_mechanism)
+    login = Login(config)
     try:
-        steps = login(config, host)
-        return (yield from _exchange(config.client_id, versions, mechanism, steps, address))
-    except SaslError as error:
-        if str(error).startswith(address):
-            raise
-        raise SaslError(f"{address}: {error}") from error.__cause__
+        steps = login.steps(host)
+        lifetime_ms = yield from _exchange(
+            config.client_id, versions, str(config.sasl_mechanism), steps, address
+        )
     except UnsupportedVersionError:
         raise SaslError(f"{address}: the broker does not speak SASL as Kafka does since 1.0") from None
     except DecodeError as error:
         raise SaslError(f"{address}: an answer to SASL can't be read: {error}") from error
+    except KafkaActorsError as error:
+        judged = login.judged(error)
+        if isinstance(judged, (SaslError, ConnectionFailedError)) and address not in str(judged):
+            raise type(judged)(f"{address}: {judged}") from error.__cause__
+        if judged is error:
+            raise
+        raise judged from error
+    login.accepted()
+    return lifetime_ms
 
 
 def _exchange(

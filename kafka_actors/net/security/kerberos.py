@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import Any
 
 from kafka_actors.config import ClientConfig
-from kafka_actors.errors import SaslError
+from kafka_actors.errors import ConnectionFailedError, SaslError
 from kafka_actors.net.machines.sasl import gssapi
 from kafka_actors.net.machines.scram import Steps
 
@@ -20,7 +20,8 @@ _PAUSE_S = 0.2
 
 _BASE = -1765328384
 """Kerberos numbers its errors from here (krb5's krb5_err.et); in GSSAPI they are the minor status."""
-_KDC_UNREACHABLE = _BASE + 156
+_UNREACHABLE = {_BASE + 29, _BASE + 156, _BASE + 220}
+"""The KDC says that a service is not available now, no KDC answers, the names of the KDCs can't be resolved."""
 
 _TICKETS = "run kinit, or name a keytab in KRB5_CLIENT_KTNAME"
 _HINTS = {
@@ -34,8 +35,8 @@ _HINTS = {
 def kerberos(config: ClientConfig, host: str) -> Steps:
     """The steps of GSSAPI at a broker of that name, which `sasl_kerberos_domain_name` replaces.
 
-    Where no KDC can be reached, it is asked again, four times in all. Raises `SaslError`, with Kerberos's own words
-    for it and what to do.
+    Where no KDC can be reached, it is asked again, four times in all, before `ConnectionFailedError`. Raises `SaslError`
+    for all else, with Kerberos's own words for it and what to do.
     """
     try:
         import gssapi as library
@@ -52,12 +53,13 @@ def kerberos(config: ClientConfig, host: str) -> Steps:
                 first = next(steps)  # asks the KDC
                 break
             except errors.GSSError as error:
-                if attempt == _ATTEMPTS or _minor(error) != _KDC_UNREACHABLE:
+                if attempt == _ATTEMPTS or _minor(error) not in _UNREACHABLE:
                     raise
             time.sleep(_PAUSE_S * 2**attempt)
         yield from _resumed(steps, first)
     except errors.GSSError as error:
-        raise SaslError(f"GSSAPI: {name}: {_why(error)}") from error
+        kind = ConnectionFailedError if _minor(error) in _UNREACHABLE else SaslError
+        raise kind(f"GSSAPI: {name}: {_why(error)}") from error
 
 
 def _resumed(steps: Steps, message: bytes) -> Generator[bytes, bytes, None]:

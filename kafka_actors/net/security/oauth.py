@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import logging
 import math
+import os
 import ssl
 import threading
 import time
@@ -13,10 +15,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from kafka_actors.config import ClientConfig
-from kafka_actors.errors import SaslError
+from kafka_actors.errors import ConnectionFailedError, SaslError
 from kafka_actors.security import Secret
 
 _TIMEOUT_S = 10.0
@@ -26,10 +30,26 @@ _MAX_BYTES = 1 << 20
 _MAX_SHOWN = 300
 """Characters of what others say that are shown in an error."""
 _FRESH = 0.8
-"""A token is used for this part of its life, so that a session that begins with it is worth its while."""
+"""A token is renewed after this part of its life, so that a session that begins with it is worth its while."""
+_AGAIN_S = 5.0
+"""Seconds until a token that could not be renewed is asked for again, as long as the old one is good."""
 
-_lock = threading.Lock()
-_tokens: dict[tuple[object, ...], tuple[Secret, float]] = {}
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Held:
+    """The token of one login, and the request for the next one while there is one. Times are the clock's."""
+
+    token: Secret | None = None
+    asked: float = 0.0
+    renew_at: float = 0.0
+    ends: float = 0.0
+    asking: Future[Secret] | None = None
+
+
+_lock = threading.Lock()  # held for moments only, never while somebody is asked
+_tokens: dict[tuple[object, ...], _Held] = {}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -44,40 +64,96 @@ def client_credentials(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Secret:
-    """A token by the `sasl_oauthbearer_` options, shared by the connections of this process while it is fresh.
+    """A token by the `sasl_oauthbearer_` options, shared by the connections of this process.
 
-    The endpoint's certificate is checked by the system's CAs and those in `ssl_cafile`. Where the endpoint can't be
-    reached or fails (5xx, 429), it is asked again, four times in all. Raises `SaslError`.
+    It is renewed in the background when most of its life is over, and used until it ends where that fails. The
+    endpoint's certificate is checked by the system's CAs and those in `ssl_cafile`. Where the endpoint can't be reached or
+    fails (5xx, 429), it is asked again, four times in all. Raises `ConnectionFailedError` then, `SaslError` where another
+    try changes nothing.
     """
-    key = (
+    with _lock:
+        held = _tokens.setdefault(_key(config), _Held())
+        now = clock()
+        token = held.token if now < held.ends else None
+        if token is not None and (now < held.renew_at or held.asking is not None):
+            return token
+        asking, mine = held.asking, held.asking is None
+        if asking is None:
+            asking = held.asking = Future()
+    if mine and token is None:
+        _renew(held, asking, config, clock, sleep)
+    elif mine:
+        arguments = held, asking, config, clock, sleep
+        threading.Thread(target=_renew, args=arguments, name="kafka-actors-token", daemon=True).start()
+    return asking.result() if token is None else token
+
+
+def forget(config: ClientConfig, token: Secret, before: float) -> bool:
+    """Keeps a token no more that a broker has refused. Returns whether it was kept, and asked for before that time."""
+    with _lock:
+        held = _tokens.get(_key(config))
+        if held is None or held.token != token:
+            return False
+        held.ends = 0.0
+        return held.asked < before
+
+
+def _key(config: ClientConfig) -> tuple[object, ...]:
+    return (
+        os.getpid(),  # who was asked before a fork won't answer here
         config.sasl_oauthbearer_token_endpoint_url,
         config.sasl_oauthbearer_client_credentials_client_id,
         config.sasl_oauthbearer_client_credentials_client_secret,
         config.sasl_oauthbearer_scope,
     )
+
+
+def _renew(
+    held: _Held,
+    asking: Future[Secret],
+    config: ClientConfig,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    asked = clock()
+    try:
+        token, lifetime = _fetch(config, sleep)
+    except BaseException as error:
+        with _lock:
+            held.asking, held.renew_at = None, clock() + _AGAIN_S
+            left = held.ends - clock()
+        if left > 0:
+            log.warning("the token is used for its last %.0f s, because it can't be renewed: %s", left, error)
+        asking.set_exception(error)
+        return
     with _lock:
-        token, until = _tokens.get(key, (Secret(""), 0.0))
-        if not token or clock() >= until:
-            asked = clock()
-            token, lifetime = _fetch(config, sleep)
-            _tokens[key] = token, asked + lifetime * _FRESH
-        return token
+        held.token, held.asked, held.asking = token, asked, None
+        held.renew_at, held.ends = asked + lifetime * _FRESH, asked + lifetime
+    asking.set_result(token)
 
 
 def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[Secret, float]:
     url = str(config.sasl_oauthbearer_token_endpoint_url)
-    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=_context(config)), _NoRedirect)
+    end = time.monotonic() + _TIMEOUT_S
     for attempt in range(1, _ATTEMPTS + 1):
+        last = attempt == _ATTEMPTS or time.monotonic() > end
         try:
+            opener = urllib.request.build_opener(
+                urllib.request.HTTPSHandler(context=_context(config)), _NoRedirect
+            )
             with opener.open(_request(config, url), timeout=_TIMEOUT_S) as response:
                 return parse_answer(url, _read(response))
         except urllib.error.HTTPError as error:
-            if attempt == _ATTEMPTS or (error.code < 500 and error.code != 429):
-                raise SaslError(f"OAUTHBEARER: {url} answered {error.code}{_reason(error)}") from None
+            passing = error.code >= 500 or error.code == 429
+            if last or not passing:
+                kind = ConnectionFailedError if passing else SaslError
+                raise kind(f"OAUTHBEARER: {url} answered {error.code}{_reason(error)}") from None
         except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
             reason = getattr(error, "reason", None) or _one_line(str(error)) or type(error).__name__
-            if attempt == _ATTEMPTS or isinstance(reason, ssl.SSLCertVerificationError):
+            if isinstance(reason, ssl.SSLCertVerificationError):
                 raise SaslError(f"OAUTHBEARER: no token from {url}: {reason}") from None
+            if last:
+                raise ConnectionFailedError(f"OAUTHBEARER: no token from {url}: {reason}") from None
         sleep(_PAUSE_S * 2**attempt)
     raise AssertionError("unreachable")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 from functools import lru_cache
@@ -9,8 +10,13 @@ from functools import lru_cache
 from kafka_actors.addresses import format_address
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError, ConnectionFailedError, KafkaActorsError, SslAuthenticationError
+from kafka_actors.references import resolve
 from kafka_actors.security import Secret
 
+log = logging.getLogger(__name__)
+
+_loaded: dict[tuple[object, ...], ssl.SSLContext] = {}
+"""The last context by each set of options."""
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"}
 _WHY_NOT_TRUSTED = {
     10: "it has expired",
@@ -27,7 +33,8 @@ def context_of(config: ClientConfig) -> ssl.SSLContext | None:
     """The context for a config's connections, None where they don't use TLS.
 
     Made once per set of options and state of the files: certificates that were renewed are used by the next
-    connection. Raises `ConfigError` for what can't be loaded.
+    connection. Where they can't be loaded, because they are just being written, those loaded before are. Raises
+    `ConfigError` for what can't be loaded and never could.
     """
     if not config.security_protocol.endswith("SSL"):
         return None
@@ -35,13 +42,16 @@ def context_of(config: ClientConfig) -> ssl.SSLContext | None:
         assert isinstance(config.ssl_context, ssl.SSLContext)  # checked with the options
         return config.ssl_context
     files = (config.ssl_cafile, config.ssl_certfile, config.ssl_keyfile, config.ssl_crlfile)
-    return _make(
-        *files,
-        config.ssl_password,
-        config.ssl_ciphers,
-        config.ssl_check_hostname,
-        tuple(_stamp(file) for file in files),
-    )
+    options = *files, config.ssl_password, config.ssl_ciphers, config.ssl_check_hostname
+    try:
+        context = _make(*options, tuple(_stamp(file) for file in files))
+    except ConfigError as error:
+        if options not in _loaded:
+            raise
+        log.warning("%s; the files as they were before are used", error)
+        return _loaded[options]
+    _loaded[options] = context
+    return context
 
 
 def _stamp(file: str | None) -> tuple[int, int] | None:
@@ -63,6 +73,7 @@ def _make(
     check_hostname: bool,
     _stamps: tuple[object, ...],
 ) -> ssl.SSLContext:
+    secret = Secret(resolve("ssl_password", password.reveal())) if password else Secret("")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # from TLS 1.2 on, certificates required
     context.check_hostname = check_hostname
     option = "ssl_cafile"
@@ -78,7 +89,7 @@ def _make(
         if certfile is not None:
             option = "ssl_certfile" if keyfile is None else "ssl_keyfile"
             # Without a password OpenSSL would ask at the terminal for one.
-            context.load_cert_chain(certfile, keyfile, lambda: password.reveal() if password else "")
+            context.load_cert_chain(certfile, keyfile, secret.reveal)
         if ciphers is not None:
             option = "ssl_ciphers"
             context.set_ciphers(ciphers)

@@ -68,6 +68,11 @@ class StreamOffsets(Struct, frozen=True):
                 "checkpointLocation", f"has offsets that are not this source's: {error}"
             ) from None
 
+    @property
+    def has_more_than_spark(self) -> bool:
+        """Whether there is anything besides offsets, which Spark's own form of them has no place for."""
+        return bool(self.topic_ids) or self.initial or self.start is not None
+
     def same_topic(self, topic: str, other: StreamOffsets) -> bool:
         """Whether the name stands for the same topic in both, as far as ids tell."""
         mine, theirs = self.topic_ids.get(topic), other.topic_ids.get(topic)

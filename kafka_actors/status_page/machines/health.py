@@ -26,7 +26,7 @@ _MEMBER = frozenset({"stable", "joining", "syncing", "revoking"})
 class Seen(Struct, frozen=True, kw_only=True):
     """What the supervisor saw last. Moments are of one steady clock, in seconds.
 
-    `state` and `why`: of the job, and why it failed. `coordinator`: whether there is one that has begun. `answered_at`: when it answered
+    `state` and `why`: of the job, and why it failed or has not started yet. `coordinator`: whether there is one that has begun. `answered_at`: when it answered
     last, None for never; `member` and `heartbeat_age_s`: what it said then of the group's member, and of the last
     heartbeat that was acknowledged. `fatal`: what ended the member, empty if nothing did.
     """
@@ -56,7 +56,8 @@ def _not_ready(seen: Seen, now: float) -> str:
     if seen.state == "failed":
         return f"the job failed: {_line(seen.why)}"
     if seen.state not in _WORKS:
-        return "the job has stopped" if seen.state == "stopped" else f"the job is {seen.state}"
+        waits = f": it waits for {_line(seen.why)}" if seen.state == "starting" and seen.why else ""
+        return "the job has stopped" if seen.state == "stopped" else f"the job is {seen.state}{waits}"
     if seen.fatal:
         return f"the group's member has ended: {_line(seen.fatal)}"
     if not seen.coordinator:

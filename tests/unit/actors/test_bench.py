@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from fakes.loop import turns
 
 from kafka_actors.actors.bench import Bench
 from kafka_actors.actors.calling import Call, Wait
 from kafka_actors.actors.machines.holdings import Holdings
 from kafka_actors.actors.machines.lease import Lease
-from kafka_actors.actors.messages import CommitEntry, Drain, Grant, Orders
+from kafka_actors.actors.messages import CommitEntry, Died, Drain, Grant, Orders
 from kafka_actors.actors.process import CallFailed, Processor, ProcessSpec
 from kafka_actors.errors import KafkaTimeoutError, ProcessError, StageError
 from kafka_actors.fetch import FetchedBytes
@@ -668,3 +669,79 @@ def test_a_call_that_fails_gives_way_to_others_before_it_is_tried_again_and_trie
     assert failed.value.attempts == 3
     assert [p for p, _, _ in stage.calls].count(0) == 3
     assert stage.calls[1][0] == 1
+
+
+def died_at(first, last, times):
+    return Died(P0, first, last, times, "exit code 3")
+
+
+def test_the_call_in_which_a_worker_died_is_made_again_with_the_same_records():
+    stage = Stage(retries=1)
+    stage.bench.suspect([died_at(4, 5, 1)])
+    stage.bench.work(fetched(P0, 0, 9))
+    assert stage.calls == [(0, 0, 4), (0, 4, 6), (0, 6, 9)]
+    assert stage.processed(P0) == 9
+
+
+def test_records_in_whose_call_workers_died_often_enough_end_the_job():
+    stage = Stage(retries=1)
+    stage.bench.suspect([died_at(4, 5, 2)])
+    with pytest.raises(ProcessError, match=r"offsets 4-5 after 2 attempts: WorkerDiedError.*exit code 3"):
+        stage.bench.work(fetched(P0, 0, 9))
+    assert stage.calls == [(0, 0, 4)]
+    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 4, 3)]
+
+
+def test_under_dead_letter_they_are_tried_in_halves_and_the_one_at_fault_is_sent():
+    stage = Stage(retries=1, on_error="dead_letter")
+    letters = stage.bench._processor.outputs = Letters()
+    stage.bench.suspect([died_at(0, 7, 2)])
+    stage.bench.work(fetched(P0, 0, 9))
+    assert stage.calls == [(0, 0, 4), (0, 4, 6), (0, 6, 7), (0, 7, 8), (0, 8, 9)]
+    assert letters.seen == []
+    stage = Stage(retries=1, on_error="dead_letter")
+    letters = stage.bench._processor.outputs = Letters()
+    stage.bench.suspect([died_at(4, 4, 3)])
+    stage.bench.work(fetched(P0, 4, 9))
+    assert [offsets for offsets, _ in letters.seen] == [[4]]
+    assert stage.calls == [(0, 5, 9)]
+    assert stage.processed(P0) == 9
+
+
+def test_a_call_in_which_workers_died_has_no_other_beside_it(monkeypatch):
+    monkeypatch.setattr("kafka_actors.actors.calling.PATIENCE_S", 0)
+    seen, in_hand = [], []
+    gates = {}
+
+    async def process(rows):
+        partition = rows["partition"][0].as_py()
+        seen.append((partition, list(in_hand)))
+        in_hand.append(partition)
+        await gates[partition].wait()
+        in_hand.remove(partition)
+
+    stage = Stage(process)
+    stage.bench.suspect([died_at(0, 2, 0)])
+
+    async def scenario():
+        gates.update({0: asyncio.Event(), 1: asyncio.Event()})
+        calls = [asyncio.ensure_future(stage.bench.work_async(fetched(P1, 0, 3)))]
+        await asyncio.sleep(0)
+        calls.append(asyncio.ensure_future(stage.bench.work_async(fetched(P0, 0, 3))))
+        await turns(5)
+        assert seen == [(1, [])]
+        gates[1].set()
+        await turns(5)
+        assert seen == [(1, []), (0, [])]
+        gates[1].clear()
+        calls.append(asyncio.ensure_future(stage.bench.work_async(fetched(P1, 3, 6))))
+        await turns(5)
+        assert len(seen) == 2
+        assert stage.bench.blocked(P1).startswith("waits for its turn: a call in which workers died")
+        gates[0].set()
+        await turns(5)
+        assert seen[2] == (1, [])
+        gates[1].set()
+        await asyncio.gather(*calls)
+
+    asyncio.run(scenario())

@@ -162,6 +162,28 @@ def test_what_a_drain_that_was_cut_off_has_left_is_given_to_a_worker_when_it_com
     asyncio.run(scenario())
 
 
+def test_an_assignment_that_is_told_again_takes_no_commit_back():
+    async def scenario():
+        coordinator, member = await made(None)
+        member.committed = {P0: OffsetAndMetadata(5)}
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        for _ in range(2):
+            orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        member.answer.clear()
+        again = asyncio.ensure_future(coordinator.on_partitions_assigned(member.assignment))
+        await asyncio.sleep(0)
+        await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, orders.grants[0].epoch, 10)]))
+        member.committed = {P0: OffsetAndMetadata(5)}  # the answer is older than the commit
+        member.answer.set()
+        await again
+        (status,) = coordinator.status().partitions
+        assert status.committed == 10
+
+    asyncio.run(scenario())
+
+
 def test_a_declared_reset_whose_commit_failed_is_not_called_committed():
     async def scenario():
         coordinator, member = await made(None)

@@ -136,6 +136,18 @@ def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
     assert holdings.commits() == [CommitEntry(P0, (1, 1), 12)]
 
 
+def test_theme_17_commits_name_the_topic_that_their_offsets_are_of():
+    old, new = b"o" * 16, b"n" * 16
+    holdings = Holdings()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50, topic_id=old)]))
+    holdings.done(P0, (1, 1), 60)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 60, topic_id=old)]
+    holdings.positioned(P0, 0, rewind=True, topic_id=new)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 0, rewind=True, topic_id=new)]
+    assert not holdings.done(P0, (1, 1), 61), "a call on records of the topic before"
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 0, rewind=True, topic_id=new)]
+
+
 def test_trap_6_a_new_coordinator_that_does_not_know_yet_changes_nothing():
     holdings = Holdings()
     holdings.apply(orders(3, [Grant(P0, (1, 1), 5), Grant(P1, (1, 2), 7)], []))

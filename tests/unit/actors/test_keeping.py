@@ -11,8 +11,11 @@ from kafka_actors.actors import Job
 from kafka_actors.actors.machines.supervision import ActorKey
 from kafka_actors.actors.messages import (
     ActorInfo,
+    CallInHand,
     ConnectionWanted,
+    Died,
     JobStart,
+    LastWords,
     Topology,
     WorkerPlan,
     WorkerPong,
@@ -20,6 +23,7 @@ from kafka_actors.actors.messages import (
     unpack,
 )
 from kafka_actors.errors import DisconnectedError
+from kafka_actors.protocol.types import TopicPartition
 
 keeping = pytest.importorskip("kafka_actors.actors.keeping")
 briefing = pytest.importorskip("kafka_actors.actors.briefing")
@@ -64,6 +68,8 @@ class Actor:
                 return b""
             case "runs":
                 return self.place.runs
+            case "last_words":
+                return self.place.words
         return None
 
     async def died(self):
@@ -82,6 +88,7 @@ class Place:
         self.made: list[Actor] = []
         self.killed: list[str] = []
         self.runs = True
+        self.words = None
 
     def create(self, key, name, args):
         node = key.node or ("here" if key.kind in ("metadata", "coordinator") else self.node)
@@ -340,5 +347,30 @@ def test_an_actor_on_another_node_is_ended_by_one_that_answers_there():
         assert link.told["runs"] == (worker.info.pid,)
         assert link.told["end"] == (worker.info.pid,)
         assert place.killed == [worker.name]
+
+    scenario(lambda: Stage(place), of)
+
+
+def test_the_call_in_which_a_worker_died_is_counted_before_its_partitions_go_to_others():
+    place, orders = Place(), TopicPartition("orders", 3)
+
+    async def of(stage):
+        place.words = pack(LastWords([CallInHand(orders, 40, 59)], "exit code 3"))
+        await stage.until(lambda: stage.job.roster.connected)
+        plans = []
+        await stage.until(lambda: "set_plan" in place.last("coordinator").told)
+        place.last("worker").ended.set_result(runtime.Death("its process is gone"))
+
+        def without_it():
+            plans.append(unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan))
+            return "worker-0.1" not in plans[-1].capacities
+
+        await stage.until(without_it)
+        assert plans[-1].died == [Died(orders, 40, 59, 1, "exit code 3")]
+        assert place.last("connection").told["last_words"] == ("worker-0.1",)
+        (note,) = [e.text for e in stage.job.report._timeline.after() if e.kind == "restart"]
+        assert (
+            "its process is gone: exit code 3: in the call with orders-3 offsets 40 to 59, try 1 of 4" in note
+        )
 
     scenario(lambda: Stage(place), of)

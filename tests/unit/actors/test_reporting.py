@@ -19,6 +19,7 @@ from kafka_actors.actors.status import ScalingStatus
 from kafka_actors.errors import DisconnectedError, JobFailed
 from kafka_actors.events import WorkersChanged
 from kafka_actors.status_page.document import Entry
+from kafka_actors.status_page.machines.health import health
 
 reporting = pytest.importorskip("kafka_actors.actors.reporting")
 roster = pytest.importorskip("kafka_actors.actors.roster")
@@ -197,3 +198,14 @@ def test_events_of_the_supervisor_are_in_the_log_and_in_the_timeline(caplog):
     stage.report.note("restart", "worker-0.1 died")
     assert "WorkersChanged before=1 after=3 reason=why" in caplog.text
     assert stage.told()[1:] == [("workers", "1 → 3: why"), ("restart", "worker-0.1 died")]
+
+
+def test_what_a_start_waits_for_is_in_the_status_and_the_verdict_until_the_job_runs():
+    stage = Stage()
+    stage.report.waits_for = ["topics: none", "a place"]
+    assert stage.status().waits_for == ["topics: none", "a place"]
+    verdict = health(stage.report.seen(), stage.now)
+    assert verdict.reason == "the job is starting: it waits for topics: none; a place"
+    stage.report.become("running")
+    assert stage.status().waits_for == []
+    assert stage.report.seen().why == ""

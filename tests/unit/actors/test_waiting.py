@@ -104,7 +104,7 @@ def test_a_program_without_a_view_is_warned_of_each_cause_once(caplog):
         )  # fmt: skip
 
     with caplog.at_level(logging.WARNING):
-        for at, cause in ((1.0, "a"), (5.0, "a"), (6.0, "a"), (7.0, "b"), (8.0, "")):
+        for at, cause in ((1.0, "a"), (10.0, "a"), (11.0, "a"), (12.0, "b"), (13.0, "")):
             now[0] = at
             each(status(*filter(None, [cause])))
     assert [r.getMessage() for r in caplog.records] == [

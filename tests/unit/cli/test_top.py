@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from fakes.status_sample import sample_document
 
@@ -12,7 +13,7 @@ from kafka_actors.cli.progress import Reading, reading_of
 from kafka_actors.cli.render import line
 from kafka_actors.cli.top import PATIENCE_S, follow
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, KafkaTimeoutError, UsageError
-from kafka_actors.status_page.document import Entry
+from kafka_actors.status_page.document import Entry, Health
 
 
 class Job:
@@ -81,6 +82,15 @@ def test_a_job_that_is_not_there_is_an_error_at_once() -> None:
     with pytest.raises(DisconnectedError):
         job.follow()
     assert job.now == 0.0
+
+
+def test_the_page_says_what_a_start_waits_for() -> None:
+    document = sample_document(24, 4)
+    waits = Health(live=True, ready=False, reason="the job is starting: it waits for topics: none")
+    starting = msgspec.structs.replace(document.job, state="starting")
+    reading = reading_of(msgspec.structs.replace(document, job=starting, health=waits))
+    assert reading.waits_for == ["topics: none"]
+    assert reading_of(document).waits_for == []
 
 
 def test_the_page_shows_the_same_numbers() -> None:

@@ -476,3 +476,16 @@ def test_theme_17_an_id_that_is_not_known_stops_no_commit(known, given):
     s = Script(topic_id=lambda topic: known)
     s.queue.submit({A: named(5, given)}, s.now, 60.0)
     assert s.poll() == {A: 5}
+
+
+def test_a_broker_that_takes_less_metadata_gets_the_users_own_alone():
+    s = Script(topic_id=lambda topic: NEW)
+    ticket = s.queue.submit({A: OffsetAndMetadata(5, pack("note", NEW))}, s.now, 60.0)
+    assert s.poll() == {A: 5}
+    s.answer({A: 12})
+    assert s.poll() == {A: 5}
+    assert s.request.body.topics[0].partitions[0].committed_metadata == "note"
+    s.answer({A: 12})
+    s.poll()
+    assert s.done == [ticket]
+    assert ticket.results[A].code == 12

@@ -22,6 +22,7 @@ from kafka_actors.on_spark.arguments import (
     position_options,
     source_options,
     start_options,
+    state_option,
     trigger_of,
 )
 from kafka_actors.on_spark.kafka_column import Needs, groups_of, needs_of, sink_needs
@@ -30,10 +31,30 @@ from kafka_actors.on_spark.progress import Reckoning
 from kafka_actors.on_spark.running import StreamRun
 from kafka_actors.on_spark.task_errors import failed
 from kafka_actors.pipeline.source import ReadKafka
+from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.spark.checkpoint_path import Checkpoint
 from kafka_actors.spark.options import parse_batch
 
 READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1")
 DECODED = READ.decode_json("id BIGINT, country STRING")
+
+
+def test_the_state_of_sparks_form_of_offsets_is_in_the_checkpoint(monkeypatch):
+    where = {"uri": "file:/data/a%20b/c"}
+    monkeypatch.setattr(
+        "kafka_actors.on_spark.arguments.checkpoint_of",
+        lambda spark, path: spark and Checkpoint(None, None, None, where["uri"]),
+    )
+    stages, form = DECODED.stages, {"offsetformat": "spark"}
+    assert state_option(True, "c", form, stages) == {"stateLocation": "/data/a b/c/sources/0"}
+    where["uri"] = "s3a://bucket/c"
+    assert state_option(True, "c", form, stages) == {"stateLocation": "s3://bucket/c/sources/0"}
+    assert state_option(True, "c", {}, stages) == {}
+    assert state_option(None, "c", {**form, "STATELOCATION": "/x"}, stages) == {}
+    with pytest.raises(ConfigError, match=r"^offsetFormat: .*Spark Connect: say stateLocation="):
+        state_option(None, "c", form, stages)
+    with pytest.raises(ConfigError, match=r"^offsetFormat: .*behind a DataFrame stage: say stateLocation="):
+        state_option(True, "c", form, DECODED.sql("select * from {this}").stages)
 
 
 @pytest.mark.parametrize(
@@ -378,6 +399,12 @@ def test_records_and_lag_are_counted_in_offsets():
     reckoning.observe(progress(5, '{"other": {"0": 1}}', '{"other": {"0": 2}}'))
     reckoning.observe(progress(2, None, '{"t": {"0": 10}}'))
     assert reckoning.counts == (19, None, 4)
+
+
+def test_the_first_batch_is_counted_from_the_kept_start_where_the_progress_does_not_say_it():
+    reckoning = Reckoning(lambda topic: topic == "t", lambda: {TopicPartition("t", 0): 4})
+    reckoning.observe(progress(0, "null", '{"t": {"0": 10}}', '{"t": {"0": 25}}'))
+    assert reckoning.counts == (6, 15, 0)
 
 
 def test_progress_of_pyspark_4_1_has_offsets_in_pythons_text():

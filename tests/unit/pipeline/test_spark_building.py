@@ -15,6 +15,7 @@ from kafka_actors.on_spark.building import Building, _frame_of
 from kafka_actors.on_spark.dataframe import Frame
 from kafka_actors.on_spark.failed_records import (
     begin_of_both,
+    check_format,
     check_repeatable,
     failing,
     options_of_failed,
@@ -86,6 +87,12 @@ def test_two_sources_of_a_stream_begin_where_one_of_them_asked(monkeypatch):
     assert (
         options_of_failed({**OPTIONS, "startingOffsets": "earliest"}, None)["startingOffsets"] == "earliest"
     )
+
+
+def test_a_stream_of_two_sources_has_no_place_for_what_sparks_form_leaves_out():
+    check_format(OPTIONS)
+    with pytest.raises(ConfigError, match=r"^offsetFormat: is for one source, .* the stream has two"):
+        check_format({**OPTIONS, "offsetFormat": "spark", "stateLocation": "/c"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,105 @@
+"""Deaths of workers in calls of the user's function: counted like tries of the call, by partition and first offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from kafka_actors.actors.messages import CallInHand, Died
+from kafka_actors.protocol.types import TopicPartition
+
+__all__ = ["Deaths", "NextCall", "Suspects", "exhausted"]
+
+
+def exhausted(died: Died, retries: int) -> bool:
+    """Whether these records are not to be called with again. One death alone says nothing of them: a process may end for
+    many reasons."""
+    return died.times > max(1, retries)
+
+
+class Deaths:
+    """What the supervisor knows of calls in which a worker died by itself."""
+
+    def __init__(self, retries: int) -> None:
+        self._retries = retries
+        self._of: dict[TopicPartition, Died] = {}
+
+    def took(self, calls: Iterable[CallInHand], how: str) -> list[Died]:
+        """A worker died, with these calls in hand. One of several is to blame, nobody knows which: each of them is made
+        alone from then on, and only then counted."""
+        calls = list(calls)
+        found = [self._died(call, how, len(calls) == 1) for call in calls]
+        self._of.update({died.partition: died for died in found})
+        return found
+
+    def _died(self, call: CallInHand, how: str, alone: bool) -> Died:
+        known = self._of.get(call.partition)
+        times = 0 if known is None or not self._same(known, call) else known.times
+        return Died(call.partition, call.first, call.last, times + alone, how)
+
+    def _same(self, known: Died, call: CallInHand) -> bool:
+        """Also a part of what was tried often enough: the records at fault are looked for there."""
+        inside = known.first <= call.first <= known.last and exhausted(known, self._retries)
+        return call.first == known.first or inside
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """What died there is done with."""
+        for partition in partitions:
+            self._of.pop(partition, None)
+
+    @property
+    def known(self) -> list[Died]:
+        return list(self._of.values())
+
+    def told(self, died: Died) -> str:
+        """For people."""
+        tp, offsets = died.partition, f"offsets {died.first} to {died.last}"
+        tries = max(1, self._retries) + 1
+        counted = f"try {died.times} of {tries}" if died.times <= tries else "one of the parts that are tried"
+        return f"in the call with {tp.topic}-{tp.partition} {offsets}, {counted}"
+
+
+class NextCall(NamedTuple):
+    """The function is called with so many of the rows at hand; or (`given_up`) not at all. `alone`: with no other call
+    beside it."""
+
+    rows: int
+    alone: bool = False
+    given_up: Died | None = None
+
+
+class Suspects:
+    """What a worker knows of calls in which others died: the same records make a call again, and alone; those that were
+    tried often enough are given up, or (`takes_out`) tried in halves until the records at fault are found."""
+
+    def __init__(self, retries: int, takes_out: bool) -> None:
+        self._retries = retries
+        self._takes_out = takes_out
+        self._of: dict[TopicPartition, Died] = {}
+
+    def suspect(self, died: Died) -> None:
+        self._of[died.partition] = died
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are others' now."""
+        for partition in partitions:
+            self._of.pop(partition, None)
+
+    def next(self, partition: TopicPartition, offsets: npt.NDArray[Any]) -> NextCall:
+        """The next call for a batch with these offsets."""
+        died, rows = self._of.get(partition), len(offsets)
+        if died is None or not rows:
+            return NextCall(rows)
+        if offsets[0] > died.last:
+            del self._of[partition]
+            return NextCall(rows)
+        before, inside = (int((offsets < end).sum()) for end in (died.first, died.last + 1))
+        if before:
+            return NextCall(before)
+        if not exhausted(died, self._retries):
+            return NextCall(inside, alone=True)
+        if not self._takes_out or died.first == died.last:
+            return NextCall(inside, given_up=died)
+        return NextCall(max(1, inside // 2), alone=True)

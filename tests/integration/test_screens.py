@@ -1,0 +1,98 @@
+"""No screen stays blank: the command says what it waits for, and what no waiting changes ends it before Ray is started."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("kafka-actors")
+JOB = """
+import time
+import kafka_actors as ka
+
+time.sleep(LOAD_S)
+job = ka.Job(topics="t", group_id="g", bootstrap_servers="no.such.host.invalid:9092", process=print)
+"""
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@contextmanager
+def command(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process, which is ended in any case."""
+    process = subprocess.Popen(
+        [COMMAND, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+        watchdog.cancel()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("groups", "list"), ("topics", "list"), ("lag", "--group", "g")], ids=lambda a: a[0]
+)
+def test_a_command_says_why_no_broker_answers_while_it_waits(arguments: tuple[str, ...], nobody: str) -> None:
+    with command(*arguments, "-b", nobody) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said == f"waiting for a broker: {nobody}: can't connect: {nobody} connection refused\n"
+        assert process.poll() is None  # it goes on
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (1, "", "kafka-actors: error: interrupted\n")
+
+
+def test_a_json_log_has_it_as_an_object(nobody: str) -> None:
+    with command("groups", "list", "-b", nobody, "--log-format", "json") as process:
+        assert process.stderr is not None
+        assert f'"message": "waiting for a broker: {nobody}' in process.stderr.readline()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ((), 1, "no.such.host.invalid:9092: the name can't be resolved"),
+        (
+            (
+                *("-X", "security_protocol=SASL_PLAINTEXT", "-X", "sasl_mechanism=PLAIN"),
+                *("-X", "sasl_plain_username=u", "-X", "sasl_plain_password=${env:NO_SUCH_VARIABLE}"),
+            ),
+            2,
+            "sasl_plain_password: refers to ${env:NO_SUCH_VARIABLE}: there is no such variable",
+        ),
+    ],
+    ids=["a host", "a reference"],
+)
+def test_what_no_waiting_changes_ends_a_run_before_ray_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "work.py").write_text(JOB.replace("LOAD_S", "1.5"))
+    (tmp_path / "ray").mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with command("run", "work.py:job", *options, cwd=tmp_path) as process:
+        out, err = process.communicate()
+    assert (process.returncode, out) == (code, "loading work.py:job\n")
+    assert err.startswith("kafka-actors: error: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert os.listdir(tmp_path / "ray") == []

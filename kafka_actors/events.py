@@ -77,7 +77,8 @@ class NoCommittedOffset(Event, frozen=True):
 
 
 class BadBatchSkipped(Event, frozen=True):
-    """A record batch could not be read (`kind`: crc, lengths, compression, size…) and on_bad_batch is skip."""
+    """Records could not be read and on_bad_batch is skip: those from `offset` to `next_offset` are left out. `kind` is that
+    of the `RecordError`: corrupt, compression, too_large, magic, timestamp."""
 
     topic: str
     partition: int

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kafka_actors.batches import numbers
 from kafka_actors.errors import WorkerDiedError
-from kafka_actors.pipeline.halving import Halving
+from kafka_actors.halving import Halving
 from kafka_actors.protocol.types import TopicPartition
 
 from .call_note import CallNote

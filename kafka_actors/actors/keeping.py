@@ -155,7 +155,7 @@ class Keeper:
         if incarnation > 1 and key.kind != "spare":
             self._job.observer.restarted(key.kind)
         self._go(self._bring_up(key, self._running[key]))
-        self._go(self._await_death(key, incarnation, ref))
+        self._go(self._await_death(key, incarnation, self._running[key]))
 
     def _spare_for(self, key: ActorKey) -> ActorRef | None:
         """A process takes a second to come up, and until then nobody reads from that broker: so one that is up
@@ -225,8 +225,8 @@ class Keeper:
 
     # ------------------------------------------------------------ ends of actors
 
-    async def _await_death(self, key: ActorKey, incarnation: int, ref: ActorRef) -> None:
-        death = await ref.died()
+    async def _await_death(self, key: ActorKey, incarnation: int, running: Running) -> None:
+        death = await self._watching.death(key, running)
         what = ""
         heard = not (death.node_gone or death.unheard)
         if key.kind == "worker" and heard and self._machine.is_current(key, incarnation):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -39,10 +38,13 @@ CLASSES = {
 COMMON: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1000, "num_cpus": 0}
 BESIDE_THE_SUPERVISOR = frozenset({"metadata", "coordinator"})
 """Their loss stands for a rebalance and a pause of all workers; the loss of the supervisor's node ends the job anyway."""
-PAUSE_S = 0.1
 REFUSED = "Connection refused"
 NODE_DIED = "its node has died"
-"""In Ray's words, of which it makes no types."""
+LOW_MEMORY = "running low on memory"
+"""In Ray's words, of which it makes no types, or not always."""
+OUT_OF_MEMORY = Death(
+    "its process is gone", how="ended by Ray, whose memory monitor saw that its node ran low on memory"
+)
 
 
 HEAD = "node:__internal_head__"
@@ -61,22 +63,14 @@ class RayActorRef:
         return await call(self.raw, method, *args)
 
     async def died(self) -> Death:
-        while True:
-            if (death := await self._death()) is not None:
-                return death
-            await asyncio.sleep(PAUSE_S)
-
-    async def _death(self) -> Death | None:
-        """None where only the call got lost. A port at which nobody listens any more was closed with its process: where
-        Ray itself is gone from the node, nobody but the kernel says so for a quarter of a minute."""
+        """A port at which nobody listens any more was closed with its process: where Ray itself is gone from the node,
+        nobody but the kernel says so for a quarter of a minute."""
         try:
             await self.raw.live.remote()
         except ActorUnavailableError as error:
-            return (
-                Death("its process is gone, and its node's raylet", unheard=True)
-                if REFUSED in str(error)
-                else None
-            )
+            if REFUSED in str(error):
+                return Death("its process is gone, and its node's raylet", unheard=True)
+            return Death("its process is gone", unsure=True)
         except RuntimeEnvSetupError as error:
             return Death(f"its runtime_env failed: {last_line(error)}", unmade=True)
         except RayActorError as error:
@@ -84,10 +78,9 @@ class RayActorRef:
                 return Death(last_line(error), unmade=True)
             if NODE_DIED in str(error):
                 return Death("its node is gone", node_gone=True)
-            return Death("its process is gone")
+            return OUT_OF_MEMORY if LOW_MEMORY in str(error) else Death("its process is gone")
         except OutOfMemoryError:
-            how = "Ray's memory monitor, because its node ran low on memory"
-            return Death("its process was ended by Ray: its node ran low on memory", how=how)
+            return OUT_OF_MEMORY
         except RayError as error:
             return Death(type(error).__name__)
         return Death("it ended")

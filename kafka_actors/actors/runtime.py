@@ -55,12 +55,14 @@ async def bounded(call: Awaitable[Any], timeout_s: float) -> Any:
 
 class Death(NamedTuple):
     """Why an actor is dead. `unmade`: it could not be made in the first place, and the reason says why. `node_gone`: with
-    its node; `unheard`: Ray has not said so, so its node may be gone. `how`: how its process ended, where Ray tells."""
+    its node; `unheard`: Ray has not said so, so its node may be gone; `unsure`: the call may only have got lost. `how`: how
+    its process ended, where Ray tells."""
 
     reason: str
     unmade: bool = False
     node_gone: bool = False
     unheard: bool = False
+    unsure: bool = False
     how: str = ""
 
 
@@ -77,7 +79,7 @@ class ActorRef(Protocol):
         ...
 
     async def died(self) -> Death:
-        """Returns when the actor is dead; a call that got lost is no death."""
+        """Returns when the actor is dead, or may be."""
         ...
 
 

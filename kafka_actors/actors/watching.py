@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from kafka_actors.errors import DisconnectedError
 
+from . import runtime
 from .briefing import Briefing
 from .machines.supervision import Action, ActorKey, Ping, Probe
 from .messages import ActorInfo, LastWords, WorkerPong, unpack
@@ -66,22 +67,38 @@ class Watching:
         self._wake()
 
     async def probe(self, probe: Probe, running: Running) -> None:
-        """Silence of the one that is asked says nothing of the other."""
+        runs = await self._runs(running, probe.witness)
+        if runs is not None:
+            for action in self._machine.probed(probe.key, probe.incarnation, runs, self._clock()):
+                self._carry_out(action)
+
+    async def death(self, key: ActorKey, running: Running) -> Death:
+        """Returns when the actor is dead: where a call may only have got lost, its process is looked at."""
+        while True:
+            death: Death = await running.ref.died()
+            if not death.unsure:
+                return death
+            node = running.info.node if running.info is not None else key.node
+            if await self._runs(running, self._machine.neighbour(node, self._clock(), key)) is False:
+                return death
+            await asyncio.sleep(runtime.AGAIN_S)
+
+    async def _runs(self, running: Running, witness: ActorKey | None) -> bool | None:
+        """Whether its process is there and not stopped. None where nobody can say: silence of the one that is asked says
+        nothing of the other."""
         if running.info is None:
-            return
-        pid = running.info.pid
-        if probe.witness is None:
-            runs = self._job.runtime.is_running(pid)
-        elif (witness := self._running.get(probe.witness)) is not None:
-            try:
-                async with asyncio.timeout(PROBE_S):
-                    runs = await witness.ref.call("runs", pid)
-            except (TimeoutError, DisconnectedError):
-                return
-        else:
-            return
-        for action in self._machine.probed(probe.key, probe.incarnation, runs, self._clock()):
-            self._carry_out(action)
+            return None
+        info = running.info
+        if witness is None:
+            return self._job.runtime.is_running(info.pid) if info.node == self._job.runtime.here else None
+        if (asked := self._running.get(witness)) is None:
+            return None
+        try:
+            async with asyncio.timeout(PROBE_S):
+                runs: bool = await asked.ref.call("runs", info.pid)
+        except (TimeoutError, DisconnectedError):
+            return None
+        return runs
 
     async def call_it_died_in(self, key: ActorKey, running: Running, death: Death) -> str:
         """What a dead worker's note says, which the connection actors of its node have: the calls that it had in hand are
@@ -91,7 +108,7 @@ class Watching:
             return ""
         how = words.ended or death.how or (KILLED if words.calls else "")
         died = self._job.deaths.took(words.calls, how)
-        return "".join(f": {part}" for part in (how, *(self._job.deaths.told(d) for d in died)) if part)
+        return "".join(f": {part}" for part in (how, self._job.deaths.told(died)) if part)
 
     async def _last_words(self, name: str, info: ActorInfo | None) -> LastWords | None:
         there = [

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from kafka_actors.errors import StageError
+from kafka_actors.halving import Halving
 
 from .arrays import CastError, one_line
-from .halving import Halving
 from .rows import Failed, Rows
 from .stages import OnError
 from .steps import Decoding, Made, RawText

@@ -30,10 +30,11 @@ def lz4_blocks(data):
     """Checks the header and the blocks of an LZ4 frame as Java's reader does, up to the first end mark.
 
     Returns (largest size of a block, whether each stands on its own, position behind the end mark, and for each block
-    its position, size and whether it is compressed). Raises ValueError.
+    its position and its size, negative where it is not compressed: flat, as a frame may have very many). Raises
+    ValueError.
     """
     cdef Py_buffer view
-    cdef list blocks = []
+    cdef object blocks = array("q")
     cdef const uint8_t *p
     cdef int64_t size, pos, longest, trailer, length
     cdef unsigned int word
@@ -65,7 +66,8 @@ def lz4_blocks(data):
                 raise ValueError(f"an LZ4 block of {length} bytes in {size - pos}, where {longest} are the most")
             if trailer and ka_xxh32(p + pos, length) != ka_load32_little(p + pos + length):
                 raise ValueError("the checksum of an LZ4 block is wrong")
-            blocks.append((pos, length, word == length))
+            blocks.append(pos)
+            blocks.append(length if word == length else -length)
             pos += length + trailer
         if flags & LZ4_CONTENT_CHECKSUM and size - pos < 4:
             raise ValueError("the LZ4 frame ends too early")

@@ -8,6 +8,8 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
 
+from array import array
+
 import pyarrow as pa
 
 from kafka_actors.records.batch import BinaryBuffers, ColumnBuffers, HeaderBuffers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ def xxh32(data: Buffer) -> int:
     return h ^ (h >> 16)
 
 
-def lz4_blocks(data: Buffer) -> tuple[int, bool, int, list[tuple[int, int, bool]]]:
+def lz4_blocks(data: Buffer) -> tuple[int, bool, int, array[int]]:
     """Checks the header and the blocks of an LZ4 frame as Java's reader does, up to the first end mark.
 
     Returns (largest size of a block, whether each stands on its own, position behind the end mark, and for each block
-    its position, size and whether it is compressed). Raises ValueError.
+    its position and its size, negative where it is not compressed: flat, as a frame may have very many). Raises
+    ValueError.
     """
     whole = bytes(data)
     if len(whole) < 7 or whole[:4] != _LZ4_MAGIC:
@@ -66,8 +68,8 @@ def lz4_blocks(data: Buffer) -> tuple[int, bool, int, list[tuple[int, int, bool]
     return longest, bool(flags & 0x20), pos, blocks
 
 
-def _lz4_walk(data: bytes, pos: int, longest: int, trailer: int) -> tuple[int, list[tuple[int, int, bool]]]:
-    blocks: list[tuple[int, int, bool]] = []
+def _lz4_walk(data: bytes, pos: int, longest: int, trailer: int) -> tuple[int, array[int]]:
+    blocks = array("q")
     while True:
         if len(data) - pos < 4:
             raise ValueError("the LZ4 frame ends too early")
@@ -82,7 +84,7 @@ def _lz4_walk(data: bytes, pos: int, longest: int, trailer: int) -> tuple[int, l
         end = pos + size
         if trailer and xxh32(data[pos:end]) != struct.unpack_from("<I", data, end)[0]:
             raise ValueError("the checksum of an LZ4 block is wrong")
-        blocks.append((pos, size, word == size))
+        blocks.extend((pos, size if word == size else -size))
         pos = end + trailer
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
     from typing_extensions import Buffer
@@ -282,7 +283,7 @@ class Kernel(Protocol):
 
     def xxh32(self, data: Buffer) -> int: ...
 
-    def lz4_blocks(self, data: Buffer) -> tuple[int, bool, int, list[tuple[int, int, bool]]]: ...
+    def lz4_blocks(self, data: Buffer) -> tuple[int, bool, int, array[int]]: ...
 
     def zstd_end(self, data: Buffer) -> int: ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
+from array import array
 from collections.abc import Callable
 from typing import Final
 
@@ -180,6 +181,12 @@ class Decompressor:
             return
         start, pos = self.scratch.used, XERIAL_HEADER
         while len(data) - pos >= 4:  # like Java: less is padding
+            if (
+                bytes(data[pos : pos + len(XERIAL_MAGIC)]) == XERIAL_MAGIC
+                and len(data) - pos >= XERIAL_HEADER
+            ):
+                pos += XERIAL_HEADER  # of another stream
+                continue
             (size,) = struct.unpack_from(">i", data, pos)
             pos += 4
             if size <= 0 or size > len(data) - pos:
@@ -211,8 +218,8 @@ class Decompressor:
             return
         # Block by block, as producers write it: a decoder of frames costs as much as a small batch.
         start = self.scratch.used
-        for pos, size, packed in blocks:
-            self._lz4_block(data[pos : pos + size], packed, longest)
+        for pos, size in zip(blocks[::2], blocks[1::2], strict=True):
+            self._lz4_block(data[pos : pos + abs(size)], size > 0, longest)
             if self.scratch.used - start > limit:
                 raise OversizedError
 
@@ -227,11 +234,14 @@ class Decompressor:
                 raise DecompressionError(str(error)) from None
         self.scratch.used += got
 
-    def _lz4_linked(self, data: memoryview, blocks: list[tuple[int, int, bool]], limit: int) -> None:
+    def _lz4_linked(self, data: memoryview, blocks: array[int], limit: int) -> None:
         """Blocks that need those before them, which Java refuses and other clients read: as a frame of blocks alone."""
         descriptor = bytes([data[4] & ~_LZ4_CONTENT, data[5]])
         parts = [bytes(data[:4]), descriptor, _lz4_checksum(descriptor)]
-        parts += [bytes(data[pos - 4 : pos + size]) for pos, size, _ in blocks]
+        parts += [
+            bytes(data[pos - 4 : pos + abs(size)])
+            for pos, size in zip(blocks[::2], blocks[1::2], strict=True)
+        ]
         self._lz4_frame(b"".join([*parts, bytes(4)]), limit)
 
     def _lz4_frame(self, data: bytes, limit: int) -> None:

@@ -74,14 +74,16 @@ class OffsetFormat:
     def _restored(self, found: StreamOffsets) -> StreamOffsets:
         return found if self._state is None else restored(found, self._state.kept())
 
-    def write(self, offsets: StreamOffsets, base: StreamOffsets | None = None) -> dict[str, Any]:
-        """For Spark. `base`: what Spark gave, behind which a batch is to end here."""
-        if not self._spark:
-            return offsets.to_json()
-        for each in (base, offsets):
-            if each is not None:
-                self._keep(each)
-        return nested(offsets.by_partition)
+    def write(self, offsets: StreamOffsets, base: StreamOffsets) -> dict[str, Any]:
+        """For Spark: the end of a batch that begins at `base`. Both are kept before Spark has it."""
+        if self._spark:
+            self._keep(base)
+            self._keep(offsets)
+        return self.shown(offsets)
+
+    def shown(self, offsets: StreamOffsets) -> dict[str, Any]:
+        """As Spark sees offsets that are kept, or need not be."""
+        return nested(offsets.by_partition) if self._spark else offsets.to_json()
 
     def _keep(self, offsets: StreamOffsets) -> None:
         assert self._state is not None  # the options are checked together

@@ -28,8 +28,8 @@ def read_ranges(
     """Yields all records of the ranges, each partition in order, in batches of one partition with all columns.
 
     A range ends when the position has reached its end: the last records may be compacted away, aborted or control
-    records. Raises `KafkaTimeoutError` after `kafkaConsumer.pollTimeoutMs` without progress, `RecordError`,
-    `KafkaError`, and with `failOnDataLoss` `DataLossError`.
+    records. Raises `KafkaTimeoutError` after `kafkaConsumer.pollTimeoutMs` without progress, `RecordError` (of it
+    `MalformedTimestampError` for what Spark names KAFKA_MALFORMED_RECORD_TIMESTAMP), `KafkaError`, and with `failOnDataLoss` `DataLossError`.
     """
     leave_imports_out()
     topics = {r.topic for r in ranges}

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from kafka_actors.admin.asking import raise_first
 from kafka_actors.errors import ConfigError, DataLossError, KafkaActorsError
 from kafka_actors.protocol.types import TopicPartition
@@ -80,7 +82,7 @@ class StreamDriver:
 
     def initial(self) -> dict[str, Any]:
         """Where a new query starts: the same at each call."""
-        return self._format.write(self._initial())
+        return self._format.shown(self._initial())
 
     def _initial(self) -> StreamOffsets:
         if self._first is None:
@@ -143,7 +145,8 @@ class StreamDriver:
         limit = self._options.max_offsets if limited else None
         end = advance(base, seen, max_offsets=limit, selects=self._options.selection.selects)
         topics = {tp.topic for tp in seen.ends}
-        self._tell(losses(base, end, [tp for tp in base.by_partition if tp.topic not in topics]))
+        gone = [tp for tp in base.by_partition if tp.topic not in topics]
+        self._tell(losses(replace(base, initial=False), end, gone))  # nothing stands for the start but itself
         return end
 
     def prepare_available_now(self) -> None:

@@ -87,7 +87,7 @@ def test_under_skip_the_record_at_fault_is_found_and_no_other_is_lost(filled, ki
     assert filled.journal.counts().keys() == set(filled.partitions)
     assert filled.committed() == filled.ends()
     calls = [e for e in filled.journal.entries() if e.partition.partition == 3]
-    alone = [e for e in calls if e.offsets == [17]]
+    alone = [e for e in calls if e.offsets == (17,)]
     assert len(alone) == 1, "it was called with alone, once, and given up"
     survived = {o for e in calls if 17 not in e.offsets for o in e.offsets}
     assert survived == set(range(EACH)) - {17}

@@ -1,16 +1,23 @@
 """Record batches written, compacted and read by Kafka's own Java classes, beside ours."""
 
 import base64
+import gzip
 import json
 import random
+import struct
 import subprocess
 from pathlib import Path
 
+import cramjam
+import crc32c
 import pyarrow as pa
 import pytest
+import zstandard
 
 from kafka_actors import records
+from kafka_actors.errors import CorruptRecordBatchError, MalformedTimestampError
 from kafka_actors.records import _reference
+from kafka_actors.records.batch import HEADER_SIZE
 from kafka_actors.testing.distribution import Distribution
 
 pytestmark = pytest.mark.kafka
@@ -53,16 +60,21 @@ class Oracle:
     def compact(self, data: bytes, keep: list[int]) -> bytes:
         return base64.b64decode(self.ask(op="compact", data=b64(data), keep=keep)["data"])
 
-    def read(self, data: bytes, *, fetch_offset=0, isolation_level="read_uncommitted", aborted=()) -> dict:
-        answer = self.ask(
+    def read(self, data: bytes, **options: object) -> dict:
+        answer = self.try_to_read(data, **options)
+        assert "failed" not in answer, answer
+        return answer
+
+    def try_to_read(
+        self, data: bytes, *, fetch_offset=0, isolation_level="read_uncommitted", aborted=()
+    ) -> dict:
+        return self.ask(
             op="read",
             data=b64(data),
             fetch_offset=fetch_offset,
             isolation_level=isolation_level,
             aborted=list(aborted),
         )
-        assert "failed" not in answer, answer
-        return answer
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -261,3 +273,136 @@ def test_theme_28_transactions_are_filtered_as_java_filters_them(java, seed):
                 for kernel in KERNELS:
                     assert ours(data, kernel, **options) == expected
                 assert expected["next_offset"] == end
+
+
+PLAIN = records.encode(
+    pa.record_batch({"value": pa.array([b"order %d" % i * 5 for i in range(200)], pa.binary())}),
+    base_offset=10,
+)
+BODY = PLAIN[HEADER_SIZE:]
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+
+
+def packed(codec: int, stream: bytes) -> bytes:
+    """The batch with `stream` as its compressed records, sealed as a producer would."""
+    out = bytearray(PLAIN[:HEADER_SIZE] + stream)
+    struct.pack_into(">i", out, 8, len(out) - 12)
+    struct.pack_into(">h", out, 21, codec)
+    return resealed(out)
+
+
+def resealed(data: bytes | bytearray) -> bytes:
+    out = bytearray(data)
+    struct.pack_into(">I", out, 17, crc32c.crc32c(bytes(out[21:])))
+    return bytes(out)
+
+
+def lz4(*blocks: bytes, flags=0x60, sizes=0x40, header=0, size=1, block=0, content=0, stored=False) -> bytes:
+    """A frame; `header`, `block` and `content` are what its checksums are wrong by."""
+    descriptor = bytes([flags, sizes]) + (struct.pack("<Q", size) if flags & 8 else b"")
+    frame = b"\x04\x22\x4d\x18" + descriptor + bytes([_reference.xxh32(descriptor) >> 8 & 0xFF ^ header])
+    for data in blocks or [BODY]:
+        piece = data if stored else bytes(cramjam.lz4.compress_block(data, store_size=False))
+        frame += struct.pack("<I", len(piece) | stored << 31) + piece
+        frame += struct.pack("<I", _reference.xxh32(piece) ^ block) if flags & 0x10 else b""
+    return frame + bytes(4) + (struct.pack("<I", _reference.xxh32(BODY) ^ content) if flags & 4 else b"")
+
+
+def xerial(*blocks: bytes) -> bytes:
+    pieces = [bytes(cramjam.snappy.compress_raw(data)) for data in blocks]
+    return (
+        b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(p)) + p for p in pieces)
+    )
+
+
+def unended(data: bytes) -> bytes:
+    stream = zstandard.ZstdCompressor().compressobj()
+    return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+
+
+Z, ZC = zstandard.compress(BODY), zstandard.ZstdCompressor(write_checksum=True).compress(BODY)
+G, S = gzip.compress(BODY, mtime=0), bytes(cramjam.snappy.compress_raw(BODY))
+SKIPPED = b"\x50\x2a\x4d\x18\2\0\0\0ab"
+READ = {
+    "lz4": (LZ4, lz4()),
+    "lz4, stored": (LZ4, lz4(stored=True)),
+    "lz4, blocks of 4 MiB": (LZ4, lz4(sizes=0x70)),
+    "lz4, block checksums": (LZ4, lz4(BODY[:99], BODY[99:], flags=0x70)),
+    "lz4, all fields": (LZ4, lz4(flags=0x7C, size=len(BODY))),
+    "lz4, wrong content checksum": (LZ4, lz4(flags=0x64, content=1)),
+    "lz4, wrong content checksum, block checksums": (LZ4, lz4(flags=0x74, content=1)),
+    "lz4, wrong content size": (LZ4, lz4(flags=0x68)),
+    "lz4, content size": (LZ4, lz4(flags=0x68, size=len(BODY))),
+    "lz4, bytes behind": (LZ4, lz4() + b"xyz"),
+    "lz4, 2,000 empty frames behind": (LZ4, lz4() + 2_000 * (lz4()[:7] + bytes(4))),
+    "zstd": (ZSTD, Z),
+    "zstd, checksum": (ZSTD, ZC),
+    "zstd, two frames": (ZSTD, zstandard.compress(BODY[:99]) + unended(BODY[99:]) + b"\1\0\0"),
+    "zstd, half a frame behind": (ZSTD, Z + Z[:7]),
+    "zstd, a magic behind": (ZSTD, Z + Z[:4]),
+    "zstd, skippable frames": (ZSTD, SKIPPED + Z + SKIPPED),
+    "zstd, half a skippable frame behind": (ZSTD, Z + SKIPPED[:-1]),
+    "gzip, zeros behind": (GZIP, G + bytes(9)),
+    "gzip, no member behind": (GZIP, G + b"\x1f\x8bpadding that goes on"),
+    "gzip, the start of a member behind": (GZIP, G + G[:18]),
+    "gzip, an empty member behind": (GZIP, G + gzip.compress(b"", mtime=0)),
+    "gzip, two members": (GZIP, gzip.compress(BODY[:99]) + gzip.compress(BODY[99:])),
+    "snappy": (SNAPPY, S),
+    "snappy of xerial, 3 bytes behind": (SNAPPY, xerial(BODY[:99], BODY[99:]) + bytes(3)),
+    "snappy of xerial, two streams": (SNAPPY, xerial(BODY[:99]) + xerial(BODY[99:])),
+}
+REFUSED = {
+    "lz4, wrong header checksum": (LZ4, lz4(header=1)),
+    "lz4, unknown block size": (LZ4, lz4(sizes=0x30)),
+    "lz4, reserved bits of the block size": (LZ4, lz4(sizes=0x41)),
+    "lz4, reserved flag": (LZ4, lz4(flags=0x62)),
+    "lz4, dictionary": (LZ4, lz4(flags=0x61)),
+    "lz4, version": (LZ4, lz4(flags=0xA0)),
+    "lz4, wrong block checksum": (LZ4, lz4(flags=0x70, block=1)),
+    "lz4, block larger than the largest": (LZ4, lz4(bytes(70_000), stored=True)),
+    "lz4, no end mark": (LZ4, lz4()[:-4]),
+    "lz4, no content checksum": (LZ4, lz4(flags=0x64)[:-4]),
+    "lz4, in two frames": (LZ4, lz4(BODY[:99]) + lz4(BODY[99:])),
+    "lz4, skippable frame": (LZ4, SKIPPED + lz4()),
+    "zstd, not ended": (ZSTD, unended(BODY)),
+    "zstd, no checksum": (ZSTD, ZC[:-4]),
+    "zstd, wrong checksum": (ZSTD, ZC[:-1] + bytes([ZC[-1] ^ 1])),
+    "zstd, cut": (ZSTD, Z[:-1]),
+    "zstd, a byte behind": (ZSTD, Z + b"\0"),
+    "zstd, records behind": (ZSTD, Z + Z),
+    "gzip, no trailer": (GZIP, G[:-8]),
+    "gzip, wrong checksum": (GZIP, G[:-8] + bytes([G[-8] ^ 1]) + G[-7:]),
+    "gzip, half a member behind": (GZIP, G + G[:19]),
+    "gzip, records behind": (GZIP, G + G),
+    "snappy, a byte behind": (SNAPPY, S + b"\0"),
+    "snappy of xerial, an empty block": (SNAPPY, xerial(BODY) + bytes(4)),
+    "snappy of xerial, cut": (SNAPPY, xerial(BODY)[:-1]),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_theme_20_a_stream_that_java_reads_is_read(java, name):
+    data = packed(*READ[name])
+    expected = java.read(data)
+    assert len(expected["records"]) == 200
+    assert ours(data) == expected
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_theme_20_a_stream_that_java_refuses_is_refused(java, name):
+    data = packed(*REFUSED[name])
+    assert "failed" in java.try_to_read(data)
+    with pytest.raises(CorruptRecordBatchError):
+        ours(data)
+
+
+def test_timestamps_beyond_microseconds_are_those_that_java_reads(java):
+    """Java hands out the number; a column of microseconds can't hold it."""
+    for millis in (2**63 // 1000, -(2**63 // 1000), -2, -1):
+        data = bytearray(PLAIN)
+        struct.pack_into(">q", data, 27, millis)
+        assert ours(resealed(data)) == java.read(resealed(data))
+    struct.pack_into(">q", data, 27, NOW * 1_000_000)
+    assert java.read(resealed(data))["records"][0]["timestamp"] == NOW * 1_000_000
+    with pytest.raises(MalformedTimestampError, match=str(NOW * 1_000_000)):
+        ours(resealed(data))

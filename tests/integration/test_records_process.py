@@ -123,6 +123,36 @@ def test_theme_19_a_bomb_costs_at_most_the_limit(codec, make, limit, tmp_path):
     assert grown_kib * 1024 < limit + 24 * MIB
 
 
+READ_OLD = """
+import resource, sys
+from kafka_actors import records
+import kafka_actors.records.compression, pyarrow
+data = open(sys.argv[1], "rb").read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(sum(chunk.batch.num_rows for chunk in records.Decoder("t", 0).feed(data)))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+OLD_MESSAGES = 300_000
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_theme_19_many_small_messages_of_an_old_format_cost_what_their_bytes_do(magic, tmp_path):
+    def message(offset: int, attributes: int, value: bytes) -> bytes:
+        body = struct.pack(">BB", magic, attributes) + bytes(8 * magic)
+        body += struct.pack(">ii", -1, len(value)) + value
+        return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+    inner = b"".join(message(offset, 0, b"") for offset in range(OLD_MESSAGES))
+    file = tmp_path / "old"
+    file.write_bytes(message(OLD_MESSAGES - 1, 1, gzip.compress(inner, 1)))
+    command = [sys.executable, "-c", READ_OLD, file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    rows, grown_kib = map(int, done.stdout.split())
+    assert rows == OLD_MESSAGES
+    assert grown_kib * 1024 < len(inner) + 32 * MIB
+
+
 def test_without_the_extension_one_warning_and_the_same_answers():
     subprocess.run([sys.executable, "-c", WITHOUT], check=True, timeout=60, cwd=ROOT)
 
@@ -141,3 +171,35 @@ def test_the_build_survives_a_missing_compiler(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     said = subprocess.run(show, env=environment, check=True, **options)
     assert said.stdout.strip() == "python"
+
+
+WITHOUT_MEMORY = """
+import resource
+import pyarrow as pa
+from kafka_actors import records
+
+least = resource.getrlimit(resource.RLIMIT_AS)
+for codec in ("gzip", "snappy", "lz4", "zstd"):
+    small, large = (
+        records.encode(pa.record_batch({"value": pa.array([value])}), codec=codec) for value in (b"v", bytes(48 << 20))
+    )
+    records.decode(small, topic="t", partition=0)
+    with open("/proc/self/status") as status:
+        size = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmSize"))
+    resource.setrlimit(resource.RLIMIT_AS, (size + (16 << 20), least[1]))
+    try:
+        records.decode(large, topic="t", partition=0)
+    except MemoryError as error:
+        print(codec, "memory" in str(error))
+    resource.setrlimit(resource.RLIMIT_AS, least)
+    assert records.decode(large, topic="t", partition=0).num_rows == 1
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_being_out_of_memory_is_not_a_corrupt_batch():
+    """Under on_bad_batch="skip" the batch would be left out."""
+    command = [sys.executable, "-c", WITHOUT_MEMORY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{codec} True" for codec in ("gzip", "snappy", "lz4", "zstd")]

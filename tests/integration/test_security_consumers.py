@@ -1,21 +1,17 @@
 """The consumer and the job over SASL_SSL: the whole way, with sessions that are renewed meanwhile."""
 
-import json
 import logging
 import os
 import time
-from pathlib import Path
 
 import psutil
 import pytest
-from fakes.secure import PASSWORD, RENEW_MS, USER, add_scram_user, remove_scram_user, unsecured_token
-from fakes.token_endpoint import TokenEndpoint
+from fakes.secure import PASSWORD, RENEW_MS, USER, add_scram_user, remove_scram_user
 from jobs.journal import Journal, Recorder
 from jobs.scene import Load
 
 import kafka_actors as ka
 from kafka_actors.errors import SaslAuthenticationFailedError, SslAuthenticationError
-from kafka_actors.testing.produce import Produce
 
 pytestmark = pytest.mark.kafka
 
@@ -115,7 +111,7 @@ def test_theme_23_a_consumer_whose_user_is_removed_meanwhile_ends_with_that(secu
 
 
 def test_theme_23_a_password_that_is_rotated_in_its_file_is_used_by_a_running_consumer(
-    secure, options, group_id, tmp_path
+    secure, options, group_id, produce, tmp_path
 ):
     """The broker's comes first: until the file has it, sessions can't be renewed and new connections are refused."""
     kafka, _ = secure
@@ -123,52 +119,22 @@ def test_theme_23_a_password_that_is_rotated_in_its_file_is_used_by_a_running_co
     add_scram_user(kafka, user, "the old hush")
     file.write_text("the old hush\n")
     options |= {"sasl_plain_username": user, "sasl_plain_password": f"${{file:{file}}}"}
+    seen = []
+
+    def read(consumer, value):
+        produce(topic, [value], bootstrap_servers=kafka.bootstrap_servers)
+        end = time.monotonic() + 20
+        while value not in seen and time.monotonic() < end:
+            batch = consumer.poll_batch(timeout_ms=200)
+            seen.extend([] if batch is None else batch["value"].to_pylist())
+        assert value in seen
+
     with ka.Consumer([topic], group_id=group_id, auto_offset_reset="earliest", **options) as consumer:
-        _produce_and_read(consumer, kafka, topic, b"before")
+        read(consumer, b"before")
         add_scram_user(kafka, user, "the new hush")
         _poll_for(consumer, 2 * RENEW_MS / 1000)
         file.write_text("the new hush\n")
-        _produce_and_read(consumer, kafka, topic, b"behind")
-
-
-def test_theme_23_a_running_consumer_outlives_a_token_endpoint_that_is_away(
-    secure, options, group_id, tmp_path
-):
-    kafka, files = secure
-    topic = kafka.create_topic(f"o-{group_id}")
-
-    def answers(seconds):
-        body = json.dumps({"access_token": unsecured_token(seconds), "expires_in": seconds})
-        return [(200, {}, body)]
-
-    with TokenEndpoint(tmp_path) as endpoint:
-        authorities = tmp_path / "authorities.pem"
-        authorities.write_text(Path(files.ca).read_text() + Path(endpoint.ca).read_text())
-        options |= {
-            "ssl_cafile": str(authorities),
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_plain_username": None,
-            "sasl_plain_password": None,
-            "sasl_oauthbearer_token_endpoint_url": endpoint.url,
-            "sasl_oauthbearer_client_credentials_client_id": group_id,
-            "sasl_oauthbearer_client_credentials_client_secret": "hush",
-        }
-        endpoint.answers = answers(4)
-        with ka.Consumer([topic], group_id=group_id, auto_offset_reset="earliest", **options) as consumer:
-            _produce_and_read(consumer, kafka, topic, b"before")
-            endpoint.answers = [(503, {}, "")]
-            _poll_for(consumer, 5)  # longer than the token holds
-            endpoint.answers = answers(60)
-            _produce_and_read(consumer, kafka, topic, b"behind")
-
-
-def _produce_and_read(consumer, kafka, topic, value):
-    Produce(kafka.bootstrap_servers)(topic, [value])
-    end, seen = time.monotonic() + 30, []
-    while value not in seen and time.monotonic() < end:
-        batch = consumer.poll_batch(timeout_ms=200)
-        seen += [] if batch is None else batch["value"].to_pylist()
-    assert value in seen
+        read(consumer, b"behind")
 
 
 def _poll_for(consumer, seconds):

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+import kafka_actors as ka
 from kafka_actors.errors import (
     ConfigError,
     DataLossError,
     FetchOffsetOutOfRangeError,
     KafkaTimeoutError,
+    MalformedTimestampError,
     NoBrokersAvailable,
     TopicRecreatedError,
 )
+from kafka_actors.events import BadBatchSkipped, Event
 from kafka_actors.spark.machines.ranges import OffsetRange
 from kafka_actors.spark.options import parse_batch
 from kafka_actors.spark.planner import plan
@@ -335,3 +338,33 @@ def test_a_leader_that_dies_while_it_is_read(
             kafka_cluster_3.kill(kafka_cluster_3.leaders(topic)[0])
         seen += batch.column("offset").to_pylist()
     assert seen == list(range(count))
+
+
+# ---------------------------------------------------------------- timestamps that nobody can express
+
+
+def test_a_timestamp_of_nanoseconds_is_an_error_with_its_offset(
+    reads: Reads, kafka_cluster: KafkaCluster, kafka_topic: Topic, produce: Produce
+) -> None:
+    """Spark's KAFKA_MALFORMED_RECORD_TIMESTAMP; a `Consumer` may go on behind such records."""
+    topic = kafka_topic(config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    produce(topic, [b"0", b"1"], partition=0, timestamps=[1, 2])
+    produce(topic, [b"2", b"3"], partition=0, timestamps=[1_700_000_000_000_000_000] * 2)
+    produce(topic, [b"4"], partition=0, timestamps=[3])
+    with pytest.raises(MalformedTimestampError) as caught:
+        reads.all(subscribe=topic)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 2)
+    seen: list[Event] = []
+    options: dict[str, Any] = {"auto_offset_reset": "earliest", "on_bad_batch": "skip"}
+    servers = kafka_cluster.bootstrap_servers
+    with ka.Consumer(
+        topic, bootstrap_servers=servers, group_id=topic, events=seen.append, **options
+    ) as consumer:
+        values: list[bytes] = []
+        deadline = time.monotonic() + 30
+        while len(values) < 3 and time.monotonic() < deadline:
+            if (batch := consumer.poll_batch(timeout_ms=1000)) is not None:
+                values += batch["value"].to_pylist()
+    assert values == [b"0", b"1", b"4"]
+    skipped = [e for e in seen if isinstance(e, BadBatchSkipped)]
+    assert [(e.offset, e.next_offset, e.kind) for e in skipped] == [(2, 4, "timestamp")]

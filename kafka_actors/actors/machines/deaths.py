@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
@@ -53,11 +53,18 @@ class Deaths:
     def known(self) -> list[Died]:
         return list(self._of.values())
 
-    def told(self, died: Died) -> str:
-        """For people."""
-        tp, offsets = died.partition, f"offsets {died.first} to {died.last}"
-        tries = max(1, self._retries) + 1
-        counted = f"try {died.times} of {tries}" if died.times <= tries else "one of the parts that are tried"
+    def told(self, calls: Sequence[Died]) -> str:
+        """What `took` returned, for people."""
+        if len(calls) > 1:
+            return f"with {len(calls)} calls in hand, each of which is made alone from now on"
+        return "".join(self._told(died) for died in calls)
+
+    def _told(self, died: Died) -> str:
+        tp, tries = died.partition, max(1, self._retries) + 1
+        offsets = (
+            f"offset {died.first}" if died.first == died.last else f"offsets {died.first} to {died.last}"
+        )
+        counted = f"try {died.times} of {tries}" if died.times <= tries else "a part of what was tried"
         return f"in the call with {tp.topic}-{tp.partition} {offsets}, {counted}"
 
 

@@ -140,7 +140,11 @@ def advance(
         **{tp.topic: base.topic_ids[tp.topic] for tp in kept if tp.topic in base.topic_ids},
         **seen.topic_ids,
     }
-    end = StreamOffsets({**kept, **ends}, ids, base.by_partition if base.initial else None)
+    start: dict[TopicPartition, int] | None = None
+    if base.initial:  # of a topic that was made anew since, the first batch reads all
+        new = newcomers(base, seen)
+        start = {tp: offset for tp, offset in base.by_partition.items() if tp not in new}
+    end = StreamOffsets({**kept, **ends}, ids, start)
     if not base.initial and (end.by_partition, end.topic_ids) == (base.by_partition, base.topic_ids):
         return base
     return end

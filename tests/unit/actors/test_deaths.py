@@ -30,7 +30,10 @@ def test_deaths_in_the_same_call_are_counted_and_those_in_others_are_not():
 def test_of_several_calls_in_hand_none_is_counted_before_it_was_made_alone():
     deaths = Deaths(RETRIES)
     assert times(deaths, (P, 0, 9), (Q, 0, 9)) == [0, 0]
+    assert deaths.told(deaths.known) == "with 2 calls in hand, each of which is made alone from now on"
     assert times(deaths, (Q, 0, 9)) == [1]
+    assert deaths.told(deaths.known[1:]) == "in the call with orders-4 offsets 0 to 9, try 1 of 3"
+    assert deaths.told([]) == ""
     suspects = Suspects(RETRIES, takes_out=False)
     for died in deaths.known:
         suspects.suspect(died)

@@ -235,6 +235,23 @@ def test_what_the_coordinator_and_the_metadata_actor_are_told_reaches_them_thoug
     scenario(lambda: Stage(place), of)
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_where_the_call_that_tells_of_a_death_may_only_be_lost_the_process_is_looked_at(runs):
+    place = Place()
+
+    async def of(stage):
+        place.runs = runs
+        await stage.goes_on(2)
+        worker = place.last("worker")
+        ended, worker.ended = worker.ended, asyncio.get_running_loop().create_future()
+        ended.set_result(runtime.Death("gone", unsure=True))
+        await stage.goes_on(2)
+        assert (worker.info.pid,) in [actor.told.get("runs") for actor in place.made]
+        assert (place.last("worker") is worker) == runs
+
+    scenario(lambda: Stage(place), of)
+
+
 def test_of_a_node_that_is_gone_nothing_is_wanted_any_more():
     place = Place()
 

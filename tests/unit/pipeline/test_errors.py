@@ -6,9 +6,9 @@ import pytest
 from fakes.records import records
 
 from kafka_actors.errors import ProcessError, StageError
+from kafka_actors.halving import MAX_FAILED_CALLS
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import Fused
-from kafka_actors.pipeline.halving import MAX_FAILED_CALLS
 
 SCHEMA = "id BIGINT"
 JSON = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092").decode_json(SCHEMA)

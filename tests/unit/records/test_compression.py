@@ -93,6 +93,7 @@ STREAMS = {
     ),
     "gzip and the start of a member": (GZIP, gzip.compress(TEXT) + gzip.compress(TEXT)[:18]),
     "gzip and what only looks like a member": (GZIP, gzip.compress(TEXT) + b"\x1f\x8bno member, but padding"),
+    "two streams of xerial snappy": (SNAPPY, xerial(TEXT[:99]) + xerial(TEXT[99:])),
     "xerial snappy and bytes behind it": (SNAPPY, xerial(TEXT) + b"\0\0\0"),
     "zstd and the start of a frame": (ZSTD, zstandard.compress(TEXT) + zstandard.compress(TEXT)[:9]),
     "zstd and a skippable frame": (ZSTD, zstandard.compress(TEXT) + b"\x5a\x2a\x4d\x18\2\0\0\0ab"),

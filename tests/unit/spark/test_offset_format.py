@@ -169,6 +169,21 @@ def test_a_recreated_topic_is_noticed_after_a_restart(tmp_path: Path) -> None:
     assert query.read() == [OffsetRange("t", 0, 0, 9, NEW)]
 
 
+@pytest.mark.parametrize("form", ["spark", "kafka-actors"])
+def test_a_topic_that_was_recreated_before_the_first_batch_is_noticed(tmp_path: Path, form: str) -> None:
+    query = Query(tmp_path, offsetFormat=form)
+    query.brokers.end = 7
+    first = query.driver.initial()
+    query.brokers.topic_id, query.brokers.end = NEW, 9
+    with pytest.raises(TopicRecreatedError, match=f"^t-0 at offset 7: .*id {OLD.hex()} is now {NEW.hex()}"):
+        query.driver.latest(first)
+    query.options["failOnDataLoss"] = "false"
+    query.start()
+    query.log.append(json.loads(json.dumps(query.driver.latest(first))))
+    query.start()
+    assert query.read() == [OffsetRange("t", 0, 0, 9, NEW)]
+
+
 def test_a_recreated_topic_whose_log_ends_at_the_same_offset_is_read_once_it_goes_on(tmp_path: Path) -> None:
     query = Query(tmp_path, failOnDataLoss="false")
     query.driver.initial()
@@ -254,8 +269,35 @@ def test_an_idle_query_writes_nothing(tmp_path: Path) -> None:
     for _ in range(5):
         query.plan()
     query.start()
+    assert query.driver.initial() == {"t": {"0": 0}}
     query.plan()
     assert sorted(path.name for path in (query.state / "kafka_actors").iterdir()) == before
+
+
+def test_spark_4_1_asks_without_saying_where_the_batch_begins(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.brokers.end = 7
+    first = query.driver.initial()
+    assert query.driver.latest() == first
+    query.brokers.end = 9
+    ends = [query.driver.latest() for _ in range(3)]
+    assert ends == [{"t": {"0": 9}}] * 3
+    assert [r for task in query.driver.tasks(first, ends[0]) for r in task] == [
+        OffsetRange("t", 0, 7, 9, OLD)
+    ]
+    query.start()  # killed in its first batch
+    query.brokers.end = 12
+    assert query.driver.initial() == first
+    assert [r for task in query.driver.tasks(first, ends[0]) for r in task] == [
+        OffsetRange("t", 0, 7, 9, OLD)
+    ]
+    assert query.driver.latest() == {"t": {"0": 12}}
+    query.start()  # killed before Spark had the second
+    query.brokers.end = 15
+    query.driver.latest()
+    assert [r for task in query.driver.tasks(ends[0], {"t": {"0": 15}}) for r in task] == [
+        OffsetRange("t", 0, 9, 15, OLD)
+    ]
 
 
 # ---------------------------------------------------------------- what is kept

@@ -160,7 +160,6 @@ class Core:
             self.subscription.unsubscribe()
             self.fetcher.revoke(self._held)
             self.client.set_topics([])
-            self.topics.changed()
             self.error = None
 
     async def _begin(self, partitions: Partitions) -> None:
@@ -350,8 +349,7 @@ class Core:
             self._on_attention()
 
     def _other_topics(self) -> None:
-        """What was wrong with the topics that were wanted before is past; those that are wanted now have their time."""
-        self.topics.changed()
+        """What was wrong with the topics that were wanted before is past."""
         if self.error is self._of_topics:
             self.error = None
 

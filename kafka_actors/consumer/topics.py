@@ -36,10 +36,6 @@ class ConsumerTopics:
         self._on_error = on_error
         self._missing: set[str] = set()
 
-    def changed(self) -> None:
-        """What is wanted has changed: a missing topic is told of again."""
-        self._missing = set()
-
     async def partitions_for(self, topic: str) -> set[int] | None:
         """All partition ids of a topic, None if there is no such topic."""
         snapshot = self._client.snapshot

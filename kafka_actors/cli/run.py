@@ -79,7 +79,7 @@ def start(job: Job, view: View) -> RunningJob | None:
     """
     progress = Progress()
     try:
-        with late(view.note, "waiting for Ray to start, or to be joined") as in_ray:
+        with late(view.note, "starting the job on Ray") as in_ray:
 
             def each(status: JobStatus) -> None:
                 in_ray()

@@ -1,34 +1,57 @@
-"""A group's commits as any other client writes and sees them, with their metadata."""
+"""A group's commits on one broker as they are on the wire, with their metadata: confluent-kafka reads it beyond its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from functools import partial
+from typing import Any
 
-import confluent_kafka
+from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.coordinator import fetch_offsets_of_groups
+from kafka_actors.net import KafkaClient
+from kafka_actors.protocol import OffsetCommitRequest
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafka_actors.protocol.types import TopicPartition
 
 
-@contextmanager
-def _client(servers: str, group: str) -> Iterator[confluent_kafka.Consumer]:
-    client = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group})
-    try:
-        yield client
-    finally:
-        client.close()
-
-
-def committed_by(servers: str, group: str, topic: str, partitions: int) -> dict[int, tuple[int, str | None]]:
+def committed_by(servers: str, group: str, topic: str, partitions: int) -> dict[int, tuple[int, str]]:
     """Offset and metadata of each partition that has any."""
-    with _client(servers, group) as client:
-        wanted = [confluent_kafka.TopicPartition(topic, p) for p in range(partitions)]
-        return {
-            f.partition: (f.offset, f.metadata) for f in client.committed(wanted, timeout=10) if f.offset >= 0
-        }
+
+    async def fetch(client: KafkaClient, node: int) -> dict[int, tuple[int, str]]:
+        wanted = [TopicPartition(topic, p) for p in range(partitions)]
+        found = (await fetch_offsets_of_groups(partial(client.send, node), {group: wanted}))[group]
+        assert found.error is None, found.error
+        return {tp.partition: at[:2] for tp, at in found.offsets.items() if at is not None}
+
+    return asyncio.run(_with_client(servers, fetch))
 
 
 def commit(servers: str, group: str, topic: str, partitions: int, offset: int, metadata: str) -> None:
     """Commits for a group without members: as another client, or what reaches the coordinator late."""
-    with _client(servers, group) as client:
-        made = [confluent_kafka.TopicPartition(topic, p, offset, metadata) for p in range(partitions)]
-        for done in client.commit(offsets=made, asynchronous=False):
-            assert done.error is None, done.error
+    made = [
+        OffsetCommitRequestPartition(partition_index=p, committed_offset=offset, committed_metadata=metadata)
+        for p in range(partitions)
+    ]
+    request = OffsetCommitRequest(
+        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=made)]
+    )
+
+    async def send(client: KafkaClient, node: int) -> None:
+        response = await client.send(node, request)
+        assert not any(p.error_code for t in response.topics for p in t.partitions), response
+
+    asyncio.run(_with_client(servers, send))
+
+
+async def _with_client(servers: str, work: Any) -> Any:
+    client = KafkaClient(build(ConsumerConfig, bootstrap_servers=servers))
+    await client.bootstrap()
+    try:
+        node = client.least_loaded_node()
+        assert node is not None
+        return await work(client, node)
+    finally:
+        await client.close()

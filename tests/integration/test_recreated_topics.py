@@ -4,6 +4,7 @@ import asyncio
 import base64
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from fakes.commits import commit, committed_by
@@ -11,7 +12,7 @@ from fakes.reading import consumers, values
 
 import kafka_actors as ka
 from kafka_actors.commit_metadata import pack, unpack
-from kafka_actors.errors import IllegalGenerationError, TopicRecreatedError
+from kafka_actors.errors import IllegalGenerationError, JobFailed, TopicRecreatedError
 from kafka_actors.events import OffsetReset
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
@@ -97,9 +98,8 @@ def test_theme_17_a_topic_that_is_made_anew_under_a_member(
     consumer_of, kafka_cluster, kafka_topic, produce, group_id, gap_s, after, reset, loss, commits
 ):
     topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
-    with ka.Consumer(topic, bootstrap_servers=broker.servers, group_id=group_id) as first:
-        first.poll_batch(timeout_ms=0)
-        first.commit({TopicPartition(topic, p): 0 for p in range(4)}) if reset == "none" else None
+    if reset == "none":
+        commit(broker.servers, group_id, topic, 4, 0, "")
     events, seen = [], []
     consumer = consumer_of([topic], auto_offset_reset=reset, on_data_loss=loss, events=events.append)
     poll(consumer, seen, lambda: len(consumer.assignment()) == 4, False)
@@ -274,13 +274,14 @@ def test_theme_17_a_job_under_which_a_topic_is_made_anew(
         until(lambda: len(seen()) >= COUNT)
         broker.make_anew(topic, gap_s, 4, produce)
         if loss == "fail":
-            with pytest.raises(TopicRecreatedError, match=topic):
+            with pytest.raises(JobFailed, match=f"{topic}-.* at offset 100: the topic was recreated"):
                 running.wait()
             assert sorted(set(seen())) == values(COUNT)
         else:
             until(lambda: len(set(seen())) >= 2 * COUNT)
     finally:
-        running.stop()
+        with suppress(JobFailed):
+            running.stop()
     new_id = broker.topic_id(topic)
     ours = {
         p: offset for p, (offset, text) in broker.committed(topic).items() if unpack(text).topic_id == new_id

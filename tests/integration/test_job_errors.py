@@ -175,7 +175,7 @@ def test_what_the_constructor_raises_is_raised_by_start(scene):
         def __call__(self, batch):
             pass
 
-    with pytest.raises(FileNotFoundError, match=r"^no such model$") as raised:
+    with pytest.raises(FileNotFoundError, match=r"(?m)^no such model$") as raised:
         scene.start(workers=2, process=Broken)
     assert type(raised.value) is FileNotFoundError
     line = Broken.__init__.__code__.co_firstlineno + 1

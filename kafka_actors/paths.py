@@ -1,7 +1,8 @@
-"""Where files go: directories, and URIs by the names that pyarrow has for file systems."""
+"""Where files go: directories, and URIs by the names that pyarrow has for file systems; files that are on the disk."""
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -24,3 +25,12 @@ def wrong_path(path: Any) -> str | None:
     if scheme in _OURS:
         return f"is {path!r}, by Hadoop's name of the file system: write {_OURS[scheme]}://, on every engine"
     return f"is {path!r}: the URIs that are known begin with {', '.join(f'{known}://' for known in SCHEMES)}"
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Returns when a file, or a directory's list of files, is on the disk and not only in the page cache."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kafka_actors.errors import ConfigError
+from kafka_actors.paths import sync
 from kafka_actors.spark.checkpoint_path import checkpoint_of, reason_of
 
 _OPTION = "checkpoint"
@@ -86,19 +87,11 @@ class LocalFiles:
             with suppress(FileNotFoundError):
                 unready.unlink()
         for changed in (self._directory, self._directory.parent):
-            _sync(changed)
+            sync(changed)
         return True
 
     def __repr__(self) -> str:
         return str(self._directory)
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class HadoopFiles:

@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from kafka_actors.config import PARQUET_COMPRESSIONS, ClientConfig
 from kafka_actors.errors import ConfigError
-from kafka_actors.paths import wrong_path
+from kafka_actors.paths import sync, wrong_path
 
 from .writer import Origin
 
@@ -129,11 +129,7 @@ class ParquetWriter:
     def _keep(self, path: str) -> None:
         """Of a file or directory on a local disk: not only in the page cache."""
         if isinstance(self._files, fs.LocalFileSystem):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync(path)
 
     def _discard(self, path: str) -> None:
         try:

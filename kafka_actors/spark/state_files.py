@@ -7,7 +7,6 @@ kafka_actors/0, 1, 2, …    offsets in the form that has topic ids: `StreamOffs
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from typing import Any
 from pyarrow import fs
 
 from kafka_actors.errors import ConfigError
+from kafka_actors.paths import sync
 from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.sinks.parquet import file_system
 
@@ -60,7 +60,7 @@ class TextFiles:
             with self._files.open_output_stream(unready) as stream:
                 stream.write(text.encode())
             if isinstance(self._files, fs.LocalFileSystem):
-                _sync(unready)
+                sync(unready)
             self.delete(
                 f"{name.rpartition('/')[0]}/.{base}.crc".lstrip("/")
             )  # of Hadoop's, for what was there
@@ -85,14 +85,6 @@ class TextFiles:
         except (OSError, ValueError, NotImplementedError) as error:
             where = f"{self.directory}/{name}" if name else self.directory
             raise ConfigError(self._option, f"{where}: {type(error).__name__}: {error}") from None
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class StateFiles:

@@ -100,6 +100,16 @@ def scene(
 
 
 @pytest.fixture
+def filled(scene: Any, produce: Callable[..., object]) -> Any:
+    """The scene, with 60 records in each partition."""
+    numbers = range(12 * 60)
+    servers = scene.cluster.bootstrap_servers
+    where = [n % 12 for n in numbers]
+    produce(scene.topic, [b"%d" % n for n in numbers], partition=where, bootstrap_servers=servers)
+    return scene
+
+
+@pytest.fixture
 def run_job(ray_local: None, tmp_path: Any) -> Iterator[Callable[..., Any]]:
     """Starts `kafka-actors run` on the job that this text defines, in the session's Ray, with these arguments and these variables of
     telemetry, which no others are beside. What still runs at the end is killed."""

@@ -18,18 +18,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(180)]
 EACH = 60
 
 
-@pytest.fixture
-def filled(scene, produce):
-    """The scene, with 60 records in each partition."""
-    produce(
-        scene.topic,
-        [b"%d" % n for n in range(12 * EACH)],
-        partition=[n % 12 for n in range(12 * EACH)],
-        bootstrap_servers=scene.cluster.bootstrap_servers,
-    )
-    return scene
-
-
 HOWS = ["exit code 3", "SIGSEGV in string_at (__init__.py:", "SIGKILL, perhaps of the kernel"]
 
 

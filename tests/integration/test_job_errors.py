@@ -18,18 +18,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 EACH = 60
 
 
-@pytest.fixture
-def filled(scene, produce):
-    """The scene, with 60 records in each partition."""
-    produce(
-        scene.topic,
-        [b"%d" % n for n in range(12 * EACH)],
-        partition=[n % 12 for n in range(12 * EACH)],
-        bootstrap_servers=scene.cluster.bootstrap_servers,
-    )
-    return scene
-
-
 def raising(scene, partition, offset, error=None):
     """A `process` class with a journal that raises for batches that hold this offset, again and again."""
     directory = str(scene.journal.directory)

@@ -8,8 +8,9 @@ from typing import Any
 
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.coordinator import fetch_offsets_of_groups
+from kafka_actors.coordinator.wire import send_in_some_shape
 from kafka_actors.net import KafkaClient
-from kafka_actors.protocol import OffsetCommitRequest
+from kafka_actors.protocol import FindCoordinatorRequest, OffsetCommitRequest
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -40,8 +41,16 @@ def commit(servers: str, group: str, topic: str, partitions: int, offset: int, m
     )
 
     async def send(client: KafkaClient, node: int) -> None:
-        response = await client.send(node, request)
-        assert not any(p.error_code for t in response.topics for p in t.partitions), response
+        async with asyncio.timeout(30):
+            while True:
+                # The broker makes the topic of commits when it is first asked for a coordinator.
+                await send_in_some_shape(
+                    partial(client.send, node), FindCoordinatorRequest(coordinator_keys=[group])
+                )
+                response = await client.send(node, request)
+                if not any(p.error_code for t in response.topics for p in t.partitions):
+                    return
+                await asyncio.sleep(0.1)
 
     asyncio.run(_with_client(servers, send))
 

@@ -818,10 +818,10 @@ class SinkError(JobError):
 
 
 class StartTimeoutError(JobError):
-    """Something that a job needs to start was not there in time; `missing` names it."""
+    """Something that a job needs to start was not there in time; `missing` is a sentence that names it."""
 
     def __init__(self, missing: str, timeout_s: float) -> None:
-        super().__init__(f"not started within {timeout_s:g} s: missing {missing}")
+        super().__init__(f"not started within {timeout_s:g} s: {missing}")
         self.missing = missing
         self.timeout_s = timeout_s
 

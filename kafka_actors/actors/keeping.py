@@ -99,7 +99,7 @@ class Keeper:
         if not fail.placed:
             return StartTimeoutError(self._job.runtime.why_not_placed(fail.key), fail.after_s)
         what = "the constructor of process" if fail.key.kind == "worker" else "an answer"
-        return StartTimeoutError(f"{what} of {fail.key}, which is still not done", fail.after_s)
+        return StartTimeoutError(f"{what} of {fail.key} is still missing", fail.after_s)
 
     # ------------------------------------------------------------ wanted
 

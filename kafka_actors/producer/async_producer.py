@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from kafka_actors.arguments import limit_of
+from kafka_actors.arguments import limit_of, seconds_of
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net.process_bound import ProcessBound, another_loop
@@ -110,7 +110,7 @@ class AsyncProducer(ProcessBound):
 
     async def _wait(self, wait: Wait, began: float | None) -> None:
         loop = asyncio.get_running_loop()
-        seconds = self.config.max_block_ms / 1000
+        seconds = seconds_of(self.config.max_block_ms)
         if not isinstance(wait, Full):
             deadline = (began or self._core.client.now()) + seconds
             await self._core.learn(wait.topic, deadline, wait.partition)
@@ -205,7 +205,7 @@ class AsyncProducer(ProcessBound):
         if self._ready:
             return None
         beginning, client, began = self._beginning, self._core.client, self._core.client.now()
-        await asyncio.wait({beginning}, timeout=self.config.max_block_ms / 1000)
+        await asyncio.wait({beginning}, timeout=seconds_of(self.config.max_block_ms))
         if not beginning.done():
             raise client.not_connected(client.now() - began)
         if beginning.cancelled():

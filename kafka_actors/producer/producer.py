@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from kafka_actors.arguments import limit_of
+from kafka_actors.arguments import limit_of, seconds_of
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net import IoThread
@@ -142,7 +142,7 @@ class Producer(ProcessBound):
         except StopIteration as done:
             value = done.value
             return value
-        deadline = (began or time.monotonic()) + self.config.max_block_ms / 1000
+        deadline = (began or time.monotonic()) + seconds_of(self.config.max_block_ms)
         try:
             while True:
                 self._wait(wait, deadline)
@@ -150,7 +150,7 @@ class Producer(ProcessBound):
                 if isinstance(
                     wait, Full
                 ):  # each wait for room has its own time: what is sent meanwhile is progress
-                    deadline = time.monotonic() + self.config.max_block_ms / 1000
+                    deadline = time.monotonic() + seconds_of(self.config.max_block_ms)
         except StopIteration as done:
             value = done.value
             return value
@@ -257,7 +257,7 @@ class Producer(ProcessBound):
         began = time.monotonic()
         beginning = self._begin()
         try:
-            beginning.result(self.config.max_block_ms / 1000)
+            beginning.result(seconds_of(self.config.max_block_ms))
         except TimeoutError:
             if beginning.done():
                 raise

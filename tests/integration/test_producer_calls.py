@@ -126,3 +126,9 @@ def test_what_is_no_partition_fails_alone(producer, kafka_topic, partition):
     with pytest.raises(UsageError, match=r"timestamp_ms is .*: it must be an int of 64 bits"):
         producer.send(topic, b"x", timestamp_ms=2**63)
     assert sent.result(timeout=20).offset == 0
+
+
+def test_javas_longest_time_means_without_end(kafka_cluster, kafka_topic):
+    servers, topic = kafka_cluster.bootstrap_servers, kafka_topic(1)
+    with ka.Producer(bootstrap_servers=servers, max_block_ms=2**63 - 1) as producer:
+        assert producer.send(topic, b"x").result(timeout=20).offset == 0

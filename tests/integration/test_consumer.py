@@ -335,12 +335,6 @@ def test_a_wrong_address_is_one_clear_line(consumer_of):
         consumer.topics()
 
 
-def test_an_unknown_topic_is_an_error_after_a_while(consumer_of, group_id):
-    consumer = consumer_of(["no-such-topic"], group_id=group_id, request_timeout_ms=1500)
-    with pytest.raises(UnknownTopicOrPartitionError, match="no-such-topic"):
-        read(consumer, 1, timeout=20)
-
-
 def test_calls_that_need_an_assignment_say_so(consumer_of):
     consumer = consumer_of()
     tp = TopicPartition("t", 0)

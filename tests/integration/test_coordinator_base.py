@@ -78,12 +78,12 @@ async def shares(group, wants, **options):
 async def test_hooks_make_a_group_of_any_kind():
     group = FakeGroup()
     async with group.cluster, shares(group, "abc") as one:
-        await one.ensure_active_group(5_000)
+        await one.ensure_active_group(timeout_ms=5_000)
         await until(lambda: one.calls == [("have", ["a", "b"])])
         assert one.leader
         assert not one.need_rejoin()
         async with shares(group, "bc") as two:
-            await two.ensure_active_group(5_000)
+            await two.ensure_active_group(timeout_ms=5_000)
             await until(lambda: len(two.calls) == 1 and one.joined)
             # Everything was given up, in the generation it was had in, before it was shared out anew.
             assert one.calls[1] == ("give up", 1)
@@ -103,7 +103,7 @@ async def test_hooks_make_a_group_of_any_kind():
 async def test_heartbeat_task_turns_heartbeats_off_and_on():
     group = FakeGroup()
     async with group.cluster, shares(group, "abc") as one:
-        await one.ensure_active_group(5_000)
+        await one.ensure_active_group(timeout_ms=5_000)
         await until(lambda: group.broker.counts[ApiKey.HEARTBEAT] >= 2)
         one.heartbeat_task.disable()
         await asyncio.sleep(0.05)
@@ -120,7 +120,7 @@ async def test_coordinator_that_can_not_be_found_in_time_is_an_error_that_says_s
     group.cluster.coordinator = None
     async with group.cluster, shares(group, "abc") as one:
         with pytest.raises(KafkaTimeoutError, match="group g: the coordinator is not known after 300 ms"):
-            await one.ensure_coordinator_known(300)
+            await one.ensure_coordinator_known(timeout_ms=300)
         assert one.coordinator_unknown()
 
 
@@ -170,7 +170,7 @@ async def test_default_callback_of_commits_can_be_another_one():
     told = []
 
     def refuse(request, call):
-        partition = OffsetCommitResponsePartition(partition_index=0, error_code=12)
+        partition = OffsetCommitResponsePartition(partition_index=0, error_code=28)
         return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
 
     callback = lambda offsets, outcome: told.append((offsets, outcome))  # noqa: E731
@@ -180,7 +180,7 @@ async def test_default_callback_of_commits_can_be_another_one():
         offsets = {A: OffsetAndMetadata(1, "much too long")}
         outcome = await one.member.commit_offsets_async(offsets)
         assert told == [(offsets, outcome)]
-        assert outcome[A].code == 12
+        assert outcome[A].code == 28
 
 
 def coordinator(**options):

@@ -85,7 +85,7 @@ def test_an_address_where_no_kafka_is_and_one_that_is_none():
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         done = _demo("--kafka", address)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (1, f"waiting for {address}\n")
     assert done.stderr.startswith(f"kafka-actors: error: no broker answers at {address}")
     assert done.stderr.count("\n") == 1
     done = _demo("--kafka", "broker:port")

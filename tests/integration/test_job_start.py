@@ -4,6 +4,7 @@ import signal
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -222,6 +223,7 @@ def test_theme_22_a_job_that_two_threads_stop_is_taken_down_once():
 
         async def status(self):
             done.append("told")
+            return SimpleNamespace(unconfirmed=[])
 
     class Hosted:
         supervisor = Supervisor()

@@ -45,7 +45,7 @@ def open_to(request: pytest.FixtureRequest) -> Callable[..., Any]:
         (await Connection.open(host, port, CONFIG, timeout_ms=timeout_ms)).close()
 
     async def blocking(host: str, port: int, timeout_ms: float | None = None) -> None:
-        (await asyncio.to_thread(FetchSocket(host, port, CONFIG).open, timeout_ms)).close()
+        (await asyncio.to_thread(FetchSocket(host, port, CONFIG).open, timeout_ms=timeout_ms)).close()
 
     return through_asyncio if request.param == "asyncio" else blocking
 

@@ -62,7 +62,7 @@ async def test_a_port_that_says_nothing_to_tls_is_given_up_in_time():
         with pytest.raises(ConnectionFailedError, match="no answer to the TLS handshake in time"):
             await Connection.open("127.0.0.1", port, config, timeout_ms=300)
         with pytest.raises(ConnectionFailedError, match="no answer to the TLS handshake in time"):
-            await asyncio.to_thread(FetchSocket("127.0.0.1", port, config).open, 300)
+            await asyncio.to_thread(FetchSocket("127.0.0.1", port, config).open, timeout_ms=300)
 
 
 @in_loop

@@ -235,7 +235,7 @@ def test_theme_33_a_fenced_job_is_not_ready_and_ends_with_the_error(scene):
     until(lambda: get(page, "readyz")[0] == 503, 30, "the job to be not ready")
     until(lambda: document(page)["job"]["state"] == "failed", 30, "its end")
     status, reason = get(page, "readyz")
-    because = f"group_instance_id 'scorer-1' of group '{scene.group}' is in use elsewhere"
+    because = f"for group '{scene.group}': group_instance_id 'scorer-1' is in use elsewhere"
     assert status == 503
     assert re.fullmatch(rf"the job failed: .*FENCED_INSTANCE_ID.*{re.escape(because)}.*\n", reason)
     assert get(page, "healthz")[0] == 200, "to be told why, it has to be left alone"

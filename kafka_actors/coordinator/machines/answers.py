@@ -12,6 +12,7 @@ from kafka_actors.errors import (
     InvalidSessionTimeoutError,
     KafkaActorsError,
     KafkaError,
+    TopicAuthorizationFailedError,
     error_for_code,
 )
 from kafka_actors.protocol.messages.describe_groups import (
@@ -273,7 +274,8 @@ class Answers(MemberCore):
         if not isinstance(error, KafkaError) or error.message is not None:
             return error
         concerning = self._concerning(error.code)
-        return type(error)(concerning, request=error.request, topic=error.topic, group=self.config.group_id)
+        topic = error.topic if isinstance(error, TopicAuthorizationFailedError) else None
+        return type(error)(concerning, request=error.request, topic=topic, group=self.config.group_id)
 
     def _concerning(self, code: int) -> str | None:
         """The option that an error is about, which brokers don't say."""

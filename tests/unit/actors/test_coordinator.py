@@ -100,7 +100,8 @@ def test_a_worker_that_was_given_up_goes_on_with_nothing_while_a_new_coordinator
     async def scenario():
         coordinator, _ = await made(None, recovering=True)
         orders = await coordinator.poll(Report("w", (1, 0), ready=True, holdings=[], wait_s=0))
-        assert orders.hold and orders.lease_s > 0
+        assert orders.hold
+        assert orders.lease_s > 0
         cut_off = Report("given_up", (0, 9), ready=True, holdings=[Holding(P0, (0, 3))], wait_s=0)
         orders = await coordinator.poll(cut_off)
         assert (orders.hold, orders.lease_s, orders.grants) == (False, 0.0, [])

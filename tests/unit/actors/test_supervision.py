@@ -225,7 +225,7 @@ def test_theme_25_a_call_that_went_on_while_the_supervisor_was_stopped_counts():
     assert machine.step(40.0) == []
     assert machine.step(42.0) == [Ping(W0, 1)]
     machine.ponged(W0, 1, 42.1, busy_s=41.6)
-    assert machine.step(42.2)[0] == Kill(W0, 1, "a call of process lasts for more than 30 s")
+    assert machine.step(42.2)[0] == Kill(W0, 1, "a call of process lasts for more than 30 s", stuck=True)
 
 
 def test_a_worker_that_made_short_calls_while_the_supervisor_was_stopped_goes_on():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 __all__ = ["unpicklable"]
@@ -23,9 +24,11 @@ def unpicklable(target: Any, dumps: Dumps) -> str | None:
     if error is None:
         return None
     path: list[str] = []
-    while len(path) < DEEPEST and (found := _culprit(target, dumps)) is not None:
-        name, target, error = found
+    above = [target]
+    while len(path) < DEEPEST and (found := _culprit(above, dumps)) is not None:
+        name, part, error = found
         path.append(name)
+        above.append(part)
     said = str(error).strip().partition("\n")[0] or type(error).__name__
     return f"{' in '.join(reversed(path))}: {said}" if path else said
 
@@ -38,8 +41,11 @@ def _failure(value: Any, dumps: Dumps) -> Exception | None:
     return None
 
 
-def _culprit(target: Any, dumps: Dumps) -> tuple[str, Any, Exception] | None:
-    for name, value in _parts(target):
+def _culprit(above: list[Any], dumps: Dumps) -> tuple[str, Any, Exception] | None:
+    """Of the last one. Functions that call themselves, or each other, are among their own parts."""
+    for name, value in _parts(above[-1]):
+        if any(value is known for known in above):
+            continue
         if (error := _failure(value, dumps)) is not None:
             return name, value, error
     return None
@@ -51,10 +57,11 @@ def _parts(target: Any) -> Iterator[tuple[str, Any]]:
         yield "the object of the method", target.__self__
         target = target.__func__
     if inspect.isfunction(target):
-        used = inspect.getclosurevars(target)
-        for name, value in used.nonlocals.items():
-            yield f"the variable {name!r}", value
-        for name, value in used.globals.items():
+        for name, cell in zip(target.__code__.co_freevars, target.__closure__ or (), strict=True):
+            with suppress(ValueError):  # it has no value yet
+                yield f"the variable {name!r}", cell.cell_contents
+        known = target.__globals__
+        for name, value in ((n, known[n]) for n in target.__code__.co_names if n in known):
             if not inspect.ismodule(value):
                 yield f"the global {name!r}", value
         for number, value in enumerate(target.__defaults__ or ()):

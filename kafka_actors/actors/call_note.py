@@ -15,6 +15,8 @@ import struct
 import sys
 from typing import NoReturn
 
+import msgspec
+
 from kafka_actors.protocol.types import TopicPartition
 
 from .messages import CallInHand, LastWords, pack, unpack
@@ -94,8 +96,15 @@ class CallNote:
         os.register_at_fork(after_in_child=lambda: faulthandler.enable(2, all_threads=False))
 
 
-def last_words(descriptor: int) -> LastWords:
-    """What the note has; any process."""
+def last_words(descriptor: int) -> LastWords | None:
+    """What the note has; any process. None where it can't be read: of a worker that lives it may be written meanwhile."""
+    try:
+        return _read(descriptor)
+    except (OSError, struct.error, msgspec.DecodeError):
+        return None
+
+
+def _read(descriptor: int) -> LastWords:
     half, exited, status = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
     at = _HEAD.size + half * _HALF
     (length,) = _LENGTH.unpack(os.pread(descriptor, _LENGTH.size, at))

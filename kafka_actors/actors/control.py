@@ -69,7 +69,7 @@ class LocalControl:
         with self._ending:  # who calls it meanwhile, in another thread or a signal's handler, finds it done
             if not self._stopped:
                 self._stop(timeout_s, leave)
-        return not self.status().unconfirmed
+        return self._supervisor.report.confirmed
 
     def _stop(self, timeout_s: float, leave: bool) -> None:
         try:

@@ -13,6 +13,7 @@ from .coordinated import Coordinated
 from .log_ends import AskForEnds, LogEnds
 from .messages import (
     CoordinatorStatus,
+    Died,
     GroupState,
     PartitionStatus,
     Report,
@@ -125,11 +126,11 @@ class Overview:
             passed=self._passed(),
         )
 
-    def _passed(self) -> list[TopicPartition]:
-        """Behind whose calls in which workers died something is committed."""
+    def _passed(self) -> list[Died]:
+        """The calls in which workers died, and behind which something is committed."""
         committed = self._job.gate.committed
         return [
-            died.partition
+            died
             for died in self._job.plan.died
             if died.partition in committed and committed[died.partition].offset > died.last
         ]

@@ -66,7 +66,8 @@ class DoorKeeper:
         self._visits = {v for v in self._visits if not v.ended and v.worker not in workers}
 
     def last_words(self, worker: str) -> LastWords | None:
-        """What a worker's note says now, also after its death; None of one that never came."""
+        """What a worker's note says now, also after its death; None of one that never came, or where
+        it can't be read."""
         note = self._notes.get(worker)
         return None if note is None else last_words(note)
 

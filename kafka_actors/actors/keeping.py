@@ -254,9 +254,18 @@ class Keeper:
 
     def _kill(self, kill: Kill) -> None:
         running = self._running.get(kill.key)
-        if running is not None and running.incarnation == kill.incarnation:
-            name = actor_name(kill.key, kill.incarnation)
-            self._lost(kill.key, running, f"{name} is ended: {kill.reason}")
+        if running is None or running.incarnation != kill.incarnation:
+            return
+        if kill.stuck:
+            self._go(self._kill_stuck(kill, running))
+        else:
+            self._lost(kill.key, running, f"{actor_name(kill.key, kill.incarnation)} is ended: {kill.reason}")
+
+    async def _kill_stuck(self, kill: Kill, running: Running) -> None:
+        """The call that it is at counts as one in which it died, before its partitions go to others."""
+        end = Death(kill.reason, how=kill.reason)
+        why = await self._watching.call_it_died_in(kill.key, running, end) or f": {kill.reason}"
+        self._lost(kill.key, running, f"{actor_name(kill.key, kill.incarnation)} is ended{why}")
 
     def _lost(self, key: ActorKey, running: Running, what: str) -> None:
         """An actor has failed: the line says whom it is about as its own lines do."""

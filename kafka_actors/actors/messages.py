@@ -282,7 +282,7 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     `finished`: a bounded run has processed and committed all of its partitions to their ends. `records`,
     `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry
     that was asked for. `unconfirmed`: of a job that was stopped, the partitions with work whose commit no broker has
-    confirmed. `passed`: partitions that are past a call in which a worker died.
+    confirmed. `passed`: calls in which workers died, and behind which something is committed.
     """
 
     group: GroupState
@@ -296,7 +296,7 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     latency: dict[int, int] = {}
     timeline: list[Entry] = []
     unconfirmed: list[TopicPartition] = []
-    passed: list[TopicPartition] = []
+    passed: list[Died] = []
 
 
 class WorkerProgress(Struct, frozen=True, tag=True):

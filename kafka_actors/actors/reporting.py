@@ -152,6 +152,11 @@ class Reporting:
             waits_for=self.waits_for if self._state == "starting" else [],
         )
 
+    @property
+    def confirmed(self) -> bool:
+        """At the end: whether the coordinator has said that the brokers confirmed the commits of all that was processed."""
+        return self.final is not None and not self.unheard and not self.final.unconfirmed
+
     def seen(self) -> Seen:
         """What the health of the job is judged by."""
         newest = self._newest

@@ -94,7 +94,7 @@ class Supervisor:
         """Before the job has started, `start` raises the error as it is; afterwards the job ends with it."""
         if not self._job.started.done():
             self._job.started.set_exception(error)
-        elif self._stopping is None:
+        elif self._stopping is None and self._job.started.exception() is None:
             failure = error if isinstance(error, JobFailed) else JobFailed(error)
             self._stopping = self._ending(self._time_to_end, True, failure)
 
@@ -132,7 +132,7 @@ class Supervisor:
         if self._stopping is None:
             self._stopping = self._ending(timeout_s, leave)
         await asyncio.shield(self._stopping)
-        return not self.report.shown().unconfirmed
+        return self.report.confirmed
 
     @property
     def _time_to_end(self) -> float:
@@ -160,8 +160,8 @@ class Supervisor:
             stopped = None
             if (coordinator := roster.begun(COORDINATOR)) is not None:
                 stopped = await bounded(called(coordinator, "stop", leave), left(timeout_s - CLOSE_S))
-                self.report.final = await bounded(self.status(), left(ANSWER_S))
-            self.report.unheard = stopped is None
+                self.report.final = await bounded(self.status(), left(CLOSE_S if stopped else ANSWER_S))
+            self.report.unheard = stopped is None or self.report.final is None
             workers = [r for r in roster.of_kind("worker").values() if r.begun]
             await asyncio.gather(*(bounded(called(w, "close"), left(CLOSE_S)) for w in workers))
             await bounded(self._keeper.last_counts(), left(ANSWER_S))

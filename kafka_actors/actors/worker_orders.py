@@ -100,12 +100,12 @@ class WorkerOrders:
         worker, lease_s, paused = report.worker, self._lease_s(), self._job.plan.paused
         version = self._placement.version(worker)
         self._placement.leased(worker, self._job.clock() + lease_s)
-        if self._placement.recovering:
-            # Until all have registered again nothing changes hands: a worker goes on with what it has.
-            return Orders(version, [], [], lease_s, paused, hold=True)
         if worker not in self._placement.workers:
             # Given up on, and what it held has gone to others: it is to drop all, whatever it has seen.
             return Orders(max(version, report.seen), [], [], 0.0, paused)
+        if self._placement.recovering:
+            # Until all have registered again nothing changes hands: a worker goes on with what it has.
+            return Orders(version, [], [], lease_s, paused, hold=True)
         if report.seen == version:
             return Orders(version, [], [], lease_s, paused, hold=True)
         return Orders(

@@ -100,7 +100,9 @@ def page_line(status: JobStatus, *, elsewhere: bool) -> str:
 
 
 def unconfirmed_line(partitions: list[tuple[str, int]]) -> str:
-    """What is said where no broker has confirmed the last commits."""
+    """What is said where no broker has confirmed the last commits; `partitions` is empty where nobody knows of which."""
+    if not partitions:
+        return "nobody has said that the last commits are confirmed: the last records may come again"
     named = ", ".join(f"{topic}-{number}" for topic, number in partitions[:NAMED])
     more = f" and {len(partitions) - NAMED} more" if len(partitions) > NAMED else ""
     return f"no broker has confirmed the last commits of {named}{more}: their last records come again"

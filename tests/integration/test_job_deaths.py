@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(180)]
 EACH = 60
 
 
-HOWS = ["exit code 3", "SIGSEGV in string_at (__init__.py:", "SIGKILL, perhaps of the kernel"]
+HANGS = "a call of process lasts for more than 3 s"
+HOWS = ["exit code 3", "SIGSEGV in string_at (__init__.py:", "SIGKILL, perhaps of the kernel", HANGS]
 
 
 def ending(scene, how, bad):
@@ -28,6 +29,8 @@ def ending(scene, how, bad):
     def end():
         if how.startswith("exit"):
             os._exit(3)
+        if how.startswith("a call"):
+            time.sleep(600)
         if how.startswith("SIGSEGV"):
             ctypes.string_at(0)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -47,7 +50,9 @@ def ending(scene, how, bad):
 @pytest.mark.parametrize("how", [HOWS[0], *(pytest.param(how, marks=pytest.mark.slow) for how in HOWS[1:])])
 def test_a_function_that_ends_its_process_ends_the_job_with_how_and_where(filled, how):
     bad = TopicPartition(filled.topic, 3)
-    running = filled.start(workers=2, process=ending(filled, how, [45]), retries=1, batch_rows=20)
+    config = {"max_poll_interval_ms": 3_000} if how == HANGS else {}
+    process = ending(filled, how, [45])
+    running = filled.start(workers=2, process=process, retries=1, batch_rows=20, config=config)
     with pytest.raises(ka.JobFailed) as failed:
         running.wait(timeout=60)
     cause = failed.value.cause

@@ -29,6 +29,41 @@ def test_a_global():
     assert said == "the global 'LOCK': cannot pickle '_thread.lock' object"
 
 
+def test_a_function_that_calls_itself():
+    used = threading.Lock()
+
+    def process(batch):
+        return process(batch) if batch else used
+
+    assert unpicklable(process, cloudpickle.dumps) == (
+        "the variable 'used': cannot pickle '_thread.lock' object"
+    )
+
+
+def test_functions_that_call_each_other():
+    used = threading.Lock()
+
+    def helper(batch):
+        return process(batch), used
+
+    def process(batch):
+        return helper(batch)
+
+    assert unpicklable(process, cloudpickle.dumps) == (
+        "the variable 'used' in the variable 'helper': cannot pickle '_thread.lock' object"
+    )
+
+
+def test_a_variable_that_has_no_value_yet():
+    lock = threading.Lock()
+
+    def process(batch):
+        return lock, later
+
+    assert "cannot pickle '_thread.lock' object" in unpicklable(process, cloudpickle.dumps)
+    later = 1
+
+
 def test_what_a_function_calls_is_looked_into():
     lock = threading.Lock()
 

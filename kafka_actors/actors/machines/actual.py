@@ -89,8 +89,13 @@ class Actual(msgspec.Struct):
             self.placed_at = now if self.placed_at is not None else None
 
     def sleep(self, seconds: float) -> None:
-        """Moves what a silence is counted from; `busy_since` stays, because that call went on."""
+        """Moves what a silence, and the time to start, are counted from. Which call it is at now it says itself: the last one
+        that was told of may be long over."""
+        self.busy_since = None
         if self.ping_sent_at is not None:
             self.ping_sent_at += seconds
         if self.last_pong is not None:
             self.last_pong += seconds
+        if self.ready_at is None:
+            self.started_at += seconds
+            self.placed_at = None if self.placed_at is None else self.placed_at + seconds

@@ -44,10 +44,11 @@ class Deaths:
         inside = known.first <= call.first <= known.last and exhausted(known, self._retries)
         return call.first == known.first or inside
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """What died there is done with."""
-        for partition in partitions:
-            self._of.pop(partition, None)
+    def forget(self, passed: Iterable[Died]) -> None:
+        """These are done with; a later death in one of their partitions is not."""
+        for died in passed:
+            if self._of.get(died.partition) == died:
+                del self._of[died.partition]
 
     @property
     def known(self) -> list[Died]:
@@ -100,7 +101,7 @@ class Suspects:
         if died is None or not rows:
             return NextCall(rows)
         if offsets[0] > died.last:
-            del self._of[partition]
+            self._of.pop(partition, None)  # unless another thread was faster
             return NextCall(rows)
         before, inside = (int((offsets < end).sum()) for end in (died.first, died.last + 1))
         if before:

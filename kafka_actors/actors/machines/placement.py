@@ -164,13 +164,13 @@ class Placement:
 
     def remove_worker(self, worker: str, *, silent: bool = False) -> None:
         """The worker is dead or gone: what it held is free at once. One that is `silent`, and was given up as dead, may only
-        be cut off: it has its lease."""
+        be cut off: it has its lease, and a recovery goes on waiting for one that an older incarnation gave it."""
         known = self.workers.pop(worker, None)
         self._unplaced = True
-        self._expected.discard(worker)
         if known is not None and silent:
             self._leased[worker] = known.leased_until
         else:
+            self._expected.discard(worker)
             self._take_from(worker, "worker_died")
 
     def _take_from(self, worker: str, cause: str) -> None:
@@ -209,14 +209,14 @@ class Placement:
 
     def step(self, now: float) -> float | None:
         """Ends overdue drains, then moves and grants what the worker assignor wants. Returns the next deadline."""
-        if self._recovering_until is not None:
-            if not self._given or (self._expected and now < self._recovering_until):
-                return self._recovering_until
-            self._recovering_until = None
         for slot in list(self.slots.values()):
             if slot.state in (SlotState.DRAINING, SlotState.LEAVING) and now >= slot.deadline:
                 self.facts.append(Drained(slot.partition, slot.worker or "", "forced"))
                 self._free(slot)
+        if self._recovering_until is not None:
+            if not self._given or (self._expected and now < self._recovering_until):
+                return min([self._recovering_until, *self._deadlines()])
+            self._recovering_until = None
         silent = self._silent()
         for worker in [w for w, until in silent.items() if now >= until]:
             self._take_from(worker, "worker_silent")
@@ -226,8 +226,11 @@ class Placement:
         if self._unplaced and not self.held_back:
             self._unplaced = False
             self._place(now, gathering=gathered is not None)
-        deadlines = [s.deadline for s in self.slots.values() if s.deadline != float("inf")]
-        return min([*deadlines, *silent.values(), *([] if gathered is None else [gathered])], default=None)
+        gathering = [] if gathered is None else [gathered]
+        return min([*self._deadlines(), *silent.values(), *gathering], default=None)
+
+    def _deadlines(self) -> list[float]:
+        return [s.deadline for s in self.slots.values() if s.deadline != float("inf")]
 
     def _gathering_until(self, now: float) -> float | None:
         """Workers that are started together come up one after the other. The first would be given what is taken from

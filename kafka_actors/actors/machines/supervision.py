@@ -45,9 +45,12 @@ class Start(NamedTuple):
 
 
 class Kill(NamedTuple):
+    """`stuck`: because of a call of the user's function that it is at."""
+
     key: ActorKey
     incarnation: int
     reason: str
+    stuck: bool = False
 
 
 class Dismiss(NamedTuple):
@@ -301,12 +304,12 @@ class Supervision:
             reason = f"it has not answered for more than {limit:g} s, though its process runs"
         if since is None or now - since < limit:
             return None
-        return self._kill(key, reason, now)
+        return self._kill(key, reason, now, stuck=True)
 
-    def _kill(self, key: ActorKey, reason: str, now: float) -> Kill:
+    def _kill(self, key: ActorKey, reason: str, now: float, *, stuck: bool = False) -> Kill:
         incarnation = self.actual[key].incarnation
         self._forget(key, now)
-        return Kill(key, incarnation, reason)
+        return Kill(key, incarnation, reason, stuck)
 
     def _forget(self, key: ActorKey, now: float) -> None:
         """The first replacement comes at once; one that dies young is waited for longer each time."""

@@ -70,6 +70,7 @@ async def made(
     ask_for_ends=ends_of_nothing,
     ask_for_starts=ends_of_nothing,
     events=lambda event: None,
+    recovering=False,
     **options,
 ):
     member = Member()
@@ -89,8 +90,24 @@ async def made(
         wall=lambda: 1_000.0,
     )
     plan = WorkerPlan(1, {"w": 1.0}, [], paused=False, complete=True)
-    await coordinator.start(plan, recovering=False)
+    await coordinator.start(plan, recovering)
     return coordinator, member
+
+
+def test_a_worker_that_was_given_up_goes_on_with_nothing_while_a_new_coordinator_recovers():
+    """What it had may be others' since, who go on with it."""
+
+    async def scenario():
+        coordinator, _ = await made(None, recovering=True)
+        orders = await coordinator.poll(Report("w", (1, 0), ready=True, holdings=[], wait_s=0))
+        assert orders.hold
+        assert orders.lease_s > 0
+        cut_off = Report("given_up", (0, 9), ready=True, holdings=[Holding(P0, (0, 3))], wait_s=0)
+        orders = await coordinator.poll(cut_off)
+        assert (orders.hold, orders.lease_s, orders.grants) == (False, 0.0, [])
+        await turns(3)
+
+    asyncio.run(scenario())
 
 
 def test_a_bounded_run_is_not_finished_while_its_first_assignment_is_taken_in():

@@ -23,8 +23,28 @@ def test_deaths_in_the_same_call_are_counted_and_those_in_others_are_not():
     assert times(deaths, (P, 80, 99)) == [1], "it got past the first one"
     assert times(deaths) == []
     assert deaths.known == [Died(P, 80, 99, 1, "exit code 3"), Died(Q, 40, 59, 1, "exit code 3")]
-    deaths.forget([P])
+    deaths.forget([Died(P, 80, 99, 1, "exit code 3")])
     assert times(deaths, (P, 80, 99)) == [1]
+
+
+def test_a_death_that_was_counted_after_the_coordinator_looked_stays_counted():
+    deaths = Deaths(RETRIES)
+    passed = deaths.took([CallInHand(P, 40, 59)], "exit code 3")
+    assert times(deaths, (P, 80, 99)) == [1]
+    deaths.forget(passed)
+    assert times(deaths, (P, 80, 99)) == [2]
+
+
+def test_what_another_thread_forgets_meanwhile_is_no_error():
+    suspects = Suspects(RETRIES, takes_out=True)
+    suspects.suspect(Died(P, 40, 59, 1, "SIGSEGV"))
+
+    class Offsets(list):
+        def __getitem__(self, at):
+            suspects.forget([P])
+            return super().__getitem__(at)
+
+    assert suspects.next(P, Offsets([60, 61])) == NextCall(2)
 
 
 def test_of_several_calls_in_hand_none_is_counted_before_it_was_made_alone():

@@ -63,7 +63,7 @@ class Actor:
             case "job_start":
                 return pack(JobStart([], None))
             case "ping" if self.key.kind == "worker":
-                return pack(WorkerPong(10**6, None, True))
+                return pack(WorkerPong(10**6, self.place.busy_s, True))
             case "ping":
                 return b""
             case "runs":
@@ -89,6 +89,7 @@ class Place:
         self.killed: list[str] = []
         self.runs = True
         self.words = None
+        self.busy_s = None
 
     def create(self, key, name, args):
         node = key.node or ("here" if key.kind in ("metadata", "coordinator") else self.node)
@@ -374,3 +375,40 @@ def test_the_call_in_which_a_worker_died_is_counted_before_its_partitions_go_to_
         )
 
     scenario(lambda: Stage(place), of)
+
+
+@pytest.mark.parametrize("calls", [[CallInHand(TopicPartition("orders", 3), 40, 59)], []])
+def test_the_call_for_which_a_worker_is_ended_counts_as_one_in_which_it_died(calls):
+    """It may be over by then."""
+    place = Place()
+
+    async def of(stage):
+        worker, coordinator = place.last("worker"), place.last("coordinator")
+        place.words = pack(LastWords(calls))
+        await stage.goes_on(2)
+        place.busy_s = 300.5
+        await stage.until(lambda: "set_plan" in coordinator.told)
+        plans = []
+
+        def without_it():
+            plans.append(unpack(coordinator.told["set_plan"][0], WorkerPlan))
+            return "worker-0.1" not in plans[-1].capacities
+
+        stage.now += 1
+        stage.keeper._wake.set()
+        await turns(20)
+        place.busy_s = None
+        await stage.goes_on(1)
+        await stage.until(without_it)
+        reason = "a call of process lasts for more than 300 s"
+        assert plans[-1].died == [Died(*call_of(call), 1, reason) for call in calls]
+        (note,) = [e.text for e in stage.job.report._timeline.after() if e.kind == "restart"]
+        counted = ": in the call with orders-3 offsets 40 to 59, try 1 of 4" if calls else ""
+        assert note == f"worker-0.1 is ended: {reason}{counted}"
+        assert place.killed == [worker.name]
+
+    scenario(lambda: Stage(place), of)
+
+
+def call_of(call):
+    return call.partition, call.first, call.last

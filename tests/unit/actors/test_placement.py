@@ -253,11 +253,11 @@ def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
     assert placement.moves == 0
 
 
-def recovering(*workers):
+def recovering(*workers, deadline=3.0):
     placement = Placement(2, assignors.get("sticky"), DRAIN)
     for worker in workers:
         placement.set_worker(worker)
-    placement.recover(workers, deadline=3.0)
+    placement.recover(workers, deadline)
     for worker in workers:
         placement.worker_ready(worker)
     return placement
@@ -325,6 +325,28 @@ def test_a_new_incarnation_does_not_wait_for_a_dead_worker_forever():
     assert placement.step(1.0) == 3.0
     placement.step(3.0)
     assert held(placement, "a") == {0, 1}
+
+
+def test_a_new_incarnation_waits_for_the_lease_of_a_worker_whose_node_is_cut_off():
+    """Ray calls the node dead meanwhile: the lease that an older incarnation gave holds all the same."""
+    placement = recovering("a", "cut_off")
+    placement.give(partitions(0, 1))
+    placement.adopt("a", (2, 0), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
+    placement.set_worker("cut_off", silent=True)
+    placement.remove_worker("cut_off", silent=True)
+    placement.step(1.0)
+    assert placement.recovering
+    placement.step(3.0)
+    assert held(placement, "a") == {0, 1}
+
+
+def test_a_drain_ends_at_its_deadline_while_a_new_incarnation_recovers():
+    placement = recovering("a", "silent", deadline=40.0)
+    placement.adopt("a", (2, 0), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0))
+    placement.take_away(partitions(0), deadline=5.0)
+    assert placement.step(1.0) == 5.0
+    placement.step(5.0)
+    assert not placement.still_leaving(partitions(0))
 
 
 def test_an_illegal_transition_raises_and_changes_nothing():

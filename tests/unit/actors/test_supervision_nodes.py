@@ -161,11 +161,13 @@ def test_who_answers_no_ping_of_many_is_silent_from_the_first_on():
 def test_the_reason_of_an_end_is_silence_where_no_call_of_process_was_under_way():
     machine = placed(W0, LINK)
     ends = kinds(run(machine, 1.0, 40.0, answering={LINK}), Kill)
-    assert ends == [Kill(W0, 1, "it has not answered for more than 30 s, though its process runs")]
+    assert ends == [
+        Kill(W0, 1, "it has not answered for more than 30 s, though its process runs", stuck=True)
+    ]
     machine = placed(W0, LINK)
     machine.ponged(W0, 1, 0.5, busy_s=0.1)
     ends = kinds(run(machine, 1.0, 40.0, answering={LINK}), Kill)
-    assert ends == [Kill(W0, 1, "a call of process lasts for more than 30 s")]
+    assert ends == [Kill(W0, 1, "a call of process lasts for more than 30 s", stuck=True)]
 
 
 # ------------------------------------------------------------ a job that runs

@@ -215,6 +215,8 @@ def test_the_line_of_commits_that_nobody_has_confirmed() -> None:
         "no broker has confirmed the last commits of t-0, t-1, t-2 and 2 more: their last records come again"
     )
     assert unconfirmed_line([("t", n) for n in range(5)]) == many
+    unknown = "nobody has said that the last commits are confirmed: the last records may come again"
+    assert unconfirmed_line([]) == unknown
 
 
 def test_the_closing_line() -> None:

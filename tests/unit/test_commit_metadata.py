@@ -33,6 +33,7 @@ def test_its_form_is_what_other_tools_see():
         '{"kafka-actors":1,"topicId":5}',
         '{"kafka-actors":1',
         '{"kafka-actors":"one"}',
+        '{"kafka-actors":1,"nested":' + "[" * 2_000 + "]" * 2_000 + "}",
     ],
 )
 def test_foreign_text_is_handed_on_as_it_is(foreign):

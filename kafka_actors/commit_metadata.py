@@ -62,7 +62,12 @@ def unpack(metadata: str | None) -> CommitMetadata:
         topic_id = (
             base64.b64decode(envelope.topic_id + "==", b"-_", validate=True) if envelope.topic_id else b""
         )
-    except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError):  # the last where it is nested deeply
+    except (
+        msgspec.DecodeError,
+        binascii.Error,
+        ValueError,
+        RecursionError,
+    ):  # the last where it is nested deeply
         return foreign
     if envelope.form != FORM or len(topic_id) not in (0, 16):
         return foreign

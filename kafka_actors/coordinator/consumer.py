@@ -137,7 +137,9 @@ class ConsumerCoordinator(SubscribedMember):
         """What was processed of a topic that is gone must not be committed to its successor."""
         self._committer.drop(partitions)
         self._forget_committed(partitions)
-        if self._config.on_data_loss == "fail":  # reading it fails; nothing more is committed until then
+        if (
+            self._config.on_data_loss == "fail"
+        ):  # reading it fails; nothing is committed until a position is of the new one
             self._recreated |= partitions
 
     async def _before_revoke(self, partitions: frozenset[TopicPartition], deadline: float) -> None:
@@ -187,10 +189,13 @@ class ConsumerCoordinator(SubscribedMember):
 
     def _named(self, tp: TopicPartition, offset: OffsetAndMetadata) -> str:
         """Metadata that names the topic of the offset: as it does already, else as the topic was when it was assigned."""
-        if unpack(offset.metadata).topic_id is not None:
-            return offset.metadata
         topic_id = self._topic_ids.of_owned(tp.topic) or self._client.snapshot.topic_id(tp.topic)
-        return pack(offset.metadata, topic_id)
+        named = unpack(offset.metadata).topic_id
+        if named is None:
+            return pack(offset.metadata, topic_id)
+        if named == topic_id:
+            self._recreated.discard(tp)  # whoever reads it goes on in the topic as it is
+        return offset.metadata
 
     async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.

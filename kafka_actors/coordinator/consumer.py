@@ -19,7 +19,7 @@ from kafka_actors.telemetry.spans import settling
 from .committing import CommitCallback, Committer, Offsets, default_offset_commit_callback
 from .fetching import OffsetFetcher
 from .machines.commits import CommitQueue
-from .machines.origins import Ids, Origin, as_committed, origins, outdated
+from .machines.origins import Ids, Origin, as_committed, of_this_cluster, origins, outdated
 from .machines.states import MemberState
 from .machines.steps import Event, Lost, Partitions, Revoke
 from .machines.tickets import Results, Standing, standing_of
@@ -189,13 +189,12 @@ class ConsumerCoordinator(SubscribedMember):
 
     def _named(self, tp: TopicPartition, offset: OffsetAndMetadata) -> str:
         """Metadata that names the topic of the offset: as it does already, else as the topic was when it was assigned."""
-        topic_id = self._topic_ids.of_owned(tp.topic) or self._client.snapshot.topic_id(tp.topic)
-        named = unpack(offset.metadata).topic_id
-        if named is None:
-            return pack(offset.metadata, topic_id)
-        if named == topic_id:
+        snapshot = self._client.snapshot
+        topic_id = self._topic_ids.of_owned(tp.topic) or snapshot.topic_id(tp.topic)
+        text, named, _ = unpack(offset.metadata)
+        if named is not None and named == topic_id:
             self._recreated.discard(tp)  # whoever reads it goes on in the topic as it is
-        return offset.metadata
+        return pack(text, named or topic_id, snapshot.cluster_id)
 
     async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
@@ -281,6 +280,7 @@ class ConsumerCoordinator(SubscribedMember):
         self._member.find_coordinator()
         self._wake()
         found = await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
+        found = of_this_cluster(found, self._client.snapshot.cluster_id)
         if outdated(found, self._present_ids(found)):  # or what is known of the cluster is
             with suppress(KafkaActorsError, TimeoutError):
                 async with asyncio.timeout(self._group_config.request_timeout):

@@ -10,7 +10,7 @@ from typing import TypeVar
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.commit_metadata import pack
 from kafka_actors.coordinator import fetch_offsets_of_groups
-from kafka_actors.coordinator.machines.origins import as_committed
+from kafka_actors.coordinator.machines.origins import as_committed, of_this_cluster
 from kafka_actors.errors import (
     GroupIdNotFoundError,
     KafkaActorsError,
@@ -132,7 +132,9 @@ class Groups:
                 # From version 9 of the request on; before, such a group has committed nothing.
                 return {group_id: {} if isinstance(read.error, GroupIdNotFoundError) else read.error}
             raise_first(read.errors.values())
-            seen = as_committed(read.offsets, topic_ids or {})
+            seen = as_committed(
+                of_this_cluster(read.offsets, self._client.snapshot.cluster_id), topic_ids or {}
+            )
             return {group_id: {tp: found for tp, found in seen.items() if found is not None}}
 
         return _only(await self._coordinators.ask([group_id], ask, deadline))
@@ -154,7 +156,7 @@ class Groups:
                     tp.partition,
                     offset.offset,
                     offset.leader_epoch,
-                    pack(offset.metadata, ids.get(tp.topic)),
+                    pack(offset.metadata, ids.get(tp.topic), self._client.snapshot.cluster_id),
                 )
             )
         request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))

@@ -82,7 +82,7 @@ class Rebalances:
         self._on_notice = on_notice
         self._notices: deque[Notice] = deque()
         self._lock = threading.Lock()
-        self._gone: Partitions = frozenset()  # what the user's thread has not heard of, or knows to be gone
+        self._known: Partitions = frozenset()  # what the user's thread has heard of, and not that it is gone
         self.unattended = False  # the user's thread won't come any more: nobody is waited for
 
     # ------------------------------------------------------------ called by the coordinator
@@ -90,22 +90,22 @@ class Rebalances:
     async def on_partitions_assigned(self, partitions: Partitions) -> None:
         """Starts fetching, and tells the user before the first record of them is handed out."""
         if partitions:
-            self._gone |= partitions
+            self._known -= partitions
             await self._owner.take_on(partitions)
-            self._gone -= partitions
+            self._known |= partitions
             self._put(Notice(What.ASSIGNED, partitions))
 
     async def on_partitions_revoked(self, partitions: Partitions, deadline_s: float) -> None:
         """Drains, commits, gives up: in this order. The coordinator bounds the wait by `deadline_s`."""
         self._owner.stop_delivery(partitions)
-        notice = Notice(What.REVOKED, partitions - self._gone)
+        notice = Notice(What.REVOKED, partitions & self._known)
         try:
             if notice.partitions and not self.unattended:
                 self._put(notice)
                 await notice.taken()
         finally:
             if not self._forget(notice):  # the user's thread has begun with it
-                self._gone |= partitions
+                self._known -= partitions
             try:
                 await self._owner.give_up(partitions, notice.offsets)
             finally:
@@ -117,9 +117,9 @@ class Rebalances:
         self._tell_lost(partitions)
 
     def _tell_lost(self, partitions: Partitions) -> None:
-        """Tells the user's thread of those that it doesn't know to be gone."""
-        lost = partitions - self._gone
-        self._gone |= lost
+        """Tells the user's thread of those that it has heard of, and not that they are gone."""
+        lost = partitions & self._known
+        self._known -= lost
         if lost:
             self._put(Notice(What.LOST, lost))
 

@@ -19,7 +19,7 @@ from kafka_actors.telemetry.spans import settling
 from .committing import CommitCallback, Committer, Offsets, default_offset_commit_callback
 from .fetching import OffsetFetcher
 from .machines.commits import CommitQueue
-from .machines.origins import Ids, Origin, as_committed, origins, outdated
+from .machines.origins import Ids, Origin, as_committed, of_this_cluster, origins, outdated
 from .machines.states import MemberState
 from .machines.steps import Event, Lost, Partitions, Revoke
 from .machines.tickets import Results, Standing, standing_of
@@ -137,7 +137,9 @@ class ConsumerCoordinator(SubscribedMember):
         """What was processed of a topic that is gone must not be committed to its successor."""
         self._committer.drop(partitions)
         self._forget_committed(partitions)
-        if self._config.on_data_loss == "fail":  # reading it fails; nothing more is committed until then
+        if (
+            self._config.on_data_loss == "fail"
+        ):  # reading it fails; nothing is committed until a position is of the new one
             self._recreated |= partitions
 
     async def _before_revoke(self, partitions: frozenset[TopicPartition], deadline: float) -> None:
@@ -187,10 +189,12 @@ class ConsumerCoordinator(SubscribedMember):
 
     def _named(self, tp: TopicPartition, offset: OffsetAndMetadata) -> str:
         """Metadata that names the topic of the offset: as it does already, else as the topic was when it was assigned."""
-        if unpack(offset.metadata).topic_id is not None:
-            return offset.metadata
-        topic_id = self._topic_ids.of_owned(tp.topic) or self._client.snapshot.topic_id(tp.topic)
-        return pack(offset.metadata, topic_id)
+        snapshot = self._client.snapshot
+        topic_id = self._topic_ids.of_owned(tp.topic) or snapshot.topic_id(tp.topic)
+        text, named, _ = unpack(offset.metadata)
+        if named is not None and named == topic_id:
+            self._recreated.discard(tp)  # whoever reads it goes on in the topic as it is
+        return pack(text, named or topic_id, snapshot.cluster_id)
 
     async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
@@ -276,6 +280,7 @@ class ConsumerCoordinator(SubscribedMember):
         self._member.find_coordinator()
         self._wake()
         found = await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
+        found = of_this_cluster(found, self._client.snapshot.cluster_id)
         if outdated(found, self._present_ids(found)):  # or what is known of the cluster is
             with suppress(KafkaActorsError, TimeoutError):
                 async with asyncio.timeout(self._group_config.request_timeout):

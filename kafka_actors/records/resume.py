@@ -20,6 +20,7 @@ from kafka_actors.records.batch import (
 from kafka_actors.records.record import MalformedError, read_message, read_record, timestamp_of
 
 _DELTA_AT: Final = 23
+_COUNT_AT: Final = 57
 _NOTHING: Final = memoryview(b"")
 
 
@@ -55,7 +56,7 @@ def resume_offset(
     if claimed is not None and _is_sound(view, start, bad, kernel):
         # From where the position lies within it, its checksummed length in offsets leads behind it; not to a far place.
         behind = claimed if bad.base <= position or log_end is None or claimed <= log_end else None
-    elif claimed is not None and claimed == log_end and bad.end == len(view):
+    elif claimed is not None and claimed == log_end and bad.end == len(view) and _is_whole(view, start, bad):
         behind = claimed
     else:
         after, pos = (following, 0) if bad.end == len(view) else (view, bad.end)
@@ -94,6 +95,15 @@ def _header(view: memoryview, pos: int) -> _Header | None:
     elif magic < 2:  # the offset of a message, or of the last message in a compressed one
         claimed = base + 1
     return _Header(base, pos + LOG_OVERHEAD + length, magic, claimed)
+
+
+def _is_whole(view: memoryview, start: int, header: _Header) -> bool:
+    """Whether the complete batch at `start` counts as many records as offsets, as all do that were not compacted: the
+    last one of a log lies in the active segment, which is never."""
+    return (
+        header.magic != 2
+        or struct.unpack_from(">i", view, start + _COUNT_AT)[0] == header.claimed - header.base
+    )
 
 
 def _is_sound(view: memoryview, pos: int, header: _Header, kernel: Kernel) -> bool:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 import assignors
 from kafka_actors.cluster import SubscriptionState
+from kafka_actors.commit_metadata import pack
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.coordinator import ConsumerCoordinator, MemberState
 from kafka_actors.coordinator.machines.unread import UnreadWatch
@@ -508,6 +509,11 @@ def test_theme_17_nothing_is_committed_across_a_topic_that_was_made_anew(policy)
                 outcome = await one.member.commit_offsets_sync({A: at(500)})
                 assert isinstance(outcome[A], IllegalGenerationError)
                 assert group.model.offsets == {}
+                anew = OffsetAndMetadata(
+                    1, pack("", group.cluster.topic_ids["t"].bytes)
+                )  # the user has sought
+                assert await one.member.commit_offsets_sync({A: anew}) == {A: None}
+                assert await one.member.commit_offsets_sync({A: at(2)}) == {A: None}
 
     test()
 

@@ -43,6 +43,10 @@ class Broker:
         with ka.Admin(bootstrap_servers=self.servers) as admin:
             return base64.urlsafe_b64decode(admin.describe_topics([topic])[topic].topic_id + "==")
 
+    def cluster_id(self):
+        with ka.Admin(bootstrap_servers=self.servers) as admin:
+            return admin.describe_cluster().cluster_id
+
     def committed(self, topic, partitions=4):
         """Of each partition (offset, metadata)."""
         return committed_by(self.servers, self.group, topic, partitions)
@@ -180,7 +184,9 @@ def test_a_users_metadata_and_that_of_other_clients_is_handed_back_as_it_is(
     for text in ("my note", pack("looks like ours", topic_id)):
         consumer.commit({tp: OffsetAndMetadata(3, text)})
         assert consumer.committed([tp])[tp] == OffsetAndMetadata(3, text)
-        assert broker.committed(topic, 1) == {0: (3, pack(text, topic_id))}
+        offset, metadata = broker.committed(topic, 1)[0]
+        assert (offset, unpack(metadata)[:2]) == (3, (text, topic_id))
+        assert unpack(metadata).cluster_id == broker.cluster_id()
         with ka.Admin(bootstrap_servers=broker.servers) as admin:
             shown = admin.list_consumer_group_offsets(group_id)
         assert shown[tp].metadata == text
@@ -233,7 +239,10 @@ def test_theme_17_the_async_twin_reads_a_topic_that_is_made_anew(
     seen = asyncio.run(read())
     assert sorted(set(seen)) == values(2 * COUNT)
     new_id = broker.topic_id(topic)
-    assert broker.committed(topic) == {p: (COUNT // 4, pack("", new_id)) for p in range(4)}
+    found = {
+        p: (offset, unpack(metadata).topic_id) for p, (offset, metadata) in broker.committed(topic).items()
+    }
+    assert found == dict.fromkeys(range(4), (COUNT // 4, new_id))
 
 
 @pytest.mark.slow

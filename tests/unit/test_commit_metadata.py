@@ -16,6 +16,12 @@ def test_a_users_text_comes_back_unchanged_with_the_topics_id(text, topic_id):
     assert unpack(pack(text, topic_id)) == CommitMetadata(text, topic_id)
 
 
+def test_the_cluster_is_told_with_the_topics_id():
+    assert unpack(pack("note", ID, "c1")) == CommitMetadata("note", ID, "c1")
+    assert pack("", ID, "c1") == ENVELOPE[:-1] + ',"clusterId":"c1"}'
+    assert pack("note", None, "c1") == "note"
+
+
 def test_its_form_is_what_other_tools_see():
     assert pack("", ID) == ENVELOPE
     assert pack("note", ID) == ENVELOPE[:-1] + ',"metadata":"note"}'
@@ -33,6 +39,7 @@ def test_its_form_is_what_other_tools_see():
         '{"kafka-actors":1,"topicId":5}',
         '{"kafka-actors":1',
         '{"kafka-actors":"one"}',
+        '{"kafka-actors":1,"nested":' + "[" * 2_000 + "]" * 2_000 + "}",
     ],
 )
 def test_foreign_text_is_handed_on_as_it_is(foreign):

@@ -228,7 +228,7 @@ class CommitQueue:
     def _strip(self, tp: TopicPartition) -> bool:
         """A broker that takes less metadata than usual gets the user's own alone. False where there was no more."""
         entry = self._sent[tp]
-        text, topic_id = unpack(entry.offset.metadata)
+        text, topic_id, _ = unpack(entry.offset.metadata)
         if topic_id is None:
             return False
         entry.offset = entry.offset._replace(metadata=text)

@@ -32,6 +32,17 @@ class Origin(NamedTuple):
         return OffsetAndMetadata(self.offset, pack("", self.topic_id), self.leader_epoch)
 
 
+def of_this_cluster(found: Found, cluster_id: str | None) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """What is committed, without ids of topics of another cluster: a commit that was copied from there names no topic here."""
+    result = dict(found)
+    for tp, offset in found.items():
+        if offset is not None:
+            text, _, named = unpack(offset.metadata)
+            if None not in (named, cluster_id) and named != cluster_id:
+                result[tp] = offset._replace(metadata=pack(text, None))
+    return result
+
+
 def outdated(found: Found, ids: Ids) -> dict[str, bytes]:
     """Of the ids that committed offsets name, those that their topics don't have: `ids` are the present ones."""
     return {
@@ -49,7 +60,7 @@ def as_committed(found: Found, ids: Ids) -> dict[TopicPartition, OffsetAndMetada
     for tp, offset in found.items():
         seen[tp] = None
         if offset is not None:
-            text, topic_id = unpack(offset.metadata)
+            text, topic_id, _ = unpack(offset.metadata)
             if topic_id is None or ids.get(tp.topic) in (None, topic_id):
                 seen[tp] = offset._replace(metadata=text)
     return seen

@@ -36,26 +36,27 @@ async def test_theme_08_who_misses_the_deadline_of_a_revoke_hears_that_the_parti
     """Else what the user's side keeps of them, such as a pause, would be there when they come back."""
     owner = Owner()
     rebalances = Rebalances(owner, lambda: None)
+    await rebalances.on_partitions_assigned(P0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(DEADLINE_S):
             await rebalances.on_partitions_revoked(P0, DEADLINE_S)
-    assert owner.happened == ["stopped", ("given up", {})]
-    notice = rebalances.next()
-    assert (notice.what, notice.partitions) == (What.LOST, P0)
-    assert not rebalances.pending
+    assert owner.happened == ["taken on", "stopped", ("given up", {})]
+    assert told(rebalances) == [(What.ASSIGNED, P0), (What.LOST, P0)]
 
 
 @in_loop
 async def test_who_is_in_time_hears_of_the_revoke_only():
     owner = Owner()
     rebalances = Rebalances(owner, lambda: None)
+    await rebalances.on_partitions_assigned(P0)
+    assert rebalances.next().what is What.ASSIGNED
     revoking = asyncio.ensure_future(rebalances.on_partitions_revoked(P0, DEADLINE_S))
     await asyncio.sleep(0)
     notice = rebalances.next()
     assert notice.what is What.REVOKED
     notice.done({})
     await revoking
-    assert owner.happened == ["stopped", ("given up", {})]
+    assert owner.happened == ["taken on", "stopped", ("given up", {})]
     assert not rebalances.pending
 
 
@@ -103,6 +104,16 @@ async def test_what_was_never_told_of_is_not_told_to_be_gone():
                 await rebalances.on_partitions_assigned(P0)
         await gone
         assert told(rebalances) == []
+
+
+@in_loop
+async def test_what_goes_before_its_assignment_was_told_is_not_told_to_be_gone():
+    """It may come and go while another assignment is taken on: then there is no call for it."""
+    rebalances = Rebalances(Owner(), lambda: None)
+    async with asyncio.timeout(1):
+        await rebalances.on_partitions_revoked(P0, DEADLINE_S)
+        await rebalances.on_partitions_lost(P0)
+    assert told(rebalances) == []
 
 
 def told(rebalances):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_actors.commit_metadata import pack
-from kafka_actors.coordinator.machines.origins import Origin, as_committed, origins, outdated
+from kafka_actors.coordinator.machines.origins import Origin, as_committed, of_this_cluster, origins, outdated
 from kafka_actors.coordinator.machines.steps import Assigned, Lost
 from kafka_actors.coordinator.machines.topic_ids import TopicIds, without
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
@@ -102,6 +102,17 @@ def test_a_foreign_commit_counts_unless_a_loss_has_to_be_told():
     assert origin_of(foreign, consumed=OLD) == Origin(5, 2, NEW, True)
     assert origin_of(foreign, consumed=OLD, fatal=True) == Origin(5, 2, OLD, False)
     assert origin_of(foreign, consumed=NEW, fatal=True) == Origin(5, 2, NEW, True)
+
+
+def test_a_commit_that_was_copied_from_another_cluster_names_no_topic_here():
+    """As MirrorMaker 2 copies them, metadata included."""
+    t0 = TopicPartition("t", 0)
+    copied = {t0: OffsetAndMetadata(5, pack("note", OLD, "there"), -1), TopicPartition("t", 1): None}
+    found = of_this_cluster(copied, "here")
+    assert as_committed(found, {"t": NEW}) == {t0: OffsetAndMetadata(5, "note"), TopicPartition("t", 1): None}
+    assert origin_of(found[t0], fatal=True) == Origin(5, -1, NEW, True)
+    for same in ("there", None):
+        assert of_this_cluster(copied, same) == copied
 
 
 def test_brokers_without_ids_change_nothing():

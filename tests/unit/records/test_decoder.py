@@ -368,6 +368,11 @@ def test_theme_21_the_end_of_the_log_says_where_to_go_on(kernel):
     assert behind_a_bad_batch(bad, kernel=kernel, log_end=6) == (3, 6)
     assert behind_a_bad_batch(bad, kernel=kernel, log_end=7) == (3, None)
     assert behind_a_bad_batch(bad, kernel=kernel, log_end=5) == (3, None)
+    flipped = bytearray(batch(3))
+    flipped[26] ^= (
+        0x10  # its last offset now seems to be that of the log, and what lies between is not in this response
+    )
+    assert behind_a_bad_batch(flipped, kernel=kernel, log_end=6 + 16) == (3, None)
 
 
 def test_theme_21_no_record_is_behind_the_end_of_the_log(kernel):

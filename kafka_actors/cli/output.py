@@ -24,13 +24,19 @@ from rich.text import Text
 
 from kafka_actors.telemetry.logs import JsonFormatter, TextFormatter, read_line
 
-__all__ = ["Output", "encodes_all", "escaping"]
+__all__ = ["Output", "encodes_all", "escaping", "put_line"]
 
 WIDE = 200
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FROM_RAY = re.compile(r"\((?:(?P<actor>[^()]*?) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^()]+))?\) (?P<text>.*)")
 _RAY_ITSELF = re.compile(r"\((?P<actor>raylet|autoscaler|gcs_server)\b[^()]*\) (?P<text>.*)")
+
+
+def put_line(stream: TextIO, text: str) -> None:
+    """Writes a line in one piece: `print` writes its end apart, and the line of another thread may come between."""
+    stream.write(text + "\n")
+    stream.flush()
 
 
 class Output:
@@ -88,18 +94,18 @@ class Output:
     def error(self, text: str, trace: str | None = None) -> None:
         """The one line of an error, and with `--debug` its traceback, to stderr."""
         if self.log_format == "json":
-            print(json.dumps(_record("ERROR", "kafka_actors.cli", text, traceback=trace)), file=self._stderr)
+            put_line(self._stderr, json.dumps(_record("ERROR", "kafka_actors.cli", text, traceback=trace)))
             return
         if trace:
-            print(trace.rstrip(), file=self._stderr)
-        print(f"kafka-actors: error: {text}", file=self._stderr, flush=True)
+            put_line(self._stderr, trace.rstrip())
+        put_line(self._stderr, f"kafka-actors: error: {text}")
 
     def log_line(self, text: str) -> None:
         """A finished line of the log."""
         if self._above is not None and self._stderr.isatty():
             self._above.print(Text(text), soft_wrap=True)
         else:
-            print(text, file=self._stderr, flush=True)
+            put_line(self._stderr, text)
 
     def above(self, console: Console | None) -> None:
         """While a live view is on this console, log lines that go to the terminal are printed above it."""
@@ -109,7 +115,7 @@ class Output:
 
     def _line_of_stdout(self, text: str) -> None:
         if not self._forwarded(text):
-            print(text, file=self._stdout, flush=True)
+            put_line(self._stdout, text)
 
     def _line_of_stderr(self, text: str) -> None:
         if self._forwarded(text):

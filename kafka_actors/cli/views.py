@@ -8,7 +8,7 @@ from typing import Protocol, Self
 
 from rich.live import Live
 
-from .output import Output
+from .output import Output, put_line
 from .progress import Reading
 from .render import fields, line, screen
 
@@ -115,7 +115,7 @@ class LineView(PacedView):
             self.note(line(reading))
 
     def note(self, text: str) -> None:
-        print(text, file=self._output.console.file, flush=True)
+        put_line(self._output.console.file, text)
 
 
 class JsonView(PacedView):

@@ -104,7 +104,7 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
     until(lambda: "num_cpus=3" in scene.status().scaling.holding, 20, "what is missing, named")
     status = scene.status()
     assert "CPU 1 of 4 free" in status.scaling.holding
-    assert (len([w for w in status.workers if w.ready]), status.scaling.workers) == (1, 4)
+    assert len([w for w in status.workers if w.ready]) == 1 < status.scaling.workers <= 4
     # It outlives the time in which a worker has to be there when the job starts.
     until(lambda: drained(scene), 60, "the burst worked off by one", pause=0.2)
     until(lambda: scene.status().scaling.workers == 1, 30, "nobody waited for any more")

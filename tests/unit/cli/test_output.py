@@ -192,3 +192,20 @@ def test_the_streams_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.stdout is streams.out
     assert sys.stderr is streams.err
     assert not [h for h in logging.getLogger().handlers if type(h).__module__ == "kafka_actors.cli.output"]
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_line_and_its_end_are_written_together(monkeypatch: pytest.MonkeyPatch, log_format: Any) -> None:
+    """Ray prints actors' lines in a thread of its own: one came between a record and its end, and was glued to it."""
+    streams = Streams(monkeypatch)
+    pieces: list[str] = []
+    for stream in (streams.out, streams.err):
+        monkeypatch.setattr(stream, "write", pieces.append)
+    with Output(log_format) as output:
+        print("(CoordinatorActor pid=7) one")
+        print("two", file=sys.stderr)
+        print("three")
+        output.log_line("four")
+        output.error("five")
+    assert len(pieces) == 5
+    assert all(piece.endswith("\n") and piece.count("\n") == 1 for piece in pieces)

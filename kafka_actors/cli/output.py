@@ -33,7 +33,7 @@ _FROM_RAY = re.compile(r"\((?:(?P<actor>[^()]*?) )?pid=(?P<pid>\d+)(?:, ip=(?P<i
 _RAY_ITSELF = re.compile(r"\((?P<actor>raylet|autoscaler|gcs_server)\b[^()]*\) (?P<text>.*)")
 
 
-def put_line(stream: TextIO, text: str) -> None:
+def put_line(stream: IO[str], text: str) -> None:
     """Writes a line in one piece: `print` writes its end apart, and the line of another thread may come between."""
     stream.write(text + "\n")
     stream.flush()

@@ -21,7 +21,7 @@ KILLED = "SIGKILL, perhaps of the kernel for want of memory, or an end in native
 """Of a process that left no word."""
 
 WORDS_S = 0.5
-"""So long the connection actors have to say what they know of a dead worker."""
+"""So long the others on its node have to say what they know of an actor that may be dead."""
 
 PROBE_S = 3.0
 """What is said of a process later than that says nothing of it now."""
@@ -79,13 +79,17 @@ class Watching:
             if not death.unsure:
                 return death
             node = running.info.node if running.info is not None else key.node
-            if await self._runs(running, self._machine.neighbour(node, self._clock(), key)) is False:
+            # A neighbour on the same lost node says nothing: Ray itself may know more in the next moment.
+            neighbour = self._machine.neighbour(node, self._clock(), key)
+            if await self._runs(running, neighbour, limit_s=WORDS_S) is False:
                 return death
             await asyncio.sleep(runtime.AGAIN_S)
 
-    async def _runs(self, running: Running, witness: ActorKey | None) -> bool | None:
-        """Whether its process is there and not stopped. None where nobody can say: silence of the one that is asked says
-        nothing of the other."""
+    async def _runs(
+        self, running: Running, witness: ActorKey | None, limit_s: float = PROBE_S
+    ) -> bool | None:
+        """Whether its process is there and not stopped. None where nobody can say within `limit_s`: silence of the one that
+        is asked says nothing of the other."""
         if running.info is None:
             return None
         info = running.info
@@ -94,7 +98,7 @@ class Watching:
         if (asked := self._running.get(witness)) is None:
             return None
         try:
-            async with asyncio.timeout(PROBE_S):
+            async with asyncio.timeout(limit_s):
                 runs: bool = await asked.ref.call("runs", info.pid)
         except (TimeoutError, DisconnectedError):
             return None

@@ -120,7 +120,7 @@ def check_log_records(scopes, topic, group_id):
     ((level, assigned),) = records["PartitionsAssigned"]
     assert (level, assigned["kafka_actors.actor"]) == ("INFO", "coordinator")
     assert assigned["messaging.consumer.group.name"] == group_id
-    ((level, retry),) = records["kafka_actors.actors.bench"]
+    ((level, retry),) = records["kafka_actors.actors.calling"]
     assert (level, retry["messaging.destination.partition.id"]) == ("WARNING", "1")
 
 

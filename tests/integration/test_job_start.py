@@ -218,12 +218,13 @@ def test_theme_22_a_job_that_two_threads_stop_is_taken_down_once():
     both, done = threading.Barrier(2), []
 
     class Supervisor:
+        report = SimpleNamespace(confirmed=True)
+
         async def stop(self, timeout_s, leave):
             pass
 
         async def status(self):
             done.append("told")
-            return SimpleNamespace(unconfirmed=[])
 
     class Hosted:
         supervisor = Supervisor()

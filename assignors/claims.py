@@ -48,6 +48,6 @@ def current_owned(members: Mapping[str, Member]) -> Assignment:
 
 
 def _wanted(member: Member) -> set[TopicPartition]:
-    """What a member claims of the topics that it subscribes to."""
+    """Returns the partitions that a member claims of the topics that it subscribes to."""
     topics = set(member.topics)
     return {partition for partition in member.owned if partition[0] in topics}

@@ -1,4 +1,4 @@
-"""What can be found out before Ray is started, which takes seconds: whether the job can connect at all."""
+"""Checks before Ray is started, which takes seconds: whether the job can connect at all."""
 
 from __future__ import annotations
 

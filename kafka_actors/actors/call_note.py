@@ -24,7 +24,7 @@ from .messages import CallInHand, LastWords, pack, unpack
 __all__ = ["CallNote", "last_words"]
 
 MOST_CALLS = 64
-"""Of more at a time nobody could find out which one it was."""
+"""The most calls that a note holds: of more at a time nobody could find out which one ended the process."""
 _HALF = 32 * 1024
 _HEAD = struct.Struct("=BBi")  # the half that counts, whether it has exited, the exit code
 _LENGTH = struct.Struct("=I")
@@ -39,7 +39,7 @@ _SIGNALS = {
     "Bus error": "SIGBUS",
     "Illegal instruction": "SIGILL",
 }
-"""As Python's faulthandler calls them."""
+"""Signals, by the words that Python's faulthandler writes for them."""
 _FATAL = re.compile(r"Fatal Python error: (.+)")
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (\S+)')
 
@@ -97,7 +97,7 @@ class CallNote:
 
 
 def last_words(descriptor: int) -> LastWords | None:
-    """What the note has; any process. None where it can't be read: of a worker that lives it may be written meanwhile."""
+    """Reads the note; for any process. None where it can't be read: a worker that lives may be writing it."""
     try:
         return _read(descriptor)
     except (OSError, struct.error, msgspec.DecodeError):

@@ -107,7 +107,7 @@ class ActorControl:
         return self.result(method, getattr(self._holder, method).remote(*args), limit_s)
 
     def result(self, method: str, answer: Any, limit_s: float | None) -> Any:
-        """Of a call that was made before; as `call`."""
+        """Waits for the answer of a call that was made before. Raises as `call`."""
         try:
             return ray.get(answer, timeout=limit_s)
         except GetTimeoutError:

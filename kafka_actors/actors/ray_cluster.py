@@ -85,7 +85,7 @@ def start_local_ray(**options: Any) -> None:
 
 
 def _level() -> str:
-    """Of Ray's own lines in this process, where nobody says otherwise: its first ones are about its start."""
+    """Level of Ray's own log lines in this process, where nobody says otherwise: its first ones are about its start."""
     return os.environ.get("RAY_LOGGER_LEVEL", "warning")
 
 

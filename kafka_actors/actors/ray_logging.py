@@ -1,4 +1,4 @@
-"""What Ray prints into the terminal of a program that runs a job: less than by default."""
+"""Settings by which Ray prints less than by default into the terminal of a program that runs a job."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ from .supervised import Supervised
 __all__ = ["Watching"]
 
 KILLED = "SIGKILL, perhaps of the kernel for want of memory, or an end in native code"
-"""Of a process that left no word."""
+"""How a process ended that left no word."""
 
 WORDS_S = 0.5
 """So long the others on its node have to say what they know of an actor that may be dead."""
 
 PROBE_S = 3.0
-"""What is said of a process later than that says nothing of it now."""
+"""Seconds for an answer about a process: a later one says nothing of it now."""
 
 
 class Watching:
-    """Of one job. What follows from an answer is given to `carry_out`; `wake` is called when there is news."""
+    """Calls the actors of one job. Actions that follow from an answer go to `carry_out`; `wake` is called when there is news."""
 
     def __init__(
         self,

@@ -67,7 +67,7 @@ OF_RUN = tuple(name for name in RunConfig.__struct_fields__ if name not in JobCo
 """What isn't an option of `JobConfig`."""
 
 ARGUMENTS = ("topics", "pattern", "resources_per_worker", "name", "dead_letter_topic", "until")
-"""Those that are arguments of `Job` under the same names."""
+"""Options that are arguments of `Job` under the same names."""
 
 _OF_TESTS = "KAFKA_ACTORS_CACHE"
 """Where `kafka_actors.testing` keeps Kafka's releases."""

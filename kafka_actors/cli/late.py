@@ -1,4 +1,4 @@
-"""What takes more than two seconds is told of: no screen stays blank for longer."""
+"""`late`: a line about what takes more than two seconds, so that no screen stays blank for longer."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Beginning:
         self._told = False
 
     def why_not(self) -> KafkaActorsError:
-        """What keeps it from being done, for a call whose time is over."""
+        """Returns the error that keeps it from being done, for a call whose time is over."""
         waited = time.monotonic() - self._began
         if not self._core.client.snapshot.brokers:
             return self._core.client.not_connected(waited)

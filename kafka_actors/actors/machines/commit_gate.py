@@ -32,7 +32,7 @@ class CommitGate:
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def baseline(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
-        """What the group had committed when the partitions were assigned, as it is committed."""
+        """Takes the offsets that the group had committed when the partitions were assigned, as they are committed."""
         for partition, offset in committed.items():
             if offset is None:
                 self.committed.pop(partition, None)

@@ -20,7 +20,7 @@ def exhausted(died: Died, retries: int) -> bool:
 
 
 class Deaths:
-    """What the supervisor knows of calls in which a worker died by itself."""
+    """The supervisor's record of calls in which a worker died by itself."""
 
     def __init__(self, retries: int) -> None:
         self._retries = retries
@@ -55,7 +55,7 @@ class Deaths:
         return list(self._of.values())
 
     def told(self, calls: Sequence[Died]) -> str:
-        """What `took` returned, for people."""
+        """Describes what `took` returned, for people."""
         if len(calls) > 1:
             return f"with {len(calls)} calls in hand, each of which is made alone from now on"
         return "".join(self._told(died) for died in calls)

@@ -39,7 +39,7 @@ class Nodes:
     def look(
         self, actual: Mapping[ActorKey, Actual], now: float, timeout_s: float
     ) -> list[NodeSilent | NodeAnswers]:
-        """What has changed. An actor that has never answered says nothing about its node."""
+        """Finds nodes that fell silent or answer again. An actor that has never answered says nothing about its node."""
         answers: dict[str, bool] = {}
         for known in actual.values():
             if known.has_answered:

@@ -179,7 +179,7 @@ class Placement:
             self._free(slot)
 
     def _silent(self) -> dict[str, float]:
-        """Those of which nothing is heard, and when their leases end."""
+        """The workers of which nothing is heard, and when their leases end."""
         silent = {name: known.leased_until for name, known in self.workers.items() if known.silent}
         return {**self._leased, **silent}
 

@@ -183,7 +183,7 @@ class Supervision:
         return True
 
     def probed(self, key: ActorKey, incarnation: int, running: bool, now: float) -> list[Action]:
-        """What a `Probe` found out."""
+        """Takes the result of a `Probe`: whether the process runs. Returns what follows."""
         if running or not self.is_current(key, incarnation):
             return []
         return [self._kill(key, "its process is stopped or gone", now)]

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.errors import EncodeError, KafkaTimeoutError
 from kafka_actors.protocol import OffsetFetchRequest, OffsetFetchResponse
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .channels import Channels
-from .machines.backoff import Backoff
 from .machines.offsets import (
     Committed,
     offset_fetch_request,
@@ -62,12 +62,15 @@ class OffsetFetcher:
         return found
 
     async def _fetch_all(self, partitions: list[TopicPartition], found: Found) -> None:
-        backoff = Backoff(self._config.retry_backoff, self._config.retry_backoff_max, self._rand)
+        failures, config = 0, self._config
         self.trouble = ""
         while missing := [tp for tp in partitions if tp not in found]:
             await self._coordinator.ensure_coordinator_known()
             if not await self._attempt(missing, found):
-                await asyncio.sleep(backoff.next())
+                failures += 1
+                await asyncio.sleep(
+                    exponential_backoff(failures, config.retry_backoff, config.retry_backoff_max, self._rand)
+                )
 
     async def _attempt(self, partitions: list[TopicPartition], found: Found) -> bool:
         """One request. False: something is missing and worth another one."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
@@ -356,8 +357,8 @@ class Core:
                     self._settle(self._sender.give_up(_no_id(error)))
                     return
                 failures += 1
-                base, most = self.config.retry_backoff_ms, self.config.retry_backoff_max_ms
-                await asyncio.sleep(min(base * 2.0 ** min(failures - 1, 32), most) / 1000)
+                initial, longest = self.config.retry_backoff_ms, self.config.retry_backoff_max_ms
+                await asyncio.sleep(exponential_backoff(failures, initial, longest, self._rand) / 1000)
         finally:
             self._identifying = False
             self.nudge()

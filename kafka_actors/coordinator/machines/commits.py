@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.commit_metadata import unpack
 from kafka_actors.errors import EncodeError, KafkaError, KafkaTimeoutError, error_for_code
 from kafka_actors.protocol.messages.offset_commit import (
@@ -26,7 +27,6 @@ from kafka_actors.protocol.messages.offset_commit import (
 from kafka_actors.protocol.messages.offset_fetch import OffsetFetchResponse
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
-from .backoff import Backoff
 from .core import GRACE
 from .offsets import offset_fetch_request, read_offset_fetch
 from .policy import GroupConfig
@@ -223,7 +223,7 @@ class CommitQueue:
         if again:
             self._wait(now)
         else:
-            self._backoff.reset()
+            self._backoff.succeeded()
 
     def _strip(self, tp: TopicPartition) -> bool:
         """A broker that takes less metadata than usual gets the user's own alone. False where there was no more."""
@@ -380,7 +380,7 @@ class CommitQueue:
                     del self._waiting[tp]
 
     def _wait(self, now: float) -> None:
-        self._not_before = now + self._backoff.next()
+        self._not_before = now + self._backoff.failed(now)
 
     def _next_wake(self, standing: Standing) -> float | None:
         times = [ticket.deadline for ticket in self._tickets]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
+from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.durations import throttle_s
@@ -18,7 +19,6 @@ from kafka_actors.events import BadBatchSkipped
 from kafka_actors.fetch.messages import Epoch, Fetched, FetchReply, Pull
 from kafka_actors.protocol.types import TopicPartition
 
-from .backoff import Backoff
 from .buffer import Buffer, FetchedBytes, Records, Slice
 from .partition import UNKNOWN, Partition, Purpose, Standing, Start, State
 from .positions import Positions
@@ -71,14 +71,11 @@ class FetchMachine:
         self._rand = rand
         self._credit = credit
         self._on_bad_batch = config.on_bad_batch
-        retry = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        self._reconnect = Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000)
         self.positions = Positions(
             ResetPolicy(config.auto_offset_reset, config.on_data_loss),
-            retry,
+            self._retry_backoff,
             read_committed=config.isolation_level == "read_committed",
             replica_lifetime_s=config.metadata_max_age_ms / 1000,
-            rand=rand,
         )
         self.buffer = Buffer(budget or config.worker_buffer_bytes, together, one_by_one=one_by_one)
         self._one_by_one = one_by_one
@@ -92,6 +89,18 @@ class FetchMachine:
         self._leaders_until = 0.0  # a follower failed: until then leaders are not to name one
         self._snapshot: ClusterSnapshot | None = None
         self.needs_plan = False  # something changed that `plan` should see soon
+
+    def _retry_backoff(self, failures: int) -> float:
+        config = self._config
+        return exponential_backoff(
+            failures, config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, self._rand
+        )
+
+    def _reconnect_backoff(self, failures: int) -> float:
+        config = self._config
+        return exponential_backoff(
+            failures, config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000, self._rand
+        )
 
     # ------------------------------------------------------------ what is asked of this worker
 
@@ -322,7 +331,7 @@ class FetchMachine:
         # A session that the broker lost is opened anew at once; a broker that goes on refusing is left in peace.
         stream.failures += 1
         if stream.failures > 1:
-            stream.retry_at = now + self._reconnect.delay(stream.failures - 1, self._rand())
+            stream.retry_at = now + self._reconnect_backoff(stream.failures - 1)
 
     def _check_full(self, tp: TopicPartition, stream: Stream) -> None:
         half = self.buffer.share(len(self._streams)) // 2
@@ -346,7 +355,7 @@ class FetchMachine:
         fresh = self._streams[issue.broker] = Stream(issue.broker, self._tokens)
         fresh.failures = stream.failures + 1
         fresh.trouble = str(error)
-        fresh.retry_at = now + self._reconnect.delay(fresh.failures, self._rand())
+        fresh.retry_at = now + self._reconnect_backoff(fresh.failures)
         for tp in [*stream.asked, *stream.want]:
             fresh.add(tp)
         self.positions.refresh_metadata = True

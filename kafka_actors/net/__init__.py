@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
+    from kafka_actors.base.io_thread import IoThread
+
     from .broker import Broker
     from .channels import OFFSETS_CHANNEL, ConnectionOpener
     from .client import KafkaClient
     from .connection import Connection
     from .fetch_socket import FetchSocket
-    from .io_thread import IoThread
     from .machines.versions import ApiVersionTable
     from .offsets import EARLIEST, LATEST, EpochEnd, ListedOffset, OffsetLookups
     from .partition_requests import (
@@ -32,7 +33,7 @@ _HOMES = {
     "EARLIEST": "offsets",
     "EpochEnd": "offsets",
     "FetchSocket": "fetch_socket",
-    "IoThread": "io_thread",
+    "IoThread": "kafka_actors.base.io_thread",
     "KafkaClient": "client",
     "LATEST": "offsets",
     "ListedOffset": "offsets",

@@ -15,9 +15,9 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from kafka_actors.arguments import limit_of, seconds_of
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
-from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.timeouts import timeouts_by_name
 
@@ -228,7 +228,7 @@ class Producer(ProcessBound):
                 late = KafkaTimeoutError(
                     "the producer was closed before it was acknowledged; it may be written"
                 )
-                self._io.submit(self._core.close(late)).result()
+                self._io.run(self._core.close(late))
         finally:
             self._io.stop()
         self._tell()
@@ -286,14 +286,14 @@ class Producer(ProcessBound):
                 return
             io, self._io, self._beginning, self._ready = self._io, None, None, False
             beginning.cancel()
-            io.submit(self._core.client.close()).result()
+            io.run(self._core.client.close())
             io.stop()
             self._make()
 
     def _call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         assert self._io is not None  # after _started()
         try:
-            return self._io.submit(work).result(timeout_s)
+            return self._io.run(work, timeout_s)
         except CancelledError:
             self._check_open()  # another thread has closed it
             raise

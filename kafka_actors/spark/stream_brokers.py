@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafka_actors.admin.asking import Deadline
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import ConfigError, NonEmptyGroupError
-from kafka_actors.net import EARLIEST, LATEST, IoThread
+from kafka_actors.net import EARLIEST, LATEST
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .brokers import Brokers
@@ -66,7 +67,7 @@ class StreamBrokers:
             self._io.stop()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._io.submit(work).result()
+        return self._io.run(work)
 
     # ------------------------------------------------------------ offsets
 

@@ -12,8 +12,7 @@ from ray.actor import ActorHandle
 
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.fetch.broker_fetcher import Answer, Outcome
-from kafka_actors.fetch.messages import FetchReply, Pull
+from kafka_actors.fetch.messages import Answer, FetchReply, Outcome, Pull
 
 from .door import Door
 from .messages import pack, unpack

@@ -5,14 +5,13 @@ The task's own thread decodes and hands batches to Spark; meanwhile the next Fet
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterable
 
 from kafka_actors.base.io_thread import IoThread
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.fetch import BrokerFetcher, FetchedBytes, Fetcher
+from kafka_actors.fetch import FetchedBytes, Fetcher, LocalSources
 from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
 from kafka_actors.protocol.types import TopicPartition
 
@@ -29,8 +28,6 @@ class ReadSession:
     def __init__(self, config: ConsumerConfig, topics: Iterable[str]) -> None:
         self._config = config
         self._topics = sorted(set(topics))
-        self._sources: dict[int, BrokerFetcher] = {}
-        self._closing: set[asyncio.Task[None]] = set()
         self._arrived = threading.Event()
         self._io = IoThread("kafka-read")
         try:
@@ -100,42 +97,33 @@ class ReadSession:
         try:
             client.set_topics(self._topics)
             await client.bootstrap()
+            self._sources = LocalSources(
+                self._config, locate=lambda broker: client.snapshot.brokers.get(broker), connect=FetchSocket
+            )
             self.fetcher = fetcher = Fetcher(
                 self._config,
-                sources=self._source,
+                sources=self._sources.get,
                 lookups=OffsetLookups(client),
                 request_metadata=lambda: _ask(client),
                 on_ready=self._arrived.set,
             )
-            client.cluster.add_listener(lambda _: fetcher.update_metadata(client.snapshot))
+            client.cluster.add_listener(lambda _: self._on_metadata())
             fetcher.update_metadata(client.snapshot)
             await fetcher.start()
         except BaseException:
             await client.close()
             raise
 
+    def _on_metadata(self) -> None:
+        self.fetcher.update_metadata(self.client.snapshot)
+        self._sources.follow()
+
     async def _close(self) -> None:
         try:
             await self.fetcher.close()
-            await asyncio.gather(*(source.close() for source in self._sources.values()), *self._closing)
+            await self._sources.close()
         finally:
             await self.client.close()
-
-    def _source(self, broker: int) -> BrokerFetcher | None:
-        """The connection to a broker, made anew where its address changed."""
-        node = self.client.snapshot.brokers.get(broker)
-        if node is None:
-            return None
-        source = self._sources.get(broker)
-        if source is not None and source.address == (node.host, node.port):
-            return source
-        if source is not None:
-            task = asyncio.ensure_future(source.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-        source = BrokerFetcher(broker, node.host, node.port, self._config, connect=FetchSocket)
-        self._sources[broker] = source
-        return source
 
 
 def _ask(client: KafkaClient) -> None:

@@ -16,10 +16,10 @@ from kafka_actors.config import ConsumerConfig
 from kafka_actors.durations import throttle_s
 from kafka_actors.errors import AuthenticationError, KafkaActorsError, RecordError
 from kafka_actors.events import BadBatchSkipped
-from kafka_actors.fetch.messages import Epoch, Fetched, FetchReply, Pull
+from kafka_actors.fetch.messages import Epoch, FetchReply, Pull, Records
 from kafka_actors.protocol.types import TopicPartition
 
-from .buffer import Buffer, FetchedBytes, Records, Slice
+from .buffer import Buffer, FetchedBytes, Slice
 from .partition import UNKNOWN, Partition, Purpose, Standing, Start, State
 from .positions import Positions
 from .resets import Lookup, ResetPolicy
@@ -312,7 +312,7 @@ class FetchMachine:
             partition = self.positions.get(tp)
             if partition is None or reply.sequence < stream.asked.get(tp, reply.sequence + 1):
                 continue
-            if fetched.next_offset == fetched.fetch_offset and _left_session(fetched):
+            if fetched.dropped:
                 stream.dropped(tp)
                 self.positions.touch(tp)
             if self.positions.on_fetched(partition, fetched, issue.broker, now):
@@ -541,13 +541,3 @@ class FetchMachine:
 def _not_skipped(error: RecordError) -> RecordError:
     why = f'{error.message}; no sound batch behind it says where on_bad_batch="skip" could go on: seek behind it'
     return type(error)(error.topic, error.partition, error.offset, None, why, error.kind)
-
-
-def _left_session(fetched: Fetched) -> bool:
-    """Whether the connection side took the partition out of its session (`FetchSession` has the same rule)."""
-    return bool(
-        fetched.error_code
-        or fetched.diverging_end_offset >= 0
-        or fetched.preferred_read_replica >= 0
-        or fetched.size > 0
-    )

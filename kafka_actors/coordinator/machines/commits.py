@@ -17,7 +17,15 @@ from dataclasses import dataclass
 
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.commit_metadata import unpack
-from kafka_actors.errors import EncodeError, KafkaError, KafkaTimeoutError, error_for_code
+from kafka_actors.errors import (
+    CoordinatorLoadInProgressError,
+    EncodeError,
+    FencedInstanceIdError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
+    error_for_code,
+)
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -34,7 +42,6 @@ from .steps import Generation, Outgoing
 from .tickets import CommitReady, Notice, Standing, Ticket, as_ours, check_offset, not_owned, recreated
 from .verdicts import Api, Verdict, judge, outcome_known
 
-METADATA_TOO_LARGE = 12
 _ABOUT_MEMBERSHIP = (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER, Verdict.FATAL)
 _FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, Verdict.PARTITION)
 
@@ -197,7 +204,7 @@ class CommitQueue:
         again = False
         for tp in list(self._sent):
             # A partition that the answer leaves out is asked again: nothing was said about it.
-            code = codes.get(tp, 14)
+            code = codes.get(tp, CoordinatorLoadInProgressError.code)
             error = error_for_code(
                 code,
                 request="OffsetCommit",
@@ -208,7 +215,7 @@ class CommitQueue:
             if error is None:
                 self._settle(tp, None, None)
                 continue
-            if error.code == METADATA_TOO_LARGE and self._strip(tp):
+            if isinstance(error, OffsetMetadataTooLargeError) and self._strip(tp):
                 continue
             verdict = self._verdict(error, standing, request.generation)
             self._settle(tp, error, verdict)
@@ -240,7 +247,8 @@ class CommitQueue:
         verdict = judge(Api.COMMIT, error)
         old = standing.generation != sent_in
         ending = not standing.settled and verdict is Verdict.RESET_GENERATION
-        about_membership = error.code == 82 or verdict in (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER)
+        resets = verdict in (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER)
+        about_membership = resets or isinstance(error, FencedInstanceIdError)
         return Verdict.REJOIN if about_membership and (old or ending) else verdict
 
     def _resolve(self, request: Outgoing, outcome: object, now: float, standing: Standing) -> None:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
+from kafka_actors.errors import FetchSessionIdNotFoundError
 from kafka_actors.fetch.messages import Fetched, FetchReply, Pull, Want, without_records
 from kafka_actors.protocol.messages.fetch import (
     FetchPartition,
@@ -29,8 +30,6 @@ FULL = 0  # the session epoch of a request that names every partition
 FIRST_WITH_TOPIC_IDS = 13
 LAST_WITHOUT_TOPIC_IDS = 12
 MAX_SESSION_EPOCH = 2**31 - 1
-
-FETCH_SESSION_ID_NOT_FOUND = 70
 
 FULL_IN_A_ROW = 2
 """After so many full responses partitions take turns: one alone may be the end of a burst."""
@@ -265,7 +264,7 @@ class FetchSession:
     def _refused(self, error_code: int) -> None:
         """Every error of the response as a whole is answered by a full request; an id unknown to the broker
         isn't sent again, any other session is closed by the request that replaces it."""
-        if error_code == FETCH_SESSION_ID_NOT_FOUND:
+        if error_code == FetchSessionIdNotFoundError.code:
             self._session_id = NO_SESSION
         self._epoch = FULL
 

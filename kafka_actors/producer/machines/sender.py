@@ -12,6 +12,7 @@ from kafka_actors.errors import (
     KafkaActorsError,
     KafkaError,
     MessageTooLargeError,
+    NetworkError,
     OutOfOrderSequenceNumberError,
     RecordListTooLargeError,
     error_for_code,
@@ -311,7 +312,7 @@ class Sender:
         return list(self._busy)
 
 
-_MISSING = Answer(error_code=13, message="the response does not mention the partition")
+_MISSING = Answer(error_code=NetworkError.code, message="the response does not mention the partition")
 
 
 def _advised(error: KafkaError | None, batch: Batch) -> KafkaError | None:

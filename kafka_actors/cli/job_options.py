@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -13,6 +14,7 @@ from kafka_actors.errors import UsageError
 from kafka_actors.options import JobConfig, Positive
 
 from .config_file import read_config_file
+from .declared import DeclaredOption
 from .layers import PREFIX, Settings, from_environment, from_file, from_flags, layered
 from .load import load_job
 from .workers import read_workers, written_workers
@@ -56,9 +58,11 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
     until: Literal["latest"] | None = None
     """`latest`: stop at the end offsets that the topics have at the start."""
     status: str | None = None
-    """`[HOST]:PORT` of the job's status page; to this machine only, unless a host is given."""
+    """`[HOST]:PORT` of the job's status page, with JSON, metrics and health beside it; to this machine only, unless a host
+    is given. Port 0 is a free one."""
     otlp: str | None = None
-    """The OpenTelemetry collector that gets metrics, traces and logs, such as `http://localhost:4318`. All else is said by `OTEL_*` variables."""
+    """The OpenTelemetry collector that gets metrics, traces and logs, such as `http://localhost:4318`. `OTEL_*` variables
+    say all else."""
     prometheus: str | None = None
     """`[HOST]:PORT` where Prometheus may scrape the job's metrics; on this machine only, unless a host is given."""
 
@@ -71,6 +75,9 @@ ARGUMENTS = ("topics", "pattern", "resources_per_worker", "name", "dead_letter_t
 
 _OF_TESTS = "KAFKA_ACTORS_CACHE"
 """Where `kafka_actors.testing` keeps Kafka's releases."""
+
+
+_declared = functools.partial(click.option, cls=DeclaredOption, kind=RunConfig)
 
 
 def job_options(function: F) -> F:
@@ -86,38 +93,13 @@ def job_options(function: F) -> F:
                 envvar="KAFKA_ACTORS_CONFIG_FILE",
                 help="Options in a TOML file, or in Kafka's .properties.",
             ),
-            click.option(
-                "-w",
-                "--workers",
-                metavar="N|MIN..MAX",
-                help="How many workers; or a range such as 1..16: as many as the records need.",
-            ),
-            click.option(
-                "-b", "--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers to find the cluster by."
-            ),
-            click.option("-g", "--group-id", metavar="GROUP", help="The consumer group."),
-            click.option(
-                "--until",
-                type=click.Choice(["latest"]),
-                help="Stop at the end offsets that the topics have at the start.",
-            ),
-            click.option(
-                "--status",
-                metavar="[HOST]:PORT",
-                help="Serve the job's status page, with JSON, metrics and health beside it; to this machine only, unless a host "
-                "is given. Port 0 is a free one.",
-            ),
-            click.option(
-                "--otlp",
-                metavar="URL",
-                help="Send metrics, traces and logs to this OpenTelemetry collector, such as http://localhost:4318. "
-                "All else is said by OTEL_* variables.",
-            ),
-            click.option(
-                "--prometheus",
-                metavar="[HOST]:PORT",
-                help="Let Prometheus scrape the job's metrics here; on this machine only, unless a host is given.",
-            ),
+            _declared("-w", "--workers", metavar="N|MIN..MAX"),
+            _declared("-b", "--bootstrap-servers", metavar="HOST:PORT,…"),
+            _declared("-g", "--group-id", metavar="GROUP"),
+            _declared("--until", type=click.Choice(["latest"])),
+            _declared("--status", metavar="[HOST]:PORT"),
+            _declared("--otlp", metavar="URL"),
+            _declared("--prometheus", metavar="[HOST]:PORT"),
             click.option(
                 "-X",
                 "--config",

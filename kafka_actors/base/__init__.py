@@ -1,1 +1,1 @@
-"""Small pieces that every other package may use; they know nothing of Kafka, Ray or Spark."""
+"""Pieces that every other package may use: they know nothing of brokers, records, Ray or Spark."""

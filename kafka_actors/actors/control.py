@@ -73,16 +73,16 @@ class LocalControl:
 
     def _stop(self, timeout_s: float, leave: bool) -> None:
         try:
-            self._thread.run(self._supervisor.stop(timeout_s, leave), timeout_s + 1)
+            self._thread.run(self._supervisor.stop(timeout_s, leave), timeout=timeout_s + 1)
         except concurrent.futures.TimeoutError:
             logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
         if not self._stopped:  # by a signal's handler
             self._take_down()
 
     def _take_down(self) -> None:
-        self._last = self._thread.run(self._supervisor.status(), 5)
+        self._last = self._thread.run(self._supervisor.status(), timeout=5)
         self._stopped = True
-        self._thread.run(self._hosted.close(), CLOSE_S)
+        self._thread.run(self._hosted.close(), timeout=CLOSE_S)
         self._thread.stop()
         if self._holder is not None:
             ray.kill(self._holder)

@@ -41,7 +41,7 @@ class IoThread:
             raise RuntimeError(f"the thread {self._thread.name} has ended, or was left behind by a fork")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    def run(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         """Runs a coroutine in the loop and waits for its result, `timeout` seconds at most; from another thread.
 
         The end of the wait, by `TimeoutError` or by `KeyboardInterrupt`, doesn't end the work. Raises as `submit` too.

@@ -15,9 +15,8 @@ from kafka_actors.config import build
 from kafka_actors.options import ClientConfig
 
 from .config_file import read_config_file
-from .declared import DeclaredOption
 from .documents import form_option
-from .job_options import OF_RUN, RunConfig, other_variables
+from .job_options import OF_RUN, DeclaredOption, RunConfig, other_variables
 from .late import late
 from .layers import Layer, Settings, from_environment, from_file, from_flags, layered
 from .options import command

@@ -1,20 +1,24 @@
-"""What a job is started with: the options of `run` and of `config show`, and the job that they make."""
+"""Options of `run` and of `config show`: their declarations, their flags with the same texts, and the job that they make."""
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
+import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+from msgspec import Struct
 
 from kafka_actors.addresses import parse_listening
 from kafka_actors.errors import UsageError
 from kafka_actors.options import JobConfig, Positive
 
 from .config_file import read_config_file
-from .declared import DeclaredOption
 from .layers import PREFIX, Settings, from_environment, from_file, from_flags, layered
 from .load import load_job
 from .workers import read_workers, written_workers
@@ -25,10 +29,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ARGUMENTS",
     "OF_RUN",
+    "DeclaredOption",
     "RunConfig",
     "changed",
     "job_options",
     "job_settings",
+    "meanings",
     "other_variables",
     "required",
     "target_of",
@@ -75,6 +81,48 @@ ARGUMENTS = ("topics", "pattern", "resources_per_worker", "name", "dead_letter_t
 
 _OF_TESTS = "KAFKA_ACTORS_CACHE"
 """Where `kafka_actors.testing` keeps Kafka's releases."""
+
+
+class DeclaredOption(click.Option):
+    """A flag that sets an option of `kind`; the names are the same. `more` ends its help.
+
+    The text is looked up when it is shown: finding it reads the source of the declarations.
+    """
+
+    def __init__(
+        self, param_decls: Sequence[str], *, kind: type[Struct], more: str = "", **attributes: Any
+    ) -> None:
+        super().__init__(param_decls, **attributes)
+        self._kind = kind
+        self._more = more
+
+    @property
+    def meaning(self) -> str:
+        """The text with its Markdown."""
+        assert self.name is not None  # every option of click's has one
+        texts = (meanings(kind) for kind in self._kind.__mro__ if kind.__module__.startswith("kafka_actors."))
+        return next(found[self.name] for found in texts if self.name in found) + self._more
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The flag's row in `--help`."""
+        self.help = self.meaning.replace("`", "")
+        return super().get_help_record(ctx)
+
+
+@functools.cache
+def meanings(kind: type) -> dict[str, str]:
+    """The texts below the declarations of a class by their names; Python itself doesn't keep them."""
+    tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
+    body = next(
+        node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    )
+    found = {}
+    for declared, text in itertools.pairwise(body):
+        if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name):
+            match text:
+                case ast.Expr(value=ast.Constant(value=str(said))):
+                    found[declared.target.id] = " ".join(said.split())
+    return found
 
 
 _declared = functools.partial(click.option, cls=DeclaredOption, kind=RunConfig)

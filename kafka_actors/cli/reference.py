@@ -11,9 +11,8 @@ from msgspec import Struct
 from kafka_actors.options import ClientConfig, ConsumerConfig, JobConfig, ProducerConfig
 from kafka_actors.security import Secret
 
-from .declared import meanings
 from .java_names import JAVA_DEFAULTS, java_name
-from .job_options import RunConfig
+from .job_options import RunConfig, meanings
 
 __all__ = ["SECTIONS", "Option", "Section", "options"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from .declared import DeclaredOption
+from .job_options import DeclaredOption
 from .layers import PREFIX
 from .reference import SECTIONS, Option, options
 

@@ -293,7 +293,7 @@ class Producer(ProcessBound):
     def _call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         assert self._io is not None  # after _started()
         try:
-            return self._io.run(work, timeout_s)
+            return self._io.run(work, timeout=timeout_s)
         except CancelledError:
             self._check_open()  # another thread has closed it
             raise

@@ -7,6 +7,7 @@ clock: the shell (`kafka_actors.fetch.pump`) has both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -68,12 +69,12 @@ class FetchMachine:
         one_by_one: bool = False,
     ) -> None:
         self._config = config
-        self._rand = rand
+        self._reconnect_backoff = _backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rand)
         self._credit = credit
         self._on_bad_batch = config.on_bad_batch
         self.positions = Positions(
             ResetPolicy(config.auto_offset_reset, config.on_data_loss),
-            self._retry_backoff,
+            _backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rand),
             read_committed=config.isolation_level == "read_committed",
             replica_lifetime_s=config.metadata_max_age_ms / 1000,
         )
@@ -89,18 +90,6 @@ class FetchMachine:
         self._leaders_until = 0.0  # a follower failed: until then leaders are not to name one
         self._snapshot: ClusterSnapshot | None = None
         self.needs_plan = False  # something changed that `plan` should see soon
-
-    def _retry_backoff(self, failures: int) -> float:
-        config = self._config
-        return exponential_backoff(
-            failures, config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, self._rand
-        )
-
-    def _reconnect_backoff(self, failures: int) -> float:
-        config = self._config
-        return exponential_backoff(
-            failures, config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000, self._rand
-        )
 
     # ------------------------------------------------------------ what is asked of this worker
 
@@ -541,3 +530,8 @@ class FetchMachine:
 def _not_skipped(error: RecordError) -> RecordError:
     why = f'{error.message}; no sound batch behind it says where on_bad_batch="skip" could go on: seek behind it'
     return type(error)(error.topic, error.partition, error.offset, None, why, error.kind)
+
+
+def _backoff(initial_ms: float, maximum_ms: float, rand: Callable[[], float]) -> Callable[[int], float]:
+    """Seconds to wait after so many failures in a row."""
+    return partial(exponential_backoff, initial=initial_ms / 1000, maximum=maximum_ms / 1000, rand=rand)

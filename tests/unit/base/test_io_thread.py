@@ -37,7 +37,7 @@ def test_the_end_of_a_wait_is_not_the_end_of_the_work() -> None:
         done.set()
 
     with pytest.raises(TimeoutError):
-        io.run(slow(), 0.01)
+        io.run(slow(), timeout=0.01)
     io.post(may.set)
     assert done.wait(10)
     io.stop()
@@ -70,7 +70,7 @@ def test_the_child_of_a_fork_hears_that_the_thread_is_not_there() -> None:
     if child == 0:
         status = 1
         try:
-            io.run(answer(), 10)
+            io.run(answer(), timeout=10)
         except RuntimeError:
             status = 0 if io.stop(0) and not io.alive else 2
         finally:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_actors.cli.declared import meanings
-from kafka_actors.cli.job_options import RunConfig
+from kafka_actors.cli.job_options import RunConfig, meanings
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.options import ClientConfig, ConsumerConfig
 

@@ -30,8 +30,8 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: `homes` has the module, relative to the package, of each name that it offers.
-    Several threads may use such names for the first time at once."""
+    """The `__getattr__` of a package: `homes` has the module of each name that it offers, relative to the package or
+    from `kafka_actors.` on. Several threads may use such names for the first time at once."""
 
     def find(name: str) -> Any:
         home = homes.get(name)
@@ -41,7 +41,10 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         lock = _lock
         held = lock.acquire(timeout=PATIENCE_S if _importing(sys._getframe(1)) else -1)
         try:
-            found = getattr(importlib.import_module(f".{home}", package), name)
+            found = getattr(
+                importlib.import_module(home if home.startswith("kafka_actors.") else f".{home}", package),
+                name,
+            )
         finally:
             if held:
                 lock.release()

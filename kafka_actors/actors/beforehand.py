@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.net import KafkaClient
-
-from .loops import LoopThread
 
 __all__ = ["check_cluster"]
 
@@ -24,11 +23,11 @@ def check_cluster(config: JobConfig) -> None:
     Raises what no waiting changes: `ConfigError` (a reference to a variable or file that isn't there among them),
     `AuthenticationError`, `NoBrokersAvailable` where each bootstrap server is an unknown host or no Kafka broker.
     """
-    thread = LoopThread("kafka-actors-beforehand")
+    thread = IoThread("kafka-actors-beforehand")
     try:
         thread.run(_connected(config))
     finally:
-        thread.close()
+        thread.stop()
 
 
 async def _connected(config: JobConfig) -> None:

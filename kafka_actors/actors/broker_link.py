@@ -10,9 +10,9 @@ from collections.abc import Callable
 import msgspec
 from ray.actor import ActorHandle
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.fetch.broker_fetcher import Answer, Outcome
-from kafka_actors.fetch.messages import FetchReply, Pull
+from kafka_actors.fetch.messages import Answer, FetchReply, Outcome, Pull
 
 from .door import Door
 from .messages import pack, unpack
@@ -49,8 +49,8 @@ class BrokerLink:
         self._turn = asyncio.Lock()
         self._door: Door | None = None
         self._clock = clock
-        self._no_door_until = 0.0
-        self._rest_s = DOOR_AGAIN_S
+        self._opening = Backoff(DOOR_AGAIN_S, DOOR_AGAIN_MAX_S)
+        self._no_door = False
         self._in_loop: set[asyncio.Task[None]] = set()
         # Pulls that went into the loop, and those that went on from there: each is counted by one thread at a time.
         self._queued = self._sent = 0
@@ -99,17 +99,15 @@ class BrokerLink:
         if self._door is not None and not self._door.closed:
             return self._door
         self._door = None
-        if self._clock() < self._no_door_until:
+        if self._no_door or self._opening.remaining(self._clock()):
             return None
         try:
             name = await call(self._handle, "door")
             if name is not None:
                 self._door = Door.open(name, self._worker, self._note)
-            self._no_door_until, self._rest_s = (float("inf") if name is None else 0.0), DOOR_AGAIN_S
+            self._no_door = name is None
+            self._opening.succeeded()
         except (DisconnectedError, OSError) as error:
-            logger.info(
-                "no door to the connection actor, pulls go through Ray for %g s: %s", self._rest_s, error
-            )
-            self._no_door_until = self._clock() + self._rest_s
-            self._rest_s = min(2 * self._rest_s, DOOR_AGAIN_MAX_S)
+            pause = self._opening.failed(self._clock())
+            logger.info("no door to the connection actor, pulls go through Ray for %g s: %s", pause, error)
         return self._door

@@ -12,11 +12,11 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import DisconnectedError, JobFailed, KafkaActorsError, KafkaTimeoutError, UsageError
 
 from .autoscale import Autoscale
 from .hosting import HostedJob
-from .loops import LoopThread
 from .status import JobStatus
 
 __all__ = ["ActorControl", "LocalControl"]
@@ -31,7 +31,7 @@ class LocalControl:
     """A supervisor on a thread of this process."""
 
     def __init__(
-        self, hosted: HostedJob, thread: LoopThread, holder: ActorHandle | None, let_go: Callable[[], None]
+        self, hosted: HostedJob, thread: IoThread, holder: ActorHandle | None, let_go: Callable[[], None]
     ) -> None:
         self._hosted = hosted
         self._supervisor = hosted.supervisor
@@ -73,17 +73,17 @@ class LocalControl:
 
     def _stop(self, timeout_s: float, leave: bool) -> None:
         try:
-            self._thread.run(self._supervisor.stop(timeout_s, leave), timeout_s + 1)
+            self._thread.run(self._supervisor.stop(timeout_s, leave), timeout=timeout_s + 1)
         except concurrent.futures.TimeoutError:
             logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
         if not self._stopped:  # by a signal's handler
             self._take_down()
 
     def _take_down(self) -> None:
-        self._last = self._thread.run(self._supervisor.status(), 5)
+        self._last = self._thread.run(self._supervisor.status(), timeout=5)
         self._stopped = True
-        self._thread.run(self._hosted.close(), CLOSE_S)
-        self._thread.close()
+        self._thread.run(self._hosted.close(), timeout=CLOSE_S)
+        self._thread.stop()
         if self._holder is not None:
             ray.kill(self._holder)
         self._let_go()

@@ -10,8 +10,8 @@ from kafka_actors.config import JobConfig, resolved
 from kafka_actors.coordinator import ConsumerCoordinator
 from kafka_actors.events import log_event
 from kafka_actors.metrics import Metrics
-from kafka_actors.net import EARLIEST, KafkaClient
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.net import KafkaClient
+from kafka_actors.protocol.types import EARLIEST, TopicPartition
 from kafka_actors.telemetry.events import counting
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.tally import Tally

@@ -24,8 +24,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.fetch.broker_fetcher import Outcome
-from kafka_actors.fetch.messages import FetchReply, Pull
+from kafka_actors.fetch.messages import FetchReply, Outcome, Pull
 
 from .messages import pack, unpack
 from .shared_memory import MappedMemory, Place

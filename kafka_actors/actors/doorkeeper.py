@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from kafka_actors.fetch.broker_fetcher import Outcome
-from kafka_actors.fetch.messages import Pull
+from kafka_actors.fetch.messages import Outcome, Pull
 
 from .call_note import last_words
 from .door import Answered, Asked, prepare, receive, same_user, send

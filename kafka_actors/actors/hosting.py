@@ -18,13 +18,14 @@ import ray
 
 from kafka_actors import __version__
 from kafka_actors.addresses import format_address
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.status_page.machines.building import About
 from kafka_actors.status_page.machines.history import EVERY_S
 from kafka_actors.status_page.server import StatusServer, listen
 from kafka_actors.status_page.site import SLOW, Site
 from kafka_actors.telemetry.sdk import exposition
 
-from .loops import Loops, LoopThread
+from .loops import Loops
 from .plan import JobPlan
 from .ray_runtime import RayRuntime
 from .reporting import Reporting
@@ -55,13 +56,13 @@ class StatusPage:
             wall=time.time,  # wall clock: a page is read by the time of day
         )
         self._server = StatusServer(self._site.answer, SLOW)
-        self._thread: LoopThread | None = None
+        self._thread: IoThread | None = None
         self._loops = Loops(_given_up)
 
     async def open(self) -> None:
         """Raises `ConfigError` where its address can't be listened on."""
         listening = listen("status_address", *self._address)
-        self._thread = LoopThread("kafka-actors-status")
+        self._thread = IoThread("kafka-actors-status")
         await self._there(self._server.start(listening))
         self._report.page = _url_of(listening)
         self._report.page_node = ray.util.get_node_ip_address()
@@ -73,12 +74,12 @@ class StatusPage:
         if (thread := self._thread) is not None:
             await self._there(self._server.close())
             self._thread = None
-            await asyncio.to_thread(thread.close)
+            await asyncio.to_thread(thread.stop)
 
     async def _there(self, work: Coroutine[Any, Any, None]) -> None:
         """On the page's own thread."""
         assert self._thread is not None  # open() has made it
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._thread.loop))
+        await asyncio.wrap_future(self._thread.submit(work))
 
     async def _look(self) -> None:
         """A coordinator that does not answer is waited for, by one question, while everything else is shown."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from kafka_actors.config import JobConfig
-from kafka_actors.net import LATEST, KafkaClient, OffsetLookups
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.net import KafkaClient, OffsetLookups
+from kafka_actors.protocol.types import LATEST, TopicPartition
 
 from .asked import Asked
 

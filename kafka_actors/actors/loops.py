@@ -1,38 +1,14 @@
-"""Event loops: one on a thread of its own; the tasks of one owner, of which one that fails tells its owner, and which all
-end together; and how they wait."""
+"""Tasks of one owner, which learns when one fails and ends them all together; and how they wait."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["LoopThread", "Loops", "woken"]
+__all__ = ["Loops", "woken"]
 
 R = TypeVar("R")
-
-
-class LoopThread:
-    """An event loop on a thread of its own, for the supervisor of a job in the driver, and for a status page."""
-
-    def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, R], timeout: float | None = None) -> R:
-        """From another thread: waits for the result, so many seconds at most."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
-
-    def close(self) -> None:
-        """Ends both, also where the thread has not got to run the loop yet. Closing again changes nothing."""
-        if self.loop.is_closed():
-            return
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(5)
-        if not self._thread.is_alive():
-            self.loop.close()
 
 
 class Loops:

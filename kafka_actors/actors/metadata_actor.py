@@ -10,9 +10,9 @@ from functools import partial
 from kafka_actors.cluster import Cluster, ClusterSnapshot
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, error_for_code
-from kafka_actors.net import LATEST, KafkaClient, OffsetLookups
+from kafka_actors.net import KafkaClient, OffsetLookups
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.protocol.types import LATEST, TopicPartition
 
 from .loops import woken
 from .messages import ConnectionWanted, JobStart, Topology, pack, unpack

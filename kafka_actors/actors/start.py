@@ -9,6 +9,7 @@ from contextlib import suppress
 import ray
 from ray.actor import ActorHandle
 
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import ConfigError, KafkaTimeoutError
 from kafka_actors.pickling import unpicklable
 
@@ -18,7 +19,6 @@ from .finding import DriversPage, name_among, page_from
 from .hosting import HostedJob
 from .job import Job, RunningJob
 from .job_actor import claim_name, find_detached, find_job, names_of_jobs
-from .loops import LoopThread
 from .observing import measure
 from .plan import JobPlan
 from .ray_cluster import connect_to_ray, known_cluster, use_ray
@@ -57,7 +57,7 @@ def _start_here(
     plan: JobPlan, holder: ActorHandle | None, let_go: Callable[[], None], each: Each
 ) -> RunningJob:
     measure(plan)
-    thread = LoopThread("kafka-actors-supervisor")
+    thread = IoThread("kafka-actors-supervisor")
 
     async def made() -> HostedJob:
         return HostedJob(plan)
@@ -79,7 +79,7 @@ def _start_here(
     except BaseException:
         # On Ctrl-C too: in a Ray cluster that goes on, the actors would go on, and with them the group's member.
         thread.run(_given_up(starting))
-        thread.close()
+        thread.stop()
         if holder is not None:
             ray.kill(holder)
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kafka_actors.base.rates import known_sum
 from kafka_actors.status_page.document import Entry
 
 from .autoscale import Autoscale
@@ -113,4 +114,4 @@ class JobStatus(Struct, frozen=True):
     @property
     def lag(self) -> int:
         """Records of this job's partitions that are not processed yet, as far as their ends are known."""
-        return sum(p.lag or 0 for p in self.partitions)
+        return known_sum(p.lag for p in self.partitions) or 0

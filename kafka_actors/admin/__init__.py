@@ -6,8 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_actors.net import EARLIEST, LATEST, ListedOffset
+    from kafka_actors.net import ListedOffset
     from kafka_actors.net.offsets import MAX_TIMESTAMP
+    from kafka_actors.protocol.types import EARLIEST, LATEST
 
     from .async_admin import AsyncAdmin
     from .machines.reset import OffsetTarget
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 # Loaded when first used: who only asks brokers, as Spark's planner does at each query, imports no consumer.
 _HOMES = {
-    "EARLIEST": "kafka_actors.net",
-    "LATEST": "kafka_actors.net",
+    "EARLIEST": "kafka_actors.protocol.types",
+    "LATEST": "kafka_actors.protocol.types",
     "MAX_TIMESTAMP": "kafka_actors.net.offsets",
     "Admin": ".sync_admin",
     "AsyncAdmin": ".async_admin",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from kafka_actors.arguments import seconds_of
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
 from kafka_actors.errors import (
     EncodeError,
@@ -18,7 +19,6 @@ from kafka_actors.errors import (
     error_for_code,
 )
 from kafka_actors.net import KafkaClient
-from kafka_actors.net.machines.backoff import Backoff
 from kafka_actors.protocol import FindCoordinatorRequest, FindCoordinatorResponse
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
 from kafka_actors.protocol.schema import Request, Response

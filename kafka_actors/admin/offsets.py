@@ -11,9 +11,9 @@ from kafka_actors.errors import (
     UnknownTopicOrPartitionError,
     UsageError,
 )
-from kafka_actors.net import EARLIEST, LATEST, KafkaClient, ListedOffset, OffsetLookups
+from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.net.offsets import IsolationLevel
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.protocol.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 from .asking import Deadline, raise_first
 from .groups import Groups

@@ -7,8 +7,9 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import UsageError
-from kafka_actors.net import IoThread, ListedOffset
+from kafka_actors.net import ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
@@ -61,12 +62,12 @@ class Admin(ProcessBound):
 
     def __del__(self) -> None:
         io = getattr(self, "_io", None)  # none where an option was wrong
-        if io is not None and not io.loop.is_closed():
+        if io is not None and io.alive:
             warnings.warn(f"{self!r} was never closed: its thread goes on", ResourceWarning, stacklevel=2)
 
     def close(self) -> None:
         """As `AsyncAdmin.close`."""
-        if not self._io.loop.is_closed():
+        if self._io.alive:
             self._check_process()
             try:
                 self._call(self._admin.close())
@@ -197,5 +198,5 @@ class Admin(ProcessBound):
 
     def _check_open(self) -> None:
         self._check_process()  # its thread isn't there after a fork: no answer would ever come
-        if self._io.loop.is_closed():
+        if not self._io.alive:
             raise UsageError("this Admin is closed")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError
-from kafka_actors.net import IoThread
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.engines import engine
 from kafka_actors.spark.machines.stream import StreamOffsets
@@ -221,7 +221,7 @@ class Backfill:
 
         io = IoThread("kafka-handover")
         try:
-            return io.submit(asked()).result()
+            return io.run(asked())
         finally:
             io.stop()
 

@@ -17,8 +17,8 @@ from kafka_actors.errors import (
     UnknownTopicOrPartitionError,
     error_for_code,
 )
-from kafka_actors.net import EARLIEST, LATEST, KafkaClient, ListedOffset, OffsetLookups
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
+from kafka_actors.protocol.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 from .machines.plan import Cluster, Log, Wanted
 

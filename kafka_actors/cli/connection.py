@@ -16,7 +16,7 @@ from kafka_actors.options import ClientConfig
 
 from .config_file import read_config_file
 from .documents import form_option
-from .job_options import OF_RUN, RunConfig, other_variables
+from .job_options import OF_RUN, DeclaredOption, RunConfig, other_variables
 from .late import late
 from .layers import Layer, Settings, from_environment, from_file, from_flags, layered
 from .options import command
@@ -41,7 +41,9 @@ def admin_command(function: Body) -> Callable[..., None]:
         "--bootstrap-servers",
         "--bootstrap-server",
         metavar="HOST:PORT,…",
-        help="Brokers to find the cluster by.  [default: localhost:9092]",
+        cls=DeclaredOption,
+        kind=ClientConfig,
+        more="  [default: localhost:9092]",
     )
     @click.option(
         "--command-config",

@@ -1,12 +1,18 @@
-"""What a job is started with: the options of `run` and of `config show`, and the job that they make."""
+"""Options of `run` and of `config show`: their declarations, their flags with the same texts, and the job that they make."""
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
+import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+from msgspec import Struct
 
 from kafka_actors.addresses import parse_listening
 from kafka_actors.errors import UsageError
@@ -23,10 +29,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ARGUMENTS",
     "OF_RUN",
+    "DeclaredOption",
     "RunConfig",
     "changed",
     "job_options",
     "job_settings",
+    "meanings",
     "other_variables",
     "required",
     "target_of",
@@ -56,9 +64,11 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
     until: Literal["latest"] | None = None
     """`latest`: stop at the end offsets that the topics have at the start."""
     status: str | None = None
-    """`[HOST]:PORT` of the job's status page; to this machine only, unless a host is given."""
+    """`[HOST]:PORT` of the job's status page, with JSON, metrics and health beside it; to this machine only, unless a host
+    is given. Port 0 is a free one."""
     otlp: str | None = None
-    """The OpenTelemetry collector that gets metrics, traces and logs, such as `http://localhost:4318`. All else is said by `OTEL_*` variables."""
+    """The OpenTelemetry collector that gets metrics, traces and logs, such as `http://localhost:4318`. `OTEL_*` variables
+    say all else."""
     prometheus: str | None = None
     """`[HOST]:PORT` where Prometheus may scrape the job's metrics; on this machine only, unless a host is given."""
 
@@ -71,6 +81,51 @@ ARGUMENTS = ("topics", "pattern", "resources_per_worker", "name", "dead_letter_t
 
 _OF_TESTS = "KAFKA_ACTORS_CACHE"
 """Where `kafka_actors.testing` keeps Kafka's releases."""
+
+
+class DeclaredOption(click.Option):
+    """A flag that sets an option of `kind`; the names are the same. `more` ends its help.
+
+    The text is looked up when it is shown: finding it reads the source of the declarations.
+    """
+
+    def __init__(
+        self, param_decls: Sequence[str], *, kind: type[Struct], more: str = "", **attributes: Any
+    ) -> None:
+        super().__init__(param_decls, **attributes)
+        self._kind = kind
+        self._more = more
+
+    @property
+    def meaning(self) -> str:
+        """The text with its Markdown."""
+        assert self.name is not None  # every option of click's has one
+        texts = (meanings(kind) for kind in self._kind.__mro__ if kind.__module__.startswith("kafka_actors."))
+        return next(found[self.name] for found in texts if self.name in found) + self._more
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The flag's row in `--help`."""
+        self.help = self.meaning.replace("`", "")
+        return super().get_help_record(ctx)
+
+
+@functools.cache
+def meanings(kind: type) -> dict[str, str]:
+    """The texts below the declarations of a class by their names; Python itself doesn't keep them."""
+    tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
+    body = next(
+        node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    )
+    found = {}
+    for declared, text in itertools.pairwise(body):
+        if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name):
+            match text:
+                case ast.Expr(value=ast.Constant(value=str(said))):
+                    found[declared.target.id] = " ".join(said.split())
+    return found
+
+
+_declared = functools.partial(click.option, cls=DeclaredOption, kind=RunConfig)
 
 
 def job_options(function: F) -> F:
@@ -86,38 +141,13 @@ def job_options(function: F) -> F:
                 envvar="KAFKA_ACTORS_CONFIG_FILE",
                 help="Options in a TOML file, or in Kafka's .properties.",
             ),
-            click.option(
-                "-w",
-                "--workers",
-                metavar="N|MIN..MAX",
-                help="How many workers; or a range such as 1..16: as many as the records need.",
-            ),
-            click.option(
-                "-b", "--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers to find the cluster by."
-            ),
-            click.option("-g", "--group-id", metavar="GROUP", help="The consumer group."),
-            click.option(
-                "--until",
-                type=click.Choice(["latest"]),
-                help="Stop at the end offsets that the topics have at the start.",
-            ),
-            click.option(
-                "--status",
-                metavar="[HOST]:PORT",
-                help="Serve the job's status page, with JSON, metrics and health beside it; to this machine only, unless a host "
-                "is given. Port 0 is a free one.",
-            ),
-            click.option(
-                "--otlp",
-                metavar="URL",
-                help="Send metrics, traces and logs to this OpenTelemetry collector, such as http://localhost:4318. "
-                "All else is said by OTEL_* variables.",
-            ),
-            click.option(
-                "--prometheus",
-                metavar="[HOST]:PORT",
-                help="Let Prometheus scrape the job's metrics here; on this machine only, unless a host is given.",
-            ),
+            _declared("-w", "--workers", metavar="N|MIN..MAX"),
+            _declared("-b", "--bootstrap-servers", metavar="HOST:PORT,…"),
+            _declared("-g", "--group-id", metavar="GROUP"),
+            _declared("--until", type=click.Choice(["latest"])),
+            _declared("--status", metavar="[HOST]:PORT"),
+            _declared("--otlp", metavar="URL"),
+            _declared("--prometheus", metavar="[HOST]:PORT"),
             click.option(
                 "-X",
                 "--config",

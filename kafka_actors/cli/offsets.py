@@ -15,7 +15,7 @@ from .documents import columns, show
 from .errors import EXIT_DONE
 from .group_choice import all_lags, all_or_named, group_options
 from .output import Output
-from .scopes import time_of, topic_scope, topics_option
+from .scopes import exclude_internal_option, time_of, topic_scope, topics_option
 
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin, PartitionLag, TopicDescription
@@ -36,7 +36,7 @@ KEYS = {"partition": 3, "topic": 2, "group": 1}
     metavar="TIME",
     help="earliest, latest, max-timestamp, milliseconds since 1970, or YYYY-MM-DDTHH:mm:SS.sss.",
 )
-@click.option("--exclude-internal-topics", is_flag=True, help="Without Kafka's own topics.")
+@exclude_internal_option("--exclude-internal-topics")
 @admin_command
 async def offsets(
     output: Output,
@@ -44,7 +44,7 @@ async def offsets(
     form: str,
     topics: tuple[str, ...],
     at: str,
-    exclude_internal_topics: bool,
+    exclude_internal: bool,
 ) -> int:
     """Show the offsets of partitions: at the ends of their logs, or the first at or after a time.
 
@@ -55,7 +55,7 @@ async def offsets(
     wanted = [
         tp
         for topic in described.values()
-        if not (exclude_internal_topics and topic.is_internal)
+        if not (exclude_internal and topic.is_internal)
         for tp in _partitions(topic, scope.get(topic.name))
     ]
     found = await admin.list_offsets(dict.fromkeys(wanted, time))

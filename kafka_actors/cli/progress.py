@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from kafka_actors.status_page.machines.rates import WINDOW_S, Latency, Rates
+from kafka_actors.base.rates import WINDOW_S, known_sum
+from kafka_actors.status_page.machines.rates import Latency, Rates
 
 if TYPE_CHECKING:
     from kafka_actors.actors.messages import PartitionStatus
@@ -58,7 +59,6 @@ class Progress:
         if self._started is None:
             self._started = now
         pace = self._rates.observe(status, now)
-        ends = [p.lag for p in status.partitions if p.lag is not None]
         ages = [p.lag_seconds for p in status.partitions if p.lag_seconds is not None]
         return Reading(
             elapsed_s=now - self._started,
@@ -67,7 +67,7 @@ class Progress:
             generation=status.group.generation if status.group else None,
             records=status.records,
             records_per_s=pace.records_per_s if pace else 0.0,
-            lag=sum(ends) if ends else None,
+            lag=known_sum(p.lag for p in status.partitions),
             restarts=sum(status.restarts.values()),
             workers=[
                 WorkerReading(w, pace.workers[w.name].records_per_s, pace.workers[w.name].busy)

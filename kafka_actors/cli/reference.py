@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
-import itertools
-import sys
 import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -17,7 +12,7 @@ from kafka_actors.options import ClientConfig, ConsumerConfig, JobConfig, Produc
 from kafka_actors.security import Secret
 
 from .java_names import JAVA_DEFAULTS, java_name
-from .job_options import RunConfig
+from .job_options import RunConfig, meanings
 
 __all__ = ["SECTIONS", "Option", "Section", "options"]
 
@@ -68,9 +63,9 @@ def options(section: Section) -> list[Option]:
         name for base in kind.__mro__[1:] if issubclass(base, ClientConfig) for name in base.__struct_fields__
     }
     hints = get_type_hints(kind, include_extras=True)
-    meanings = _meanings(sys.modules[kind.__module__], kind.__name__)
+    texts = meanings(kind)
     own = [field for field in msgspec.structs.fields(kind) if field.name not in inherited]
-    return [_option(section, field, hints[field.name], meanings[field.name]) for field in own]
+    return [_option(section, field, hints[field.name], texts[field.name]) for field in own]
 
 
 def _option(section: Section, field: msgspec.structs.FieldInfo, hint: Any, meaning: str) -> Option:
@@ -130,17 +125,3 @@ def _number(name: str, number: type, bounds: msgspec.Meta) -> str:
         unit = "bytes"
     above = f"above {bounds.gt}" if bounds.gt is not None else f"from {bounds.ge}"
     return f"{unit or ('number' if number is float else 'whole number')}, {above}"
-
-
-@functools.cache
-def _meanings(module: types.ModuleType, of: str) -> dict[str, str]:
-    """The texts below the declarations, which Python itself doesn't keep."""
-    tree = ast.parse(inspect.getsource(module))
-    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == of)
-    found = {}
-    for declared, text in itertools.pairwise(body):
-        if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name):
-            match text:
-                case ast.Expr(value=ast.Constant(value=str(said))):
-                    found[declared.target.id] = " ".join(said.split())
-    return found

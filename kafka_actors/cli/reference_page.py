@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 
+from .job_options import DeclaredOption
 from .layers import PREFIX
 from .reference import SECTIONS, Option, options
 
@@ -96,10 +97,14 @@ def _flags(run: click.Command) -> Iterator[str]:
     yield "| flag | variable | meaning |"
     yield "|---|---|---|"
     for each in run.params:
-        if not isinstance(each, click.Option) or not each.help:
+        if not isinstance(each, click.Option) or not (text := _text(each)):
             continue
         flags = ", ".join(_code(name) for name in each.opts)
         variable = each.envvar or (
             PREFIX + str(each.name).upper() if each.name not in ("pairs", "debug") else None
         )
-        yield f"| {flags} | {_code(str(variable)) if variable else ''} | {each.help} |"
+        yield f"| {flags} | {_code(str(variable)) if variable else ''} | {text} |"
+
+
+def _text(option: click.Option) -> str | None:
+    return option.meaning if isinstance(option, DeclaredOption) else option.help

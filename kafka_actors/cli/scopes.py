@@ -15,7 +15,17 @@ from kafka_actors.durations import parse_iso8601
 from kafka_actors.errors import UsageError
 from kafka_actors.protocol.types import TopicPartition
 
-__all__ = ["ago", "ids", "moment", "names", "offsets_of_file", "time_of", "topic_scope", "topics_option"]
+__all__ = [
+    "ago",
+    "exclude_internal_option",
+    "ids",
+    "moment",
+    "names",
+    "offsets_of_file",
+    "time_of",
+    "topic_scope",
+    "topics_option",
+]
 
 SPECIAL_TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
 _RANGE = re.compile(r"(\d+)?(-)?(\d+)?")
@@ -33,6 +43,11 @@ def topics_option(more: str = "") -> Callable[[Any], Any]:
     """`--topic`, again and again: what `topic_scope` takes. `more` ends its help."""
     text = f"A topic, or partitions of it; may be repeated. {more}".rstrip()
     return click.option("-t", "--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help=text)
+
+
+def exclude_internal_option(flag: str) -> Callable[[Any], Any]:
+    """The flag, under one of the names that Kafka's tools have for it; the argument is `exclude_internal`."""
+    return click.option(flag, "exclude_internal", is_flag=True, help="Without Kafka's own topics.")
 
 
 def topic_scope(values: Iterable[str]) -> dict[str, list[int] | None]:

@@ -14,7 +14,7 @@ from .connection import admin_command, note
 from .documents import plain, show
 from .errors import EXIT_DONE
 from .output import Output
-from .scopes import names
+from .scopes import exclude_internal_option, names
 
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin, PartitionDescription, TopicDescription
@@ -29,7 +29,7 @@ def topics() -> None:
 
 @topics.command("list")
 @click.option("--topic", "pattern", metavar="REGEX", help="Only topics whose whole name matches.")
-@click.option("--exclude-internal", is_flag=True, help="Without Kafka's own topics.")
+@exclude_internal_option("--exclude-internal")
 @admin_command
 async def list_topics(
     output: Output, admin: AsyncAdmin, form: str, pattern: str | None, exclude_internal: bool
@@ -44,7 +44,7 @@ async def list_topics(
 
 @topics.command()
 @click.option("-t", "--topic", "wanted", metavar="TOPIC", multiple=True, help="A topic; may be repeated.")
-@click.option("--exclude-internal", is_flag=True, help="Without Kafka's own topics.")
+@exclude_internal_option("--exclude-internal")
 @click.option(
     "--under-replicated-partitions", is_flag=True, help="Only partitions with replicas out of sync."
 )

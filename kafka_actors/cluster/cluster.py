@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from kafka_actors.addresses import format_address, parse_address, parse_bootstrap_servers
+from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.cluster.snapshot import ClusterSnapshot, TopicMetadata
 from kafka_actors.errors import KafkaActorsError, NoBrokersError, error_for_code
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
@@ -126,8 +127,9 @@ class Cluster(Generic[C]):
                 if self._stops != stops or (not failing and missing <= _beyond_healing(_topics(metadata))):
                     return
                 if attempt < self._attempts:
-                    pause = min(HEAL_BACKOFF_S * 2 ** (attempt - 1), HEAL_BACKOFF_MAX_S)
-                    await self._sleep(pause * (0.8 + 0.4 * self._rand()))
+                    await self._sleep(
+                        exponential_backoff(attempt, HEAL_BACKOFF_S, HEAL_BACKOFF_MAX_S, self._rand)
+                    )
                     self._cull()
                     metadata = await self._any_metadata()
             log.warning(

@@ -15,9 +15,9 @@ import pyarrow as pa
 from kafka_actors.arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
 from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
-from kafka_actors.net import EARLIEST, LATEST, ListedOffset
+from kafka_actors.net import ListedOffset
 from kafka_actors.net.process_bound import another_loop
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.protocol.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 from kafka_actors.timeouts import timeouts_by_name
 

@@ -14,9 +14,8 @@ import pyarrow as pa
 from kafka_actors.arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.events import EventSink
-from kafka_actors.net import EARLIEST, LATEST, ListedOffset
-from kafka_actors.net.io_thread import ended_within
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.net import ListedOffset
+from kafka_actors.protocol.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 from kafka_actors.timeouts import timeouts_by_name
 

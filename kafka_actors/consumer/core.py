@@ -17,13 +17,12 @@ from kafka_actors.errors import (
     KafkaTimeoutError,
 )
 from kafka_actors.events import Event, EventSink, OffsetReset
-from kafka_actors.fetch import Fetcher, Start
-from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
+from kafka_actors.fetch import Fetcher, LocalSources, Start
+from kafka_actors.net import FetchSocket, KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .observing import ConsumerObserver
 from .rebalance import Offsets, Partitions, Rebalances
-from .sources import Sources
 from .topics import ConsumerTopics
 
 logger = logging.getLogger(__name__)
@@ -61,7 +60,10 @@ class Core:
         self.topics = ConsumerTopics(self.client, config, subscription, on_error=self._topic_failed)
         self._of_topics: Exception | None = None
         self.lookups = OffsetLookups(self.client)
-        self._sources = Sources(self.client, config)
+        client = self.client
+        self._sources = LocalSources(
+            config, locate=lambda broker: client.snapshot.brokers.get(broker), connect=FetchSocket
+        )
         self.fetcher = Fetcher(
             config,
             sources=self._sources.get,

@@ -11,6 +11,7 @@ from typing import Any
 
 import assignors
 from kafka_actors.arguments import offset_of, offsets_of, partitions_of
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.cluster import SubscriptionMode, SubscriptionState
 from kafka_actors.commit_metadata import pack
 from kafka_actors.config import ConsumerConfig, build, resolved
@@ -22,7 +23,6 @@ from kafka_actors.errors import (
 )
 from kafka_actors.events import Event, EventSink, log_event
 from kafka_actors.fetch import Fetcher
-from kafka_actors.net import IoThread
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.events import counting
@@ -125,7 +125,7 @@ class Session(ProcessBound):
 
         self._io = io
         try:
-            self._core = io.submit(make()).result()
+            self._core = io.run(make())
         except BaseException:
             self.undo()
             raise

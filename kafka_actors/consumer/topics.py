@@ -16,8 +16,6 @@ from .rebalance import Offsets
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_TOPIC = 3
-
 
 class ConsumerTopics:
     """Asks and watches the cluster's metadata, in the IO thread. `on_error` gets what ends the consumer's work."""
@@ -62,11 +60,11 @@ class ConsumerTopics:
         snapshot = self._client.snapshot
         errors = {t: snapshot.topic_error(t) for t in self._subscription.metadata_topics() or []}
         for topic, code in errors.items():
-            if code and code != UNKNOWN_TOPIC:
+            if code and code != UnknownTopicOrPartitionError.code:
                 error = error_for_code(code, request="Metadata", topic=topic)
                 if error is not None and not error.retriable:
                     self._on_error(error)
-        missing = {t for t, code in errors.items() if code == UNKNOWN_TOPIC}
+        missing = {t for t, code in errors.items() if code == UnknownTopicOrPartitionError.code}
         for topic in sorted(missing - self._missing):
             logger.warning(
                 "there is no topic '%s': nothing is read of it until somebody creates it; check its name",
@@ -98,7 +96,7 @@ class ConsumerTopics:
         topic = self._client.snapshot.topics.get(tp.topic)
         if topic is None:  # deleted, where it would be among all topics
             return self._client.tracks(tp.topic)
-        return topic.error_code == UNKNOWN_TOPIC or bool(
+        return topic.error_code == UnknownTopicOrPartitionError.code or bool(
             topic.partitions and tp.partition not in topic.partitions
         )
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kafka_actors.base.backoff import GrowingTimeout, exponential_backoff
 from kafka_actors.errors import EncodeError, KafkaTimeoutError
 from kafka_actors.protocol import OffsetFetchRequest, OffsetFetchResponse
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .channels import Channels
-from .machines.backoff import Backoff, Patience
 from .machines.offsets import (
     Committed,
     offset_fetch_request,
@@ -48,7 +48,7 @@ class OffsetFetcher:
         self._rand = rand
         self.trouble = ""
         """Why the last request had to be repeated, for people."""
-        self._patience = Patience(config.heartbeat_timeout, config.request_timeout)
+        self._patience = GrowingTimeout(config.heartbeat_timeout, config.request_timeout)
 
     async def fetch(self, partitions: Sequence[TopicPartition], timeout_ms: float | None) -> Found:
         """See `ConsumerCoordinator.fetch_committed_offsets`."""
@@ -65,12 +65,15 @@ class OffsetFetcher:
         return found
 
     async def _fetch_all(self, partitions: list[TopicPartition], found: Found) -> None:
-        backoff = Backoff(self._config.retry_backoff, self._config.retry_backoff_max, self._rand)
+        failures, config = 0, self._config
         self.trouble = ""
         while missing := [tp for tp in partitions if tp not in found]:
             await self._coordinator.ensure_coordinator_known()
             if not await self._attempt(missing, found):
-                await asyncio.sleep(backoff.next())
+                failures += 1
+                await asyncio.sleep(
+                    exponential_backoff(failures, config.retry_backoff, config.retry_backoff_max, self._rand)
+                )
 
     async def _attempt(self, partitions: list[TopicPartition], found: Found) -> bool:
         """One request. False: something is missing and worth another one."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .ahead import Ahead
     from .broker_fetcher import BrokerFetcher
     from .fetcher import Fetcher
+    from .local_sources import LocalSources
     from .machines.buffer import FetchedBytes
     from .machines.partition import Standing, Start
     from .messages import Fetched, FetchReply, Pull, Want
@@ -25,6 +26,7 @@ _HOMES = {
     "Fetched": "messages",
     "FetchedBytes": "machines.buffer",
     "Fetcher": "fetcher",
+    "LocalSources": "local_sources",
     "OffsetLookup": "offsets",
     "Pull": "messages",
     "RecordSource": "pump",
@@ -40,6 +42,7 @@ __all__ = [
     "Fetched",
     "FetchedBytes",
     "Fetcher",
+    "LocalSources",
     "OffsetLookup",
     "Pull",
     "RecordSource",

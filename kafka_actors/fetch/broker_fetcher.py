@@ -13,7 +13,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from kafka_actors.config import ConsumerConfig
@@ -22,17 +22,13 @@ from kafka_actors.protocol import ApiKey, FetchRequest, FetchResponse, decode_he
 from kafka_actors.records import next_offset
 
 from .machines.session import FetchSession, SequenceGap
-from .messages import FetchReply, Pull
+from .messages import Answer, Outcome, Pull
 
 logger = logging.getLogger(__name__)
 
 JOIN_S = 1.0
 
 THIN_BYTES = 64 * 1024
-
-Answer = tuple[FetchReply, Sequence[bytes | memoryview]]
-Outcome = Answer | Exception
-"""Of a pull: the reply with the bytes of its partitions, or why there is none."""
 
 
 class Versions(Protocol):

@@ -6,9 +6,25 @@ inside: a `FetchReply` comes with a buffer for each of its partitions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
 from msgspec import Struct
 
-__all__ = ["Epoch", "FetchReply", "Fetched", "Pull", "Want"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "Answer",
+    "Epoch",
+    "FetchReply",
+    "Fetched",
+    "Outcome",
+    "Pull",
+    "Records",
+    "Want",
+    "without_records",
+]
 
 Epoch = tuple[int, int]  # an assignment epoch: (incarnation, n), compared for equality only
 
@@ -51,8 +67,7 @@ class Fetched(Struct, frozen=True, tag=True, gc=False):
     """One partition of one fetch response.
 
     `size` is the length of its record bytes; offsets run from `fetch_offset` to `next_offset`.
-    A partition with an `error_code`, with a `diverging_end_offset` (KIP-595) or a `preferred_read_replica`
-    (KIP-392) is not fetched again until it is wanted anew. `current_leader_id` is KIP-951's hint, -1 for none.
+    `current_leader_id` is KIP-951's hint, -1 for none.
     """
 
     topic: str
@@ -72,6 +87,23 @@ class Fetched(Struct, frozen=True, tag=True, gc=False):
     preferred_read_replica: int = -1
     size: int = 0
 
+    @property
+    def dropped(self) -> bool:
+        """Whether the connection side fetches the partition no more, until it is wanted anew.
+
+        So it is after whatever is no records, and after records that lead to no later offset.
+        """
+        return self.next_offset == self.fetch_offset and (
+            self.size > 0
+            or without_records(self.error_code, self.diverging_end_offset, self.preferred_read_replica)
+        )
+
+
+def without_records(error_code: int, diverging_end_offset: int, preferred_read_replica: int) -> bool:
+    """Whether a broker answered a partition with something else than its records: an error, the end of a common history
+    (KIP-595), another replica to fetch from (KIP-392)."""
+    return error_code != 0 or diverging_end_offset >= 0 or preferred_read_replica >= 0
+
 
 class FetchReply(Struct, frozen=True, tag=True):
     """One response to a `Pull`. `size` is the length of the response in bytes, all of which stays in memory
@@ -86,3 +118,11 @@ class FetchReply(Struct, frozen=True, tag=True):
     throttle_ms: int = 0
     error_code: int = 0
     seconds: float = 0.0
+
+
+Records: TypeAlias = "bytes | memoryview | pa.Buffer"
+"""The record bytes of one partition of a response."""
+Answer: TypeAlias = "tuple[FetchReply, Sequence[Records]]"
+"""The reply to a pull, with a buffer for each of its partitions."""
+Outcome: TypeAlias = "Answer | Exception"
+"""The answer to a pull, or why there is none."""

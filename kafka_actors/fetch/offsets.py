@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 from kafka_actors.errors import KafkaActorsError
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.protocol.types import EARLIEST, LATEST, TopicPartition
 
 from .machines.resets import Kind, Lookup
-
-EARLIEST = -2
-LATEST = -1
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 Found = tuple[int, int] | KafkaActorsError

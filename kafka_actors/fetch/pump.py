@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from kafka_actors.config import ConsumerConfig
@@ -14,17 +14,14 @@ from kafka_actors.errors import AuthenticationError, ClientError, KafkaActorsErr
 from kafka_actors.events import Event, EventSink
 from kafka_actors.protocol.types import TopicPartition
 
-from .machines.buffer import Records
 from .machines.fetching import FetchMachine, Issue, Plan
 from .machines.resets import Lookup
-from .messages import FetchReply, Pull
+from .messages import Outcome, Pull
 from .meter import FetchMeter
 from .offsets import OffsetLookup, carry_out
 
 logger = logging.getLogger(__name__)
 
-Answer = tuple[FetchReply, Sequence[Records]]
-Outcome = Answer | Exception
 Validation = tuple[TopicPartition, int, int, int]
 
 

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
+    from kafka_actors.base.io_thread import IoThread
+    from kafka_actors.protocol.types import EARLIEST, LATEST
+
     from .broker import Broker
     from .channels import OFFSETS_CHANNEL, ConnectionOpener
     from .client import KafkaClient
     from .connection import Connection
     from .fetch_socket import FetchSocket
-    from .io_thread import IoThread
     from .machines.versions import ApiVersionTable
-    from .offsets import EARLIEST, LATEST, EpochEnd, ListedOffset, OffsetLookups
+    from .offsets import EpochEnd, ListedOffset, OffsetLookups
     from .partition_requests import (
         MemberAssignment,
         PartitionFetchRequest,
@@ -29,12 +31,12 @@ _HOMES = {
     "Broker": "broker",
     "Connection": "connection",
     "ConnectionOpener": "channels",
-    "EARLIEST": "offsets",
+    "EARLIEST": "kafka_actors.protocol.types",
     "EpochEnd": "offsets",
     "FetchSocket": "fetch_socket",
-    "IoThread": "io_thread",
+    "IoThread": "kafka_actors.base.io_thread",
     "KafkaClient": "client",
-    "LATEST": "offsets",
+    "LATEST": "kafka_actors.protocol.types",
     "ListedOffset": "offsets",
     "MemberAssignment": "partition_requests",
     "OFFSETS_CHANNEL": "channels",

@@ -23,8 +23,6 @@ from kafka_actors.protocol.types import TopicPartition
 
 from .machines.lookups import Lookups
 
-LATEST = -1
-EARLIEST = -2
 MAX_TIMESTAMP = -3
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]

@@ -22,8 +22,7 @@ from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequestTopic
-
-from .offsets import LATEST
+from kafka_actors.protocol.types import LATEST
 
 
 class PartitionFetchRequest(Struct, frozen=True):

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from kafka_actors.base.backoff import Backoff, exponential_backoff
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import KafkaActorsError, NodeNotReadyError
 
 from .connection import Connection
-from .machines.backoff import Backoff, exponential
 from .machines.nodes import NodeState
 from .machines.versions import ApiVersionTable
 
@@ -122,12 +122,9 @@ class ConnectionPool:
         broker = node.broker
         try:
             await asyncio.sleep(node.backoff.remaining(self._clock()))
-            limit = exponential(
-                node.backoff.failures + 1,
-                self._config.socket_connection_setup_timeout_ms,
-                self._config.socket_connection_setup_timeout_max_ms,
-                self._rand,
-            )
+            first = self._config.socket_connection_setup_timeout_ms
+            longest = max(first, self._config.socket_connection_setup_timeout_max_ms)
+            limit = exponential_backoff(node.backoff.failures + 1, first, longest, self._rand)
             connection = await Connection.open(
                 broker.host, broker.port, self._config, timeout_ms=limit, clock=self._clock
             )

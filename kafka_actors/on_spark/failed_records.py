@@ -13,8 +13,9 @@ from pyspark.sql import functions
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline.checking import Checked, Step
 from kafka_actors.pipeline.stages import DataFrames, Function
+from kafka_actors.protocol.types import EARLIEST, LATEST
 from kafka_actors.spark.machines.stream import StreamOffsets
-from kafka_actors.spark.offsets import EARLIEST, LATEST, Offsets
+from kafka_actors.spark.offsets import Offsets
 from kafka_actors.spark.options import parse_stream
 from kafka_actors.spark.stream import LIMITS
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, exponential_backoff
 from kafka_actors.errors import StageError
 from kafka_actors.halving import Halving
 
@@ -19,9 +20,6 @@ logger = logging.getLogger(__name__)
 
 FAILURES = (Exception, SystemExit)
 """What the user's code may raise and is the user's."""
-
-BACKOFF_S = 0.1
-BACKOFF_MAX_S = 2.0
 
 
 class Guard:
@@ -66,7 +64,7 @@ class Guard:
                 hopeless = not made.retriable or isinstance(error, CastError)
                 if attempt <= self._retries and not hopeless:
                     self._log_retry(error, attempt)
-                    self._sleep(min(BACKOFF_S * 2 ** (attempt - 1), BACKOFF_MAX_S))
+                    self._sleep(exponential_backoff(attempt, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S))
                     attempt += 1
                     continue
                 if self._policy == "fail":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from html import escape
 
 from msgspec import Struct
 
-WINDOW_S = 5.0
+from kafka_actors.base.rates import WINDOW_S, Window, rate
+
 UNKNOWN = "-"
 
 
@@ -31,20 +31,15 @@ class Meter:
     """Records a second over the last few seconds."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
-        self._window_s = window_s
-        self._samples: deque[tuple[float, int]] = deque()
+        self._window: Window[int] = Window(window_s)
         self._began: float | None = None
 
     def observe(self, records: int, now: float) -> tuple[float, float]:
         """The seconds since the first call, and the rate."""
         if self._began is None:
             self._began = now
-        self._samples.append((now, records))
-        while len(self._samples) > 2 and now - self._samples[1][0] >= self._window_s:
-            self._samples.popleft()
-        then, before = self._samples[0]
-        rate = max(0, records - before) / (now - then) if now > then else 0.0
-        return now - self._began, rate
+        before, span_s = self._window.add(records, now)
+        return now - self._began, rate(records, before, span_s)
 
 
 def line(reading: Reading) -> str:

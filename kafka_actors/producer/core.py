@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
@@ -346,7 +347,8 @@ class Core:
 
     async def _identify(self) -> None:
         """Asks for a producer id until there is one."""
-        failures = 0
+        o = self.config
+        backoff = Backoff(o.retry_backoff_ms / 1000, o.retry_backoff_max_ms / 1000, self._rand)
         try:
             while True:
                 error = await self._ask_for_id()
@@ -355,9 +357,7 @@ class Core:
                 if not error.retriable:
                     self._settle(self._sender.give_up(_no_id(error)))
                     return
-                failures += 1
-                base, most = self.config.retry_backoff_ms, self.config.retry_backoff_max_ms
-                await asyncio.sleep(min(base * 2.0 ** min(failures - 1, 32), most) / 1000)
+                await asyncio.sleep(backoff.failed(self._clock()))
         finally:
             self._identifying = False
             self.nudge()

@@ -15,10 +15,9 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from kafka_actors.arguments import limit_of, seconds_of
+from kafka_actors.base.io_thread import IoThread, ended_within
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
-from kafka_actors.net import IoThread
-from kafka_actors.net.io_thread import ended_within
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.timeouts import timeouts_by_name
 

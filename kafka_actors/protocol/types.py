@@ -2,6 +2,11 @@
 
 from typing import NamedTuple
 
+LATEST = -1
+"""In place of a timestamp (ListOffsets) or of an offset (Spark's options): the end of the log."""
+EARLIEST = -2
+"""In the same places: the start of the log."""
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic."""

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from kafka_actors.actors import Autoscale, Job, JobStatus, RunningJob
 from kafka_actors.actors.ray_logging import quiet_lines
+from kafka_actors.base.rates import known_sum
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.bound import BoundPipeline
@@ -130,14 +131,13 @@ class OnRay(BoundPipeline[RunningJob]):
 
     def _reading(self, status: JobStatus) -> Reading:
         elapsed, rate = self._meter.observe(status.records, time.monotonic())
-        ends = [p.lag for p in status.partitions if p.lag is not None]
         return Reading(
             title=self.pipeline.title,
             state=status.state,
             elapsed_s=elapsed,
             records=status.records,
             records_per_s=rate,
-            lag=sum(ends) if ends else None,
+            lag=known_sum(p.lag for p in status.partitions),
             workers=len(status.workers),
             waits_for=status.waits_for,
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kafka_actors.errors import ConfigError
+from kafka_actors.protocol.types import EARLIEST, LATEST
 
 from .given import LONG_MAX, Given
-from .offsets import EARLIEST, LATEST, Bound, Committed, End, Fixed, Offsets, Timestamps, at, parse_offsets
+from .offsets import Bound, Committed, End, Fixed, Offsets, Timestamps, at, parse_offsets
 
 _START = "startingOffsets"
 _END = "endingOffsets"

@@ -14,10 +14,7 @@ from msgspec import Meta, Struct
 
 from kafka_actors import decoders
 from kafka_actors.errors import ConfigError
-from kafka_actors.protocol.types import TopicPartition
-
-EARLIEST = -2
-LATEST = -1
+from kafka_actors.protocol.types import EARLIEST, LATEST, TopicPartition
 
 T = TypeVar("T")
 

@@ -14,12 +14,13 @@ from msgspec import Struct
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import ConfigError
 from kafka_actors.paths import wrong_path
+from kafka_actors.protocol.types import LATEST
 
 from .bounds import end_of, start_of
 from .given import INT_MAX, LONG_MAX, Given
 from .kafka_options import ClientOptions
 from .machines.stream import StreamOffsets
-from .offsets import LATEST, Bound, Committed, End, Fixed, Offsets, at
+from .offsets import Bound, Committed, End, Fixed, Offsets, at
 from .selection import SELECTIONS, Selection, selection_of
 
 _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Iterable
 
 from kafka_actors.admin.asking import raise_first
-from kafka_actors.net import EARLIEST, LATEST
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.protocol.types import EARLIEST, LATEST, TopicPartition
 
 from .brokers import Brokers
 from .machines.narrowing import EVERYTHING, Narrowing, narrowed

@@ -5,20 +5,15 @@ The task's own thread decodes and hands batches to Spark; meanwhile the next Fet
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import logging
 import threading
-from collections.abc import Coroutine, Iterable
-from typing import Any
+from collections.abc import Iterable
 
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.fetch import BrokerFetcher, FetchedBytes, Fetcher
+from kafka_actors.fetch import FetchedBytes, Fetcher, LocalSources
 from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
 from kafka_actors.protocol.types import TopicPartition
-
-logger = logging.getLogger(__name__)
 
 
 class ReadSession:
@@ -33,15 +28,13 @@ class ReadSession:
     def __init__(self, config: ConsumerConfig, topics: Iterable[str]) -> None:
         self._config = config
         self._topics = sorted(set(topics))
-        self._sources: dict[int, BrokerFetcher] = {}
-        self._closing: set[asyncio.Task[None]] = set()
         self._arrived = threading.Event()
-        self._started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
-        self._stop = asyncio.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="kafka-read", daemon=True)
-        self._thread.start()
-        self._loop = self._started.result()
+        self._io = IoThread("kafka-read")
+        try:
+            self._io.run(self._open())
+        except BaseException:
+            self._io.stop()
+            raise
 
     def __repr__(self) -> str:
         return f"<ReadSession {','.join(self._topics)}>"
@@ -49,15 +42,15 @@ class ReadSession:
     @property
     def works(self) -> bool:
         """Whether its thread runs."""
-        return self._thread.is_alive() and self._failure is None
+        return self._io.alive
 
     def close(self) -> None:
         """Closes the connections and waits for the thread to end. Closing again changes nothing."""
-        try:
-            self._loop.call_soon_threadsafe(self._stop.set)
-        except RuntimeError:
-            logger.debug("the loop had ended already")
-        self._thread.join()
+        if self._io.alive:
+            try:
+                self._io.run(self._close())
+            finally:
+                self._io.stop()
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """For the next task: knows these partitions, if they are there. What is known from earlier tasks may be older
@@ -66,20 +59,17 @@ class ReadSession:
         topics = sorted({tp.topic for tp in tps})
         if topics != self._topics:
             self._topics = topics
-            self._run(self._track(topics))
+            self._io.run(self._track(topics))
         elif any(self.client.snapshot.partition(tp) is None for tp in tps):
             self.refresh()
 
     def refresh(self) -> None:
         """Asks about the topics again. Raises as `begin`."""
-        self._run(self._refresh())
+        self._io.run(self._refresh())
 
     def end(self) -> None:
         """After a task: reads none of its partitions any more."""
         self.fetcher.revoke(self.fetcher.partitions)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _track(self, topics: list[str]) -> None:
         await self.client.set_topics(topics)
@@ -96,61 +86,44 @@ class ReadSession:
         return item
 
     def _taken(self) -> FetchedBytes | None:
-        if self._failure is not None:
-            raise DisconnectedError(f"the fetching thread ended: {self._failure}") from self._failure
+        if not self._io.alive:
+            raise DisconnectedError("the fetching thread ended")
         return self.fetcher.take()
 
     # ------------------------------------------------------------ in the thread
 
-    def _work(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except BaseException as error:
-            if self._started.done():
-                self._failure = error
-                self._arrived.set()
-            else:
-                self._started.set_exception(error)
-
-    async def _main(self) -> None:
+    async def _open(self) -> None:
         self.client = client = KafkaClient(self._config)
         try:
             client.set_topics(self._topics)
             await client.bootstrap()
+            self._sources = LocalSources(
+                self._config, locate=lambda broker: client.snapshot.brokers.get(broker), connect=FetchSocket
+            )
             self.fetcher = fetcher = Fetcher(
                 self._config,
-                sources=self._source,
+                sources=self._sources.get,
                 lookups=OffsetLookups(client),
                 request_metadata=lambda: _ask(client),
                 on_ready=self._arrived.set,
             )
-            client.cluster.add_listener(lambda _: fetcher.update_metadata(client.snapshot))
+            client.cluster.add_listener(lambda _: self._on_metadata())
             fetcher.update_metadata(client.snapshot)
             await fetcher.start()
-            try:
-                self._started.set_result(asyncio.get_running_loop())
-                await self._stop.wait()
-            finally:
-                await fetcher.close()
-                await asyncio.gather(*(source.close() for source in self._sources.values()), *self._closing)
-        finally:
+        except BaseException:
             await client.close()
+            raise
 
-    def _source(self, broker: int) -> BrokerFetcher | None:
-        """The connection to a broker, made anew where its address changed."""
-        node = self.client.snapshot.brokers.get(broker)
-        if node is None:
-            return None
-        source = self._sources.get(broker)
-        if source is not None and source.address == (node.host, node.port):
-            return source
-        if source is not None:
-            task = asyncio.ensure_future(source.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-        source = BrokerFetcher(broker, node.host, node.port, self._config, connect=FetchSocket)
-        self._sources[broker] = source
-        return source
+    def _on_metadata(self) -> None:
+        self.fetcher.update_metadata(self.client.snapshot)
+        self._sources.follow()
+
+    async def _close(self) -> None:
+        try:
+            await self.fetcher.close()
+            await self._sources.close()
+        finally:
+            await self.client.close()
 
 
 def _ask(client: KafkaClient) -> None:

@@ -10,14 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafka_actors.admin.asking import Deadline
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import ConfigError, NonEmptyGroupError
-from kafka_actors.net import EARLIEST, LATEST, IoThread
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.protocol.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 from .brokers import Brokers
 from .machines.ranges import Resolved, check_named, resolve
 from .machines.stream import Seen, StreamOffsets, newcomers, truncated
-from .offsets import EARLIEST as FROM_START
 from .offsets import Committed, End, Fixed, Offsets
 from .options import StreamOptions
 from .planner import logs_of
@@ -66,7 +65,7 @@ class StreamBrokers:
             self._io.stop()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._io.submit(work).result()
+        return self._io.run(work)
 
     # ------------------------------------------------------------ offsets
 
@@ -99,8 +98,8 @@ class StreamBrokers:
             return self._options.start
         ids = self._brokers.topic_ids(partitions)  # a commit of a topic of before counts for nothing
         committed = await self._groups.committed(self._group_id, Deadline(self._brokers.client), ids)
-        offsets = {tp: committed[tp].offset if tp in committed else FROM_START for tp in partitions}
-        without = sum(offset == FROM_START for offset in offsets.values())
+        offsets = {tp: committed[tp].offset if tp in committed else EARLIEST for tp in partitions}
+        without = sum(offset == EARLIEST for offset in offsets.values())
         if without:
             logger.warning(
                 "group %s has committed nothing for %d of %d partitions: these start at their earliest offset",

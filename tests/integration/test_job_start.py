@@ -213,7 +213,7 @@ def test_a_ray_that_was_started_for_jobs_ends_with_the_last_of_them(monkeypatch)
 def test_theme_22_a_job_that_two_threads_stop_is_taken_down_once():
     """As where one stops it while another leaves its `with`: both see its end in the same moment."""
     from kafka_actors.actors.control import LocalControl
-    from kafka_actors.actors.loops import LoopThread
+    from kafka_actors.base.io_thread import IoThread
 
     both, done = threading.Barrier(2), []
 
@@ -232,7 +232,7 @@ def test_theme_22_a_job_that_two_threads_stop_is_taken_down_once():
         async def close(self):
             done.append("closed")
 
-    control = LocalControl(Hosted(), LoopThread("test"), None, lambda: done.append("let go"))
+    control = LocalControl(Hosted(), IoThread("test"), None, lambda: done.append("let go"))
     errors = []
 
     def stop():

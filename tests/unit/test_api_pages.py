@@ -97,5 +97,5 @@ def test_nothing_is_shown_twice() -> None:
 
 def test_every_package_is_public_or_known_to_be_not() -> None:
     packages = {f"kafka_actors.{path.parent.name}" for path in (ROOT / "kafka_actors").glob("*/__init__.py")}
-    inner = {f"kafka_actors.{name}" for name in ("cli", "fetch", "protocol", "spark", "status_page")}
+    inner = {f"kafka_actors.{name}" for name in ("base", "cli", "fetch", "protocol", "spark", "status_page")}
     assert packages - inner - set(PUBLIC) == set()

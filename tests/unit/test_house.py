@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[2]
 HERE = "tests/unit/test_house.py"
 
 LIMITS = {
-    "class names twice": 83,
-    "docstring openings": 763,
-    "short files": 55,
+    "class names twice": 81,
+    "docstring openings": 762,
+    "short files": 53,
     "files": 517,
-    "modules without a test file": 265,
+    "modules without a test file": 259,
     "numbered tests": 405,
 }
 LONG_FILES = {
@@ -30,14 +30,14 @@ LONG_FILES = {
     "kafka_actors/consumer/async_consumer.py": 405,
     "kafka_actors/consumer/consumer.py": 426,
     "kafka_actors/errors.py": 838,
-    "kafka_actors/fetch/machines/fetching.py": 544,
+    "kafka_actors/fetch/machines/fetching.py": 537,
     "kafka_actors/producer/core.py": 406,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
     "AsyncConsumer": 360,
     "Consumer": 389,
-    "FetchMachine": 474,
+    "FetchMachine": 471,
     "Fetcher": 352,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""

@@ -18,7 +18,7 @@ from kafka_actors.protocol.types import TopicPartition
 
 from .test_api_pages import PUBLIC, names_of
 
-AS_FUTURES = {"result", "exception", "wait", "stop"}
+AS_FUTURES = {"result", "exception", "wait", "stop", "run"}
 """Their limit is `timeout`, in seconds; that of all others `timeout_ms`, in milliseconds."""
 
 OF_THE_PAGES = {

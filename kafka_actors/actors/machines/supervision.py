@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from kafka_actors.base.backoff import exponential_backoff
+
 from .actual import ActorKey, ActorState, Actual
 from .nodes import NodeAnswers, Nodes, NodeSilent
 
@@ -319,8 +321,8 @@ class Supervision:
         if key.kind == "worker" and actual.placed_at is not None:
             self._unmade[key] = self._unmade.get(key, 0) + 1 if actual.ready_at is None else 0
         if failures > 1:
-            backoff = self.timings.restart_backoff * 2 ** min(failures - 2, 10)
-            self._not_before[key] = now + min(backoff, self.timings.restart_backoff_max)
+            first, longest = self.timings.restart_backoff, self.timings.restart_backoff_max
+            self._not_before[key] = now + exponential_backoff(failures - 1, first, longest)
         else:
             self._not_before.pop(key, None)
 

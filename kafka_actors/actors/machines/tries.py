@@ -6,12 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, exponential_backoff
 from kafka_actors.protocol.types import TopicPartition
 
 __all__ = ["Tries"]
-
-BACKOFF_S = 0.1
-BACKOFF_MAX_S = 2.0
 
 
 class _Failing(msgspec.Struct, frozen=True):
@@ -29,7 +27,7 @@ class Tries:
     def failed(self, partition: TopicPartition, offset: int, now: float) -> int:
         """A call that begins here has failed; returns how often so far."""
         attempts = self._attempts(partition, offset) + 1
-        wait_s = min(BACKOFF_S * 2 ** min(attempts - 1, 10), BACKOFF_MAX_S)
+        wait_s = exponential_backoff(attempts, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)
         self._failing[partition] = _Failing(offset, attempts, now + wait_s)
         return attempts
 

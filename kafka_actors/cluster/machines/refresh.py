@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kafka_actors.base.backoff import exponential_backoff
+
 
 class RefreshTimer:
     """Knows when metadata is due.
@@ -16,7 +18,7 @@ class RefreshTimer:
         self, *, retry_backoff: float, retry_backoff_max: float, max_age: float, rand: Callable[[], float]
     ) -> None:
         self._retry_backoff = retry_backoff
-        self._retry_backoff_max = max(retry_backoff, retry_backoff_max)
+        self._retry_backoff_max = retry_backoff_max
         self._max_age = max_age
         self._rand = rand
         self._demanded = 0
@@ -72,9 +74,9 @@ class RefreshTimer:
 
     def _grow(self, failed: bool) -> None:
         self._failures = self._failures + 1 if failed else 0
-        base = min(self._retry_backoff * 2 ** min(max(self._failures - 1, 0), 32), self._retry_backoff_max)
-        # Each client waits a little differently, or all would ask again in the same moment.
-        self._backoff = base * (0.8 + 0.4 * self._rand()) if self._failures else base
+        initial, longest = self._retry_backoff, self._retry_backoff_max
+        rand = self._rand if failed else None
+        self._backoff = exponential_backoff(max(self._failures, 1), initial, longest, rand)
 
     def backoff(self) -> float:
         """The pause between a failed try and the next one."""

@@ -212,7 +212,7 @@ class Answers(MemberCore):
             self.request_rejoin(change.rejoin)
             self._wait(now)
         else:
-            self._backoff.reset()
+            self._backoff.succeeded()
         self._events.append(Assigned(self.generation.id, change.added, self.policy.owned()))
 
     def _on_membership_lost(self, error: Exception, verdict: Verdict, now: float) -> None:

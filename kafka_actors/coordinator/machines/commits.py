@@ -15,8 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from kafka_actors.base.backoff import Backoff, GrowingTimeout
 from kafka_actors.commit_metadata import unpack
-from kafka_actors.errors import EncodeError, KafkaError, KafkaTimeoutError, error_for_code
+from kafka_actors.errors import (
+    CoordinatorLoadInProgressError,
+    EncodeError,
+    FencedInstanceIdError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
+    error_for_code,
+)
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -26,7 +35,6 @@ from kafka_actors.protocol.messages.offset_commit import (
 from kafka_actors.protocol.messages.offset_fetch import OffsetFetchResponse
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
-from .backoff import Backoff, Patience
 from .core import GRACE
 from .offsets import offset_fetch_request, read_offset_fetch
 from .policy import GroupConfig
@@ -34,7 +42,6 @@ from .steps import Generation, Outgoing
 from .tickets import CommitReady, Notice, Standing, Ticket, as_ours, check_offset, not_owned, recreated
 from .verdicts import Api, Verdict, judge, outcome_known
 
-METADATA_TOO_LARGE = 12
 _ABOUT_MEMBERSHIP = (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER, Verdict.FATAL)
 _FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, Verdict.PARTITION)
 
@@ -53,7 +60,7 @@ class CommitQueue:
 
     def __init__(self, config: GroupConfig, *, rand: Callable[[], float]) -> None:
         self._config = config
-        self._patience = Patience(config.heartbeat_timeout, config.request_timeout)
+        self._patience = GrowingTimeout(config.heartbeat_timeout, config.request_timeout)
         self._backoff = Backoff(config.retry_backoff, config.retry_backoff_max, rand)
         self._not_before = 0.0
         self._waiting: dict[TopicPartition, _Entry] = {}
@@ -201,7 +208,7 @@ class CommitQueue:
         again = False
         for tp in list(self._sent):
             # A partition that the answer leaves out is asked again: nothing was said about it.
-            code = codes.get(tp, 14)
+            code = codes.get(tp, CoordinatorLoadInProgressError.code)
             error = error_for_code(
                 code,
                 request="OffsetCommit",
@@ -212,7 +219,7 @@ class CommitQueue:
             if error is None:
                 self._settle(tp, None, None)
                 continue
-            if error.code == METADATA_TOO_LARGE and self._strip(tp):
+            if isinstance(error, OffsetMetadataTooLargeError) and self._strip(tp):
                 continue
             verdict = self._verdict(error, standing, request.generation)
             self._settle(tp, error, verdict)
@@ -227,7 +234,7 @@ class CommitQueue:
         if again:
             self._wait(now)
         else:
-            self._backoff.reset()
+            self._backoff.succeeded()
 
     def _strip(self, tp: TopicPartition) -> bool:
         """A broker that takes less metadata than usual gets the user's own alone. False where there was no more."""
@@ -244,7 +251,8 @@ class CommitQueue:
         verdict = judge(Api.COMMIT, error)
         old = standing.generation != sent_in
         ending = not standing.settled and verdict is Verdict.RESET_GENERATION
-        about_membership = error.code == 82 or verdict in (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER)
+        resets = verdict in (Verdict.RESET_GENERATION, Verdict.RESET_MEMBER)
+        about_membership = resets or isinstance(error, FencedInstanceIdError)
         return Verdict.REJOIN if about_membership and (old or ending) else verdict
 
     def _resolve(self, request: Outgoing, outcome: object, now: float, standing: Standing) -> None:
@@ -384,7 +392,7 @@ class CommitQueue:
                     del self._waiting[tp]
 
     def _wait(self, now: float) -> None:
-        self._not_before = now + self._backoff.next()
+        self._not_before = now + self._backoff.failed(now)
 
     def _next_wake(self, standing: Standing) -> float | None:
         times = [ticket.deadline for ticket in self._tickets]

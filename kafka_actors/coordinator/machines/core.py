@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.errors import KafkaTimeoutError
 
-from .backoff import Backoff
 from .finder import CoordinatorFinder
 from .heartbeat import HeartbeatTimer
 from .policy import GroupConfig, Policy
@@ -202,4 +202,4 @@ class MemberCore:
         self._events.append(Left())
 
     def _wait(self, now: float) -> None:
-        self._not_before = now + self._backoff.next()
+        self._not_before = now + self._backoff.failed(now)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.errors import KafkaError, error_for_code
 from kafka_actors.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-from .backoff import Backoff
 from .steps import CoordinatorNode, Outgoing
 from .verdicts import Api, Verdict, judge
 
@@ -75,11 +75,11 @@ class CoordinatorFinder:
     def lost(self, now: float) -> None:
         """The coordinator is another one, or gone."""
         self._stage = _Stage.UNKNOWN
-        self._not_before = now + self._backoff.next()
+        self._not_before = now + self._backoff.failed(now)
 
     def proved(self) -> None:
         """It answered as the coordinator does."""
-        self._backoff.reset()
+        self._backoff.succeeded()
 
     def _failed(self, api: Api, error: Exception, now: float) -> None:
         if judge(api, error) is Verdict.FATAL:

@@ -12,10 +12,32 @@ from enum import Enum
 from kafka_actors.errors import (
     ClientError,
     ConnectionFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
     EncodeError,
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    InvalidCommitOffsetSizeError,
+    InvalidGroupIdError,
+    InvalidTopicError,
     KafkaError,
+    MemberIdRequiredError,
+    NetworkError,
     NodeNotReadyError,
+    NotCoordinatorError,
+    OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+    StaleMemberEpochError,
+    TopicAuthorizationFailedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
     UnrecognizedBrokerVersion,
+    UnreleasedInstanceIdError,
+    UnstableOffsetCommitError,
 )
 
 
@@ -58,47 +80,55 @@ class Api(Enum):
 
 _V = Verdict
 
-_COMMON: Mapping[int, Verdict] = {
-    7: _V.REDISCOVER,  # REQUEST_TIMED_OUT: the coordinator's log does not replicate
-    13: _V.REDISCOVER,  # NETWORK_EXCEPTION
-    14: _V.RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: _V.REDISCOVER,  # COORDINATOR_NOT_AVAILABLE
-    16: _V.REDISCOVER,  # NOT_COORDINATOR
-    22: _V.RESET_GENERATION,  # ILLEGAL_GENERATION
-    25: _V.RESET_MEMBER,  # UNKNOWN_MEMBER_ID
-    27: _V.REJOIN,  # REBALANCE_IN_PROGRESS
-    30: _V.FATAL,  # GROUP_AUTHORIZATION_FAILED
-    82: _V.FATAL,  # FENCED_INSTANCE_ID
-    110: _V.RESET_MEMBER,  # FENCED_MEMBER_EPOCH: the newer protocol's word for an unknown member
-    113: _V.RESET_GENERATION,  # STALE_MEMBER_EPOCH: and for an old generation
+_COMMON: Mapping[type[KafkaError], Verdict] = {
+    RequestTimedOutError: _V.REDISCOVER,  # the coordinator's log does not replicate
+    NetworkError: _V.REDISCOVER,
+    CoordinatorLoadInProgressError: _V.RETRY,
+    CoordinatorNotAvailableError: _V.REDISCOVER,
+    NotCoordinatorError: _V.REDISCOVER,
+    IllegalGenerationError: _V.RESET_GENERATION,
+    UnknownMemberIdError: _V.RESET_MEMBER,
+    RebalanceInProgressError: _V.REJOIN,
+    GroupAuthorizationFailedError: _V.FATAL,
+    FencedInstanceIdError: _V.FATAL,
+    FencedMemberEpochError: _V.RESET_MEMBER,  # the newer protocol's word for an unknown member
+    StaleMemberEpochError: _V.RESET_GENERATION,  # and for an old generation
 }
 
-_SPECIAL: Mapping[Api, Mapping[int, Verdict]] = {
-    Api.FIND_COORDINATOR: {15: _V.RETRY, 16: _V.RETRY, 7: _V.RETRY},
+_SPECIAL: Mapping[Api, Mapping[type[KafkaError], Verdict]] = {
+    Api.FIND_COORDINATOR: {
+        CoordinatorNotAvailableError: _V.RETRY,
+        NotCoordinatorError: _V.RETRY,
+        RequestTimedOutError: _V.RETRY,
+    },
     Api.JOIN: {
-        23: _V.EXPLAIN,  # INCONSISTENT_GROUP_PROTOCOL
-        27: _V.RETRY,  # REBALANCE_IN_PROGRESS: the broker's own log timed out
-        79: _V.TAKE_MEMBER_ID,  # MEMBER_ID_REQUIRED
-        111: _V.RETRY,  # UNRELEASED_INSTANCE_ID: the old holder's session has yet to end
+        InconsistentGroupProtocolError: _V.EXPLAIN,
+        RebalanceInProgressError: _V.RETRY,  # the broker's own log timed out
+        MemberIdRequiredError: _V.TAKE_MEMBER_ID,
+        UnreleasedInstanceIdError: _V.RETRY,  # the old holder's session has yet to end
     },
     Api.COMMIT: {
-        3: _V.RETRY,  # UNKNOWN_TOPIC_OR_PARTITION: the coordinator's metadata may lag
-        12: _V.PARTITION,  # OFFSET_METADATA_TOO_LARGE
-        17: _V.PARTITION,  # INVALID_TOPIC_EXCEPTION
-        28: _V.PARTITION,  # INVALID_COMMIT_OFFSET_SIZE
-        29: _V.PARTITION,  # TOPIC_AUTHORIZATION_FAILED
-        24: _V.FATAL,  # INVALID_GROUP_ID
+        UnknownTopicOrPartitionError: _V.RETRY,  # the coordinator's metadata may lag
+        OffsetMetadataTooLargeError: _V.PARTITION,
+        InvalidTopicError: _V.PARTITION,
+        InvalidCommitOffsetSizeError: _V.PARTITION,
+        TopicAuthorizationFailedError: _V.PARTITION,
+        InvalidGroupIdError: _V.FATAL,
     },
-    Api.OFFSET_FETCH: {3: _V.PARTITION, 29: _V.PARTITION, 88: _V.RETRY},  # 88: UNSTABLE_OFFSET_COMMIT
+    Api.OFFSET_FETCH: {
+        UnknownTopicOrPartitionError: _V.PARTITION,
+        TopicAuthorizationFailedError: _V.PARTITION,
+        UnstableOffsetCommitError: _V.RETRY,
+    },
 }
 
 
 def judge_code(api: Api, error: KafkaError) -> Verdict:
     """The verdict on an error code in a response of `api`."""
-    special = _SPECIAL.get(api, {}).get(error.code)
+    special = _SPECIAL.get(api, {}).get(type(error))
     if special is not None:
         return special
-    common = _COMMON.get(error.code)
+    common = _COMMON.get(type(error))
     if common is not None:
         return common
     if error.retriable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -17,10 +17,9 @@ from kafka_actors.fetch.messages import Epoch, Fetched
 from kafka_actors.protocol.types import TopicPartition
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
-Records: TypeAlias = "bytes | memoryview | pa.Buffer"
 """Bytes of record batches, as they came."""
 
 

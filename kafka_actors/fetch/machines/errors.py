@@ -6,7 +6,24 @@ from __future__ import annotations
 
 from enum import Enum
 
-from kafka_actors.errors import for_code
+from kafka_actors.errors import (
+    CorruptMessageError,
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    ReplicaNotAvailableError,
+    TopicAuthorizationFailedError,
+    UnknownLeaderEpochError,
+    UnknownServerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 
 class Action(Enum):
@@ -18,28 +35,27 @@ class Action(Enum):
     FAIL = "fail"
 
 
-ACTIONS: dict[int, Action] = {
-    -1: Action.RETRY,  # UNKNOWN_SERVER_ERROR
-    1: Action.OUT_OF_RANGE,  # OFFSET_OUT_OF_RANGE
-    2: Action.FAIL,  # CORRUPT_MESSAGE: what the broker has on disk is broken
-    3: Action.REFRESH,  # UNKNOWN_TOPIC_OR_PARTITION
-    5: Action.REFRESH,  # LEADER_NOT_AVAILABLE
-    6: Action.REFRESH,  # NOT_LEADER_OR_FOLLOWER
-    9: Action.REFRESH,  # REPLICA_NOT_AVAILABLE
-    29: Action.FAIL,  # TOPIC_AUTHORIZATION_FAILED
-    56: Action.REFRESH,  # KAFKA_STORAGE_ERROR
-    74: Action.REFRESH,  # FENCED_LEADER_EPOCH: the broker knows of a newer leader
-    75: Action.RETRY,  # UNKNOWN_LEADER_EPOCH: we know of a newer leader than the broker does
-    78: Action.REFRESH,  # OFFSET_NOT_AVAILABLE: a new leader whose high watermark isn't there yet
-    100: Action.REFRESH,  # UNKNOWN_TOPIC_ID: deleted, or the broker doesn't know it yet
-    103: Action.REFRESH,  # INCONSISTENT_TOPIC_ID
+_ACTIONS: dict[type[KafkaError], Action] = {
+    UnknownServerError: Action.RETRY,
+    OffsetOutOfRangeError: Action.OUT_OF_RANGE,
+    CorruptMessageError: Action.FAIL,  # what the broker has on disk is broken
+    UnknownTopicOrPartitionError: Action.REFRESH,
+    LeaderNotAvailableError: Action.REFRESH,
+    NotLeaderOrFollowerError: Action.REFRESH,
+    ReplicaNotAvailableError: Action.REFRESH,
+    TopicAuthorizationFailedError: Action.FAIL,
+    KafkaStorageError: Action.REFRESH,
+    FencedLeaderEpochError: Action.REFRESH,  # the broker knows of a newer leader
+    UnknownLeaderEpochError: Action.RETRY,  # we know of a newer leader than the broker does
+    OffsetNotAvailableError: Action.REFRESH,  # a new leader whose high watermark isn't there yet
+    UnknownTopicIdError: Action.REFRESH,  # deleted, or the broker doesn't know it yet
+    InconsistentTopicIdError: Action.REFRESH,
 }
 
 
 def action_for(code: int) -> Action:
-    """The table's entry; for any other code, whether Kafka calls it retriable decides."""
-    known = ACTIONS.get(code)
-    if known is not None:
-        return known
+    """The action for an error code other than 0; where the table has none, whether Kafka calls it retriable decides."""
     kind = for_code(code)
-    return Action.REFRESH if kind is not None and kind.retriable else Action.FAIL
+    if kind is None or kind.code != code:  # a number that Kafka doesn't have says nothing
+        return Action.FAIL
+    return _ACTIONS.get(kind, Action.REFRESH if kind.retriable else Action.FAIL)

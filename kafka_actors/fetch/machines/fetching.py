@@ -7,19 +7,20 @@ clock: the shell (`kafka_actors.fetch.pump`) has both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
+from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.durations import throttle_s
 from kafka_actors.errors import AuthenticationError, KafkaActorsError, RecordError
 from kafka_actors.events import BadBatchSkipped
-from kafka_actors.fetch.messages import Epoch, Fetched, FetchReply, Pull
+from kafka_actors.fetch.messages import Epoch, FetchReply, Pull, Records
 from kafka_actors.protocol.types import TopicPartition
 
-from .backoff import Backoff
-from .buffer import Buffer, FetchedBytes, Records, Slice
+from .buffer import Buffer, FetchedBytes, Slice
 from .partition import UNKNOWN, Partition, Purpose, Standing, Start, State
 from .positions import Positions
 from .resets import Lookup, ResetPolicy
@@ -68,17 +69,14 @@ class FetchMachine:
         one_by_one: bool = False,
     ) -> None:
         self._config = config
-        self._rand = rand
+        self._reconnect_backoff = _backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rand)
         self._credit = credit
         self._on_bad_batch = config.on_bad_batch
-        retry = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        self._reconnect = Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000)
         self.positions = Positions(
             ResetPolicy(config.auto_offset_reset, config.on_data_loss),
-            retry,
+            _backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, rand),
             read_committed=config.isolation_level == "read_committed",
             replica_lifetime_s=config.metadata_max_age_ms / 1000,
-            rand=rand,
         )
         self.buffer = Buffer(budget or config.worker_buffer_bytes, together, one_by_one=one_by_one)
         self._one_by_one = one_by_one
@@ -303,7 +301,7 @@ class FetchMachine:
             partition = self.positions.get(tp)
             if partition is None or reply.sequence < stream.asked.get(tp, reply.sequence + 1):
                 continue
-            if fetched.next_offset == fetched.fetch_offset and _left_session(fetched):
+            if fetched.dropped:
                 stream.dropped(tp)
                 self.positions.touch(tp)
             if self.positions.on_fetched(partition, fetched, issue.broker, now):
@@ -322,7 +320,7 @@ class FetchMachine:
         # A session that the broker lost is opened anew at once; a broker that goes on refusing is left in peace.
         stream.failures += 1
         if stream.failures > 1:
-            stream.retry_at = now + self._reconnect.delay(stream.failures - 1, self._rand())
+            stream.retry_at = now + self._reconnect_backoff(stream.failures - 1)
 
     def _check_full(self, tp: TopicPartition, stream: Stream) -> None:
         half = self.buffer.share(len(self._streams)) // 2
@@ -346,7 +344,7 @@ class FetchMachine:
         fresh = self._streams[issue.broker] = Stream(issue.broker, self._tokens)
         fresh.failures = stream.failures + 1
         fresh.trouble = str(error)
-        fresh.retry_at = now + self._reconnect.delay(fresh.failures, self._rand())
+        fresh.retry_at = now + self._reconnect_backoff(fresh.failures)
         for tp in [*stream.asked, *stream.want]:
             fresh.add(tp)
         self.positions.refresh_metadata = True
@@ -536,11 +534,6 @@ def _not_skipped(error: RecordError) -> RecordError:
     return type(error)(error.topic, error.partition, error.offset, None, why, error.kind)
 
 
-def _left_session(fetched: Fetched) -> bool:
-    """Whether the connection side took the partition out of its session (`FetchSession` has the same rule)."""
-    return bool(
-        fetched.error_code
-        or fetched.diverging_end_offset >= 0
-        or fetched.preferred_read_replica >= 0
-        or fetched.size > 0
-    )
+def _backoff(initial_ms: float, maximum_ms: float, rand: Callable[[], float]) -> Callable[[int], float]:
+    """Seconds to wait after so many failures in a row."""
+    return partial(exponential_backoff, initial=initial_ms / 1000, maximum=maximum_ms / 1000, rand=rand)

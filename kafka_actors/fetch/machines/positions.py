@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import math
 
-from kafka_actors.errors import KafkaActorsError, LogTruncationError, error_for_code, for_code
+from kafka_actors.errors import (
+    FencedLeaderEpochError,
+    KafkaActorsError,
+    LogTruncationError,
+    NotLeaderOrFollowerError,
+    error_for_code,
+    for_code,
+)
 from kafka_actors.events import OffsetReset
 from kafka_actors.fetch.messages import Fetched
 from kafka_actors.protocol.types import TopicPartition
@@ -14,7 +21,8 @@ from .partition import UNKNOWN, Happening, Partition, Purpose, State
 from .resets import Kind, Lookup, error_of_loss, event_of_choice
 from .table import PartitionTable
 
-LEADER_HINT_CODES = frozenset({6, 74})  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH (KIP-951)
+_WITH_LEADER = (NotLeaderOrFollowerError, FencedLeaderEpochError)
+"""Errors with which a broker may name the leader (KIP-951)."""
 
 
 class Positions(PartitionTable):
@@ -82,7 +90,7 @@ class Positions(PartitionTable):
         else:
             self.refresh_metadata |= action is Action.REFRESH
             partition.replica = UNKNOWN
-            hinted = code in LEADER_HINT_CODES and fetched.current_leader_epoch > partition.leader_epoch
+            hinted = for_code(code) in _WITH_LEADER and fetched.current_leader_epoch > partition.leader_epoch
             if hinted and fetched.current_leader_id >= 0:
                 self._led_by(partition, fetched.current_leader_id, fetched.current_leader_epoch)
             else:

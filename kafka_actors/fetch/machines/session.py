@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
-from kafka_actors.fetch.messages import Fetched, FetchReply, Pull, Want
+from kafka_actors.errors import FetchSessionIdNotFoundError
+from kafka_actors.fetch.messages import Fetched, FetchReply, Pull, Want, without_records
 from kafka_actors.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -29,8 +30,6 @@ FULL = 0  # the session epoch of a request that names every partition
 FIRST_WITH_TOPIC_IDS = 13
 LAST_WITHOUT_TOPIC_IDS = 12
 MAX_SESSION_EPOCH = 2**31 - 1
-
-FETCH_SESSION_ID_NOT_FOUND = 70
 
 FULL_IN_A_ROW = 2
 """After so many full responses partitions take turns: one alone may be the end of a burst."""
@@ -203,22 +202,16 @@ class FetchSession:
     def _fetched(self, key: Key, wanted: _Wanted, data: PartitionData, next_offset: NextOffset) -> Fetched:
         fetch_offset = wanted.offset
         size = 0
-        stays = (
-            not data.error_code and data.diverging_epoch.end_offset < 0 and data.preferred_read_replica < 0
-        )
-        if stays and data.records:
+        end, replica = data.diverging_epoch.end_offset, data.preferred_read_replica
+        if data.records and not without_records(data.error_code, end, replica):
             size = len(data.records)
             behind = next_offset(data.records)
-            if behind is None or behind <= fetch_offset:
-                stays = False  # bytes that lead nowhere: the worker finds out why, and wants it anew
-            else:
+            if behind is not None and behind > fetch_offset:
                 wanted.offset = behind
                 self._changed[key] = None
                 # Brokers fill a response in the order of the request: who got records goes to the end.
                 self._wanted[key] = self._wanted.pop(key)
-        if not stays:
-            self._drop(key)
-        return Fetched(
+        fetched = Fetched(
             topic=key[0],
             partition=key[1],
             epoch=wanted.want.epoch,
@@ -230,12 +223,15 @@ class FetchSession:
             log_start_offset=data.log_start_offset,
             aborted=tuple((a.producer_id, a.first_offset) for a in data.aborted_transactions or ()),
             diverging_epoch=data.diverging_epoch.epoch,
-            diverging_end_offset=data.diverging_epoch.end_offset,
+            diverging_end_offset=end,
             current_leader_id=data.current_leader.leader_id,
             current_leader_epoch=data.current_leader.leader_epoch,
-            preferred_read_replica=data.preferred_read_replica,
+            preferred_read_replica=replica,
             size=size,
         )
+        if fetched.dropped:  # bytes that lead nowhere too: the worker finds out why, and wants it anew
+            self._drop(key)
+        return fetched
 
     def _next_turn(self) -> list[Key] | None:
         """Those that are asked now, where partitions take turns; None for all.
@@ -268,7 +264,7 @@ class FetchSession:
     def _refused(self, error_code: int) -> None:
         """Every error of the response as a whole is answered by a full request; an id unknown to the broker
         isn't sent again, any other session is closed by the request that replaces it."""
-        if error_code == FETCH_SESSION_ID_NOT_FOUND:
+        if error_code == FetchSessionIdNotFoundError.code:
             self._session_id = NO_SESSION
         self._epoch = FULL
 

@@ -16,28 +16,25 @@ from kafka_actors.events import Event
 from kafka_actors.fetch.messages import Epoch
 from kafka_actors.protocol.types import TopicPartition
 
-from .backoff import Backoff
 from .partition import UNKNOWN, Happening, Partition, Purpose, Start, State
 from .resets import ResetPolicy, error_of_loss
 
 
 class PartitionTable:
     """All partitions of one worker. What it decides is left in `dirty`, `void`, `failed`, `events` and
-    `refresh_metadata`, which its owner reads and clears."""
+    `refresh_metadata`, which its owner reads and clears. `retry_backoff`: seconds to wait after so many failures in a row."""
 
     def __init__(
         self,
         policy: ResetPolicy,
-        backoff: Backoff,
+        retry_backoff: Callable[[int], float],
         *,
         read_committed: bool = False,
         replica_lifetime_s: float = 300.0,
-        rand: Callable[[], float],
     ) -> None:
         self._policy = policy
-        self._backoff = backoff
+        self._retry_backoff = retry_backoff
         self._replica_lifetime_s = replica_lifetime_s
-        self._rand = rand
         self.read_committed = read_committed
         self._partitions: dict[TopicPartition, Partition] = {}
         self._attention: dict[TopicPartition, Partition] = {}  # what time, or a look-up, will change
@@ -241,7 +238,7 @@ class PartitionTable:
         """The next attempt waits; the position stays."""
         partition.failures += 1
         partition.trouble = trouble
-        partition.retry_at = now + self._backoff.delay(partition.failures, self._rand())
+        partition.retry_at = now + self._retry_backoff(partition.failures)
         self._attention[partition.tp] = partition
         self.touch(partition.tp)
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, error_for_code
 from kafka_actors.protocol.types import TopicPartition
-
-from .backoff import Backoff
 
 A = TypeVar("A")
 

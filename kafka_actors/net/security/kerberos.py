@@ -6,17 +6,20 @@ end, with the keytab that `KRB5_CLIENT_KTNAME` names.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator
 from typing import Any
 
+from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConnectionFailedError, SaslError
 from kafka_actors.net.machines.sasl import gssapi
 from kafka_actors.net.machines.scram import Steps
 
 _ATTEMPTS = 4
-_PAUSE_S = 0.2
+_PAUSE_S = 0.4
+"""The pause after the first attempt; it doubles with each."""
 
 _BASE = -1765328384
 """Kerberos numbers its errors from here (krb5's krb5_err.et); in GSSAPI they are the minor status."""
@@ -55,7 +58,7 @@ def kerberos(config: ClientConfig, host: str) -> Steps:
             except errors.GSSError as error:
                 if attempt == _ATTEMPTS or _minor(error) not in _UNREACHABLE:
                     raise
-            time.sleep(_PAUSE_S * 2**attempt)
+            time.sleep(exponential_backoff(attempt, _PAUSE_S, math.inf))
         yield from _resumed(steps, first)
     except errors.GSSError as error:
         kind = ConnectionFailedError if _minor(error) in _UNREACHABLE else SaslError

@@ -19,13 +19,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConnectionFailedError, SaslError
 from kafka_actors.security import Secret
 
 _TIMEOUT_S = 10.0
 _ATTEMPTS = 4
-_PAUSE_S = 0.2
+_PAUSE_S = 0.4
+"""The pause after the first attempt; it doubles with each."""
 _MAX_BYTES = 1 << 20
 _MAX_SHOWN = 300
 """Characters of what others say that are shown in an error."""
@@ -154,7 +156,7 @@ def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[Secret
                 raise SaslError(f"OAUTHBEARER: no token from {url}: {reason}") from None
             if last:
                 raise ConnectionFailedError(f"OAUTHBEARER: no token from {url}: {reason}") from None
-        sleep(_PAUSE_S * 2**attempt)
+        sleep(exponential_backoff(attempt, _PAUSE_S, math.inf))
     raise AssertionError("unreachable")
 
 

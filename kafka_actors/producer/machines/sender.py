@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.errors import (
     DeliveryTimeoutError,
     KafkaActorsError,
     KafkaError,
     MessageTooLargeError,
+    NetworkError,
     OutOfOrderSequenceNumberError,
     RecordListTooLargeError,
     error_for_code,
@@ -21,7 +23,6 @@ from .batch import Batch
 from .lane import Lane
 from .verdicts import Verdict, verdict
 
-JITTER = 0.2
 RECORDS_OVERHEAD = 64
 """About what a partition takes in a request besides its records."""
 
@@ -244,8 +245,7 @@ class Sender:
 
     def _pause(self, lane: Lane) -> float:
         o = self._options
-        grown = min(o.retry_backoff * 2.0 ** min(lane.failures, 32), o.retry_backoff_max)
-        return grown * (1 - JITTER + 2 * JITTER * self._rand())
+        return exponential_backoff(lane.failures + 1, o.retry_backoff, o.retry_backoff_max, self._rand)
 
     def _rest(self, partitions: Iterable[TopicPartition]) -> None:
         """A lane with nothing to do is left alone; without sequences it needs no memory either."""
@@ -312,7 +312,7 @@ class Sender:
         return list(self._busy)
 
 
-_MISSING = Answer(error_code=13, message="the response does not mention the partition")
+_MISSING = Answer(error_code=NetworkError.code, message="the response does not mention the partition")
 
 
 def _advised(error: KafkaError | None, batch: Batch) -> KafkaError | None:

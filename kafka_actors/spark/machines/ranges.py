@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from kafka_actors.errors import ConfigError, DataLossError
-from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.spark.offsets import EARLIEST, LATEST, End, Fixed, Offsets, Timestamps, at
+from kafka_actors.protocol.types import EARLIEST, LATEST, TopicPartition
+from kafka_actors.spark.offsets import End, Fixed, Offsets, Timestamps, at
 
 
 class OffsetRange(Struct, frozen=True, array_like=True):

@@ -118,7 +118,7 @@ def backlog(base: StreamOffsets, seen: Seen) -> dict[TopicPartition, tuple[int, 
 
 def pending(base: StreamOffsets, seen: Seen) -> int:
     """How many offsets there are to read."""
-    return sum(max(end - start, 0) for start, end in backlog(base, seen).values())
+    return _length(backlog(base, seen))
 
 
 def advance(
@@ -150,11 +150,15 @@ def advance(
     return end
 
 
+def _length(found: Mapping[TopicPartition, tuple[int, int]]) -> int:
+    return sum(max(end - start, 0) for start, end in found.values())
+
+
 def _limited(
     found: Mapping[TopicPartition, tuple[int, int]], limit: int | None
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Ends cut as Spark's source does: each partition has its share of `limit`, and at least one offset."""
-    total = sum(max(end - start, 0) for start, end in found.values())
+    total = _length(found)
     if limit is None or total <= limit:
         return dict(found)
     return {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from kafka_actors.base.rates import known_sum
 from kafka_actors.status_page.document import (
     Broker,
     Connection,
@@ -82,7 +83,6 @@ def document_of(
 
 def totals_of(status: JobStatus, pace: Pace | None) -> Totals:
     """The job as a whole."""
-    lags = [p.lag for p in status.partitions if p.lag is not None]
     ages = [p.lag_seconds for p in status.partitions if p.lag_seconds is not None]
     latency = pace.latency if pace else None
     return Totals(
@@ -90,7 +90,7 @@ def totals_of(status: JobStatus, pace: Pace | None) -> Totals:
         value_bytes=status.value_bytes,
         records_per_s=pace.records_per_s if pace else None,
         value_bytes_per_s=pace.value_bytes_per_s if pace else None,
-        lag=sum(lags) if lags else None,
+        lag=known_sum(p.lag for p in status.partitions),
         lag_s=max(ages, default=None),
         latency_p50_ms=latency.p50_ms if latency else None,
         latency_p99_ms=latency.p99_ms if latency else None,

@@ -5,20 +5,17 @@ The page and the terminal's views show the same numbers, so they are made in one
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from kafka_actors.base.rates import WINDOW_S, Window, rate
 from kafka_actors.telemetry.machines.latency import Counts, quantile, since
 
 if TYPE_CHECKING:
     from kafka_actors.actors.status import JobStatus, WorkerStatus
 
-__all__ = ["WINDOW_S", "Latency", "Pace", "Rates", "WorkerPace"]
-
-WINDOW_S = 5.0
-"""Workers report about once a second: over less, rates would jump."""
+__all__ = ["Latency", "Pace", "Rates", "WorkerPace"]
 
 
 class Latency(Struct, frozen=True):
@@ -46,7 +43,6 @@ class Pace(Struct, frozen=True):
 
 
 class _Sample(Struct, frozen=True):
-    at: float
     records: int
     value_bytes: int
     latency: Counts
@@ -57,26 +53,19 @@ class Rates:
     """Takes statuses with the monotonic time they were taken at, in seconds."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
-        self._window_s = window_s
-        self._samples: deque[_Sample] = deque()
-
-    def __len__(self) -> int:
-        return len(self._samples)
+        self._window: Window[_Sample] = Window(window_s)
 
     def observe(self, status: JobStatus, now: float) -> Pace | None:
         """The pace of the last `window_s` seconds; None of the first status."""
         # By name with incarnation: a replacement counts from 0.
         counted = {worker.name: _counted(worker) for worker in status.workers}
-        self._samples.append(_Sample(now, status.records, status.value_bytes, status.latency, counted))
-        while len(self._samples) > 2 and now - self._samples[1].at >= self._window_s:
-            self._samples.popleft()
-        first = self._samples[0]
-        span_s = now - first.at
+        sample = _Sample(status.records, status.value_bytes, status.latency, counted)
+        first, span_s = self._window.add(sample, now)
         if span_s <= 0:
             return None
         return Pace(
-            _rate(status.records, first.records, span_s),
-            _rate(status.value_bytes, first.value_bytes, span_s),
+            rate(status.records, first.records, span_s),
+            rate(status.value_bytes, first.value_bytes, span_s),
             _latency(since(status.latency, first.latency)),
             {
                 name: _of_worker(numbers, first.workers.get(name, (0, 0, 0.0)), span_s)
@@ -90,13 +79,8 @@ def _counted(worker: WorkerStatus) -> tuple[int, int, float]:
 
 
 def _of_worker(now: tuple[int, int, float], before: tuple[int, int, float], span_s: float) -> WorkerPace:
-    records, value_bytes, busy = (_rate(n, b, span_s) for n, b in zip(now, before, strict=True))
+    records, value_bytes, busy = (rate(n, b, span_s) for n, b in zip(now, before, strict=True))
     return WorkerPace(records, value_bytes, min(1.0, busy))
-
-
-def _rate(now: float, before: float, span_s: float) -> float:
-    """A second. A coordinator that was replaced knows for a moment less than the one before it."""
-    return max(0.0, now - before) / span_s
 
 
 def _latency(counts: Counts) -> Latency | None:

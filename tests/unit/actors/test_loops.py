@@ -1,13 +1,12 @@
 """How loops wait, and that they end."""
 
 import asyncio
-import threading
 from types import SimpleNamespace
 
 import pytest
 
 from kafka_actors.actors.coordinated import Coordinated
-from kafka_actors.actors.loops import LoopThread, woken
+from kafka_actors.actors.loops import woken
 from kafka_actors.actors.runtime import bounded
 from kafka_actors.config import JobConfig, build
 from kafka_actors.consumer.waking import LoopWake
@@ -84,29 +83,3 @@ def test_a_wait_ends_with_its_time_and_with_its_event_and_lets_others_go_on():
         assert went_on.done()
 
     asyncio.run(scenario())
-
-
-def test_a_thread_is_closed_before_its_loop_runs(monkeypatch):
-    """A program that ends at once: the thread would be left with a loop that is closed under it."""
-    asked = threading.Event()
-    made = asyncio.new_event_loop()
-    run, tell = made.run_forever, made.call_soon_threadsafe
-    ended = []
-
-    def late():
-        asked.wait(5)
-        run()
-        ended.append(True)
-
-    def told(*args, **kwargs):
-        asked.set()
-        return tell(*args, **kwargs)
-
-    monkeypatch.setattr(made, "run_forever", late)
-    monkeypatch.setattr(made, "call_soon_threadsafe", told)
-    monkeypatch.setattr(asyncio, "new_event_loop", lambda: made)
-    thread = LoopThread("test")
-    thread.close()
-    assert ended == [True]
-    assert made.is_closed()
-    thread.close()

@@ -60,10 +60,3 @@ def test_lag_is_the_sum_of_what_is_known_and_unknown_while_nothing_is() -> None:
     assert progress.observe(_status({}, [None, None]), 0.0).lag is None
     assert progress.observe(_status({}, [None, 7]), 1.0).lag == 7
     assert progress.observe(_status({}, [0, 0]), 2.0).lag == 0
-
-
-def test_memory_does_not_grow_with_time() -> None:
-    progress = Progress(window_s=5)
-    for tick in range(10_000):
-        progress.observe(_status({"worker-0.1": tick}), tick / 4)
-    assert len(progress._rates) <= 5 * 4 + 2

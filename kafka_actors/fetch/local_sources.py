@@ -1,20 +1,29 @@
-"""The brokers that a consumer fetches from."""
+"""The brokers that a process fetches from over connections of its own."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.fetch import BrokerFetcher
-from kafka_actors.net import FetchSocket, KafkaClient
+
+from .broker_fetcher import BrokerFetcher, Connect
 
 
-class Sources:
-    """One `BrokerFetcher` for each broker that leads something, at the address that it has now."""
+class LocalSources:
+    """One `BrokerFetcher` for each broker that is fetched from, at the address that it has now.
 
-    def __init__(self, client: KafkaClient, config: ConsumerConfig) -> None:
-        self._client = client
+    `locate` knows brokers and their addresses; after it learned something, `follow` is called. `connect` makes the
+    connections: `net.FetchSocket`. Bound to one event loop.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, *, locate: Callable[[int], BrokerMetadata | None], connect: Connect
+    ) -> None:
         self._config = config
+        self._locate = locate
+        self._connect = connect
         self._sources: dict[int, BrokerFetcher] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -22,17 +31,17 @@ class Sources:
         """The broker's fetcher; None where no such broker is known."""
         source = self._sources.get(broker)
         if source is None:
-            known = self._client.snapshot.brokers.get(broker)
+            known = self._locate(broker)
             if known is None:
                 return None
-            source = BrokerFetcher(broker, known.host, known.port, self._config, connect=FetchSocket)
+            source = BrokerFetcher(broker, known.host, known.port, self._config, connect=self._connect)
             self._sources[broker] = source
         return source
 
     def follow(self) -> None:
         """Gives up brokers that are gone or moved."""
         for broker, source in list(self._sources.items()):
-            known = self._client.snapshot.brokers.get(broker)
+            known = self._locate(broker)
             if known is None or (known.host, known.port) != source.address:
                 del self._sources[broker]
                 task = asyncio.ensure_future(source.close())

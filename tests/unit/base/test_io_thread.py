@@ -1,0 +1,106 @@
+"""A thread with an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from kafka_actors.base.io_thread import IoThread
+
+
+async def answer() -> int:
+    return 42
+
+
+def test_work_runs_in_the_thread_and_its_result_comes_back() -> None:
+    io = IoThread("test")
+
+    async def there() -> tuple[bool, str]:
+        return io.inside, threading.current_thread().name
+
+    assert io.run(there()) == (True, "test")
+    assert not io.inside
+    assert io.alive
+    assert io.stop()
+    assert not io.alive
+
+
+def test_the_end_of_a_wait_is_not_the_end_of_the_work() -> None:
+    io = IoThread("test")
+    done, may = threading.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        await may.wait()
+        done.set()
+
+    with pytest.raises(TimeoutError):
+        io.run(slow(), timeout=0.01)
+    io.post(may.set)
+    assert done.wait(10)
+    io.stop()
+
+
+def test_stopping_cancels_what_still_runs() -> None:
+    io = IoThread("test")
+
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    left = io.submit(endless())
+    assert io.stop()
+    assert left.cancelled()
+    assert io.loop.is_closed()
+    assert io.stop()
+
+
+def test_a_thread_that_has_ended_takes_no_work() -> None:
+    io = IoThread("test")
+    io.stop()
+    with pytest.raises(RuntimeError, match="the thread test has ended"):
+        io.run(answer())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_the_child_of_a_fork_hears_that_the_thread_is_not_there() -> None:
+    io = IoThread("test")
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            io.run(answer(), timeout=10)
+        except RuntimeError:
+            status = 0 if io.stop(0) and not io.alive else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert io.run(answer()) == 42
+    io.stop()
+
+
+def test_a_thread_is_stopped_before_its_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that ends at once: the thread would be left with a loop that is closed under it."""
+    asked = threading.Event()
+    made = asyncio.new_event_loop()
+    run, tell = made.run_forever, made.call_soon_threadsafe
+    ended = []
+
+    def late() -> None:
+        asked.wait(5)
+        run()
+        ended.append(True)
+
+    def told(*args, **kwargs):
+        asked.set()
+        return tell(*args, **kwargs)
+
+    monkeypatch.setattr(made, "run_forever", late)
+    monkeypatch.setattr(made, "call_soon_threadsafe", told)
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: made)
+    thread = IoThread("test")
+    assert thread.stop()
+    assert ended[0]
+    assert made.is_closed()
+    assert thread.stop()

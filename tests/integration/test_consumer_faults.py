@@ -140,7 +140,7 @@ def resumed(stream, partitions, within):
         time.sleep(0.05)
 
 
-def test_theme_15_a_killed_broker_holds_up_only_its_own_partitions_and_nothing_is_lost(scene):
+def test_a_killed_broker_holds_up_only_its_own_partitions_and_nothing_is_lost(scene):
     begun = time.monotonic()
     scene.cluster.kill(scene.victim)
     resumed(scene.stream, scene.led, 40)
@@ -149,7 +149,7 @@ def test_theme_15_a_killed_broker_holds_up_only_its_own_partitions_and_nothing_i
     assert max(scene.stream.gap(tp, begun) for tp in scene.others) < 2
 
 
-def test_theme_15_a_paused_broker_holds_up_only_its_own_partitions_and_nothing_is_lost(scene):
+def test_a_paused_broker_holds_up_only_its_own_partitions_and_nothing_is_lost(scene):
     begun = time.monotonic()
     scene.cluster.pause(scene.victim)
     resumed(scene.stream, scene.led, 60)
@@ -158,7 +158,7 @@ def test_theme_15_a_paused_broker_holds_up_only_its_own_partitions_and_nothing_i
     assert max(scene.stream.gap(tp, begun) for tp in scene.others) < 2
 
 
-def test_theme_16_leaders_that_move_back_and_forth_lose_and_repeat_nothing(scene):
+def test_leaders_that_move_back_and_forth_lose_and_repeat_nothing(scene):
     cluster = scene.cluster
     for broker in list(cluster.broker_ids)[:2]:
         cluster.shutdown(broker)
@@ -168,7 +168,7 @@ def test_theme_16_leaders_that_move_back_and_forth_lose_and_repeat_nothing(scene
     finish(scene.source, scene.stream)
 
 
-def test_theme_24_a_consumer_finds_its_records_after_every_broker_was_restarted(kafka_cluster_3, kafka_topic):
+def test_a_consumer_finds_its_records_after_every_broker_was_restarted(kafka_cluster_3, kafka_topic):
     topic = kafka_topic(partitions=2, cluster=kafka_cluster_3, replication_factor=3)
     produce = Produce(kafka_cluster_3.bootstrap_servers)
     produce(topic, [b"1"] * BATCH)
@@ -187,7 +187,7 @@ def test_theme_24_a_consumer_finds_its_records_after_every_broker_was_restarted(
 
 
 @pytest.mark.timeout(300)
-def test_theme_24_brokers_that_move_to_other_addresses_one_by_one_hold_up_a_consumer_for_moments():
+def test_brokers_that_move_to_other_addresses_one_by_one_hold_up_a_consumer_for_moments():
     with KafkaCluster(brokers=3) as cluster:
         topic = cluster.create_topic("t", 3, replication_factor=3)
         partitions = [TopicPartition(topic, p) for p in range(3)]
@@ -204,7 +204,7 @@ def test_theme_24_brokers_that_move_to_other_addresses_one_by_one_hold_up_a_cons
     assert gap <= 15
 
 
-def test_theme_22_close_ends_in_time_with_every_broker_dead():
+def test_close_ends_in_time_with_every_broker_dead():
     with KafkaCluster(brokers=1).start() as cluster:
         topic = cluster.create_topic("t", 2)
         Produce(cluster.bootstrap_servers)(topic, [b"1"] * BATCH)

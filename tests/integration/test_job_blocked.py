@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 EACH, VALUE = 2_000, b"x" * 1_000
 
 
-def test_theme_35_a_call_that_waits_for_long_holds_up_its_own_partition_alone(scene, produce):
+def test_a_call_that_waits_for_long_holds_up_its_own_partition_alone(scene, produce):
     """2 MB in each partition, of which the buffers have room for 1 MB a broker."""
     produce(
         scene.topic,

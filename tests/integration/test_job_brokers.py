@@ -66,7 +66,7 @@ def elected(scene, partitions):
 
 
 @pytest.mark.parametrize("fault", ["kill", pytest.param("pause", marks=pytest.mark.slow)])
-def test_theme_15_a_broker_with_leaders_and_the_coordinator_is_lost(stage, fault):
+def test_a_broker_with_leaders_and_the_coordinator_is_lost(stage, fault):
     scene = stage
     scene.start(workers=2)
     scene.under_load()
@@ -99,7 +99,7 @@ def test_theme_15_a_broker_with_leaders_and_the_coordinator_is_lost(stage, fault
 
 
 @pytest.mark.slow
-def test_theme_08_a_partition_that_stands_still_is_named_and_goes_on_when_its_leader_is_back(
+def test_a_partition_that_stands_still_is_named_and_goes_on_when_its_leader_is_back(
     ray_local, kafka_cluster_3, group_id, produce, tmp_path
 ):
     cluster = kafka_cluster_3
@@ -133,7 +133,7 @@ def test_theme_08_a_partition_that_stands_still_is_named_and_goes_on_when_its_le
 
 
 @pytest.mark.slow
-def test_theme_22_stop_returns_though_every_broker_is_dead(scene):
+def test_stop_returns_though_every_broker_is_dead(scene):
     scene.start(workers=2)
     scene.under_load()
     scene.flowing()
@@ -155,7 +155,7 @@ def test_theme_22_stop_returns_though_every_broker_is_dead(scene):
 
 
 @pytest.mark.slow
-def test_theme_16_a_job_outlives_an_outage_of_all_brokers(scene):
+def test_a_job_outlives_an_outage_of_all_brokers(scene):
     scene.start(workers=2)
     scene.under_load()
     scene.flowing()
@@ -172,7 +172,7 @@ def test_theme_16_a_job_outlives_an_outage_of_all_brokers(scene):
 
 
 @pytest.mark.slow
-def test_theme_24_brokers_that_move_to_other_addresses_one_by_one_hold_up_a_job_for_moments(
+def test_brokers_that_move_to_other_addresses_one_by_one_hold_up_a_job_for_moments(
     ray_local, group_id, tmp_path
 ):
     """In the end none of the addresses that the job was started with exists; who is replaced then finds the cluster too."""

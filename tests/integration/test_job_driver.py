@@ -39,7 +39,7 @@ def test_a_killed_driver_leaves_no_actor_and_the_next_of_its_name_goes_on(scene)
     assert scene.missing(scene.committed()) == {}
 
 
-def test_theme_22_sigterm_finishes_commits_leaves_and_exits_with_0(scene):
+def test_sigterm_finishes_commits_leaves_and_exits_with_0(scene):
     driver = scene.driver(workers=2, work=0.3).started()
     scene.under_load()
     scene.flowing()
@@ -53,7 +53,7 @@ def test_theme_22_sigterm_finishes_commits_leaves_and_exits_with_0(scene):
     until(lambda: not driver.left(), 5, "the end of all actors")
 
 
-def test_theme_22_batches_in_hand_have_the_drain_timeout_and_a_second_sigterm_none(scene):
+def test_batches_in_hand_have_the_drain_timeout_and_a_second_sigterm_none(scene):
     driver = scene.driver(workers=2, work=20.0, config={"drain_timeout_ms": 3000}).started()
     scene.under_load()
     until(lambda: len({e.pid for e in scene.journal.entries()}) == 2, 30, "a call in hand in each worker")

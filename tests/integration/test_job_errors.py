@@ -39,7 +39,7 @@ def attempts_at(scene, partition, offset):
     return scene.journal.counts()[partition][offset]
 
 
-def test_theme_21_a_function_that_raises_ends_the_job_with_where_and_why(filled):
+def test_a_function_that_raises_ends_the_job_with_where_and_why(filled):
     bad = TopicPartition(filled.topic, 3)
     running = filled.start(workers=2, process=raising(filled, 3, 45), retries=2, batch_rows=20)
     with pytest.raises(ka.JobFailed) as failed:
@@ -56,7 +56,7 @@ def test_theme_21_a_function_that_raises_ends_the_job_with_where_and_why(filled)
     assert running.status().state == "failed"
 
 
-def test_theme_21_of_process_message_the_error_names_the_record(filled):
+def test_of_process_message_the_error_names_the_record(filled):
     bad = TopicPartition(filled.topic, 5)
 
     def each(message):
@@ -72,7 +72,7 @@ def test_theme_21_of_process_message_the_error_names_the_record(filled):
     assert filled.committed()[bad] == 17
 
 
-def test_theme_21_on_error_skip_goes_on_behind_what_failed(filled):
+def test_on_error_skip_goes_on_behind_what_failed(filled):
     directory = str(filled.journal.directory)
 
     class Each(Recorder):
@@ -113,9 +113,7 @@ def test_sys_exit_in_a_worker_is_an_error_of_the_call(filled):
 
 @pytest.mark.alone
 @pytest.mark.parametrize(("how", "least_s"), [("asleep", 4.5), ("in C, with the interpreter", 3.5)])
-def test_trap_1_theme_03_a_function_that_hangs_is_replaced_and_the_group_never_rebalances(
-    scene, tmp_path, how, least_s
-):
+def test_a_function_that_hangs_is_replaced_and_the_group_never_rebalances(scene, tmp_path, how, least_s):
     """One that holds the interpreter answers no ping either: its time is counted from its last answer, a second before at most."""
     hung = tmp_path / "hung"
     directory = str(scene.journal.directory)

@@ -24,7 +24,7 @@ WATCHED_S = 10.0
     "kind",
     ["worker", *(pytest.param(kind, marks=slow) for kind in ("connection", "coordinator", "metadata"))],
 )
-def test_theme_36_every_partition_goes_on_within_six_seconds_without_a_stopped(scene, kind):
+def test_every_partition_goes_on_within_six_seconds_of_the_stop_of_an_actor(scene, kind):
     scene.start()
     scene.under_load()
     scene.flowing()
@@ -61,7 +61,7 @@ def keep_alive(scene, pid):
     runtime.kill = lambda ref, info: end(ref, info) if info is None or info.pid != pid else None
 
 
-def test_trap_2_a_zombie_worker_moves_no_offset_and_works_no_more(scene):
+def test_a_zombie_worker_moves_no_offset_and_works_no_more(scene):
     scene.start(workers=2)
     scene.under_load()
     scene.spread(2)
@@ -99,7 +99,7 @@ def test_trap_2_a_zombie_worker_moves_no_offset_and_works_no_more(scene):
 
 
 @slow
-def test_trap_3_workers_stop_by_themselves_before_another_member_starts_on_their_partitions(scene):
+def test_workers_stop_by_themselves_before_another_member_starts_on_their_partitions(scene):
     session = 6.0
     driver = scene.driver(
         workers=2, config={"session_timeout_ms": int(session * 1000), "heartbeat_interval_ms": 500}
@@ -129,7 +129,7 @@ def test_trap_3_workers_stop_by_themselves_before_another_member_starts_on_their
 
 
 @slow
-def test_trap_5_a_rebalance_waits_for_no_frozen_worker(scene):
+def test_a_rebalance_waits_for_no_frozen_worker(scene):
     """Another member joins while a worker is stopped: what the worker held goes to it after the drain timeout."""
     scene.start(workers=2, config={"drain_timeout_ms": 3000})
     scene.under_load()

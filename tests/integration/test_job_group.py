@@ -19,7 +19,7 @@ def share(scene):
 
 
 @pytest.mark.parametrize("assignor", ["range", pytest.param("cooperative-sticky", marks=slow)])
-def test_theme_05_a_foreign_client_comes_and_goes(scene, assignor):
+def test_a_foreign_client_comes_and_goes(scene, assignor):
     scene.start(workers=2, partition_assignment_strategy=[assignor])
     scene.under_load()
     scene.flowing()
@@ -85,7 +85,7 @@ def test_two_jobs_of_a_group_and_one_is_killed_with_its_driver(scene, second):
     scene.settle()
 
 
-def test_theme_22_stop_does_not_wait_for_a_member_that_holds_up_a_rebalance(scene):
+def test_stop_does_not_wait_for_a_member_that_holds_up_a_rebalance(scene):
     """One that joined and polls no more rejoins at its own deadline, much later."""
     from confluent_kafka import Consumer
 
@@ -128,7 +128,7 @@ def test_theme_22_stop_does_not_wait_for_a_member_that_holds_up_a_rebalance(scen
 
 
 @slow
-def test_theme_02_a_peer_that_withholds_its_rejoin_holds_up_neither_fetches_nor_heartbeats(scene):
+def test_a_peer_that_withholds_its_rejoin_holds_up_neither_fetches_nor_heartbeats(scene):
     """It is stopped, for seven of our sessions and within its own, while a third member waits to join. Without answers to
     heartbeats for one session the leases of the workers would end, and so would their calls."""
     scene.start(workers=2, config={**CONFIG, "request_timeout_ms": 5000})
@@ -159,7 +159,7 @@ def test_theme_02_a_peer_that_withholds_its_rejoin_holds_up_neither_fetches_nor_
     assert pause <= 2.0
 
 
-def test_theme_33_a_named_job_that_is_deployed_anew_moves_nothing_of_another_member(scene):
+def test_a_named_job_that_is_deployed_anew_moves_nothing_of_another_member(scene):
     scene.start(workers=2, name=scene.group)
     scene.under_load()
     scene.flowing()

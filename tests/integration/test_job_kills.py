@@ -44,9 +44,7 @@ def kill_workers(scene, times):
         pytest.param(2, 30, marks=[pytest.mark.slow, pytest.mark.timeout(400)]),
     ],
 )
-def test_theme_04_theme_05_partitions_of_a_killed_worker_go_on_within_two_seconds(
-    scene, times, constructor_s
-):
+def test_partitions_of_a_killed_worker_go_on_within_two_seconds(scene, times, constructor_s):
     scene.start(make=constructor_s)
     scene.under_load()
     scene.flowing()
@@ -70,7 +68,7 @@ def pause_after(scene, at):
 
 
 @pytest.mark.parametrize("identity", ["auto", pytest.param(None, marks=pytest.mark.slow)])
-def test_trap_6_a_killed_coordinator_actor_moves_nothing(scene, identity):
+def test_a_killed_coordinator_actor_moves_nothing(scene, identity):
     scene.start(config={"group_instance_id": identity})
     scene.under_load()
     scene.flowing()
@@ -98,7 +96,7 @@ def test_trap_6_a_killed_coordinator_actor_moves_nothing(scene, identity):
 
 
 @pytest.mark.parametrize("kind", ["connection", "metadata"])
-def test_theme_36_fetching_goes_on_within_two_seconds_of_the_death_of_a(scene, kind):
+def test_fetching_goes_on_within_two_seconds_of_the_death_of_an_actor(scene, kind):
     scene.start()
     scene.under_load()
     scene.flowing()
@@ -120,7 +118,7 @@ def test_theme_36_fetching_goes_on_within_two_seconds_of_the_death_of_a(scene, k
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_theme_36_whatever_is_killed_and_stopped_nothing_is_lost(scene):
+def test_whatever_is_killed_and_stopped_nothing_is_lost(scene):
     """A dozen faults in a row, of any kind of actor, some while the last one is still being dealt with."""
     rng = random.Random(36)
     scene.start(workers=3)
@@ -142,7 +140,7 @@ def test_theme_36_whatever_is_killed_and_stopped_nothing_is_lost(scene):
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 5 * KILLS)
-def test_theme_04_at_every_one_of_many_kills_at_random_all_that_is_committed_was_processed(scene):
+def test_at_every_one_of_many_kills_at_random_all_that_is_committed_was_processed(scene):
     """kill -9 of any actor at any moment, also of those that have just come up: at every kill, and at the end, the
     workers' ledgers together have all offsets below the committed ones."""
     seed = random.SystemRandom().randrange(10**6)

@@ -8,7 +8,7 @@ from jobs.journal import until
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
-def test_theme_05_workers_2_to_6_to_3_under_load_repeat_nothing(scene):
+def test_workers_2_to_6_to_3_under_load_repeat_nothing(scene):
     scene.start(workers=2)
     scene.under_load()
     scene.spread(2)

@@ -112,7 +112,7 @@ def test_code_that_cannot_travel_is_refused_in_one_line(scene):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_theme_22_an_interrupt_while_starting_leaves_no_actor_and_no_member(scene):
+def test_an_interrupt_while_starting_leaves_no_actor_and_no_member(scene):
     def members():
         return scene.cluster.describe_group(scene.group).members
 
@@ -139,7 +139,7 @@ def test_a_detached_job_that_has_ended_gives_its_name_to_the_next(scene):
     ka.Job.attach(scene.group).stop()
 
 
-def test_theme_33_a_second_job_of_a_name_is_refused_and_the_first_goes_on(scene):
+def test_a_second_job_of_a_name_is_refused_and_the_first_goes_on(scene):
     scene.start(workers=1, name=scene.group)
     scene.under_load()
     scene.flowing()
@@ -167,7 +167,7 @@ def test_a_detached_job_goes_on_and_is_found_by_its_name(scene):
     until(lambda: scene.cluster.describe_group(scene.group).members == [], 5, "the group to be left")
 
 
-def test_theme_36_an_actor_of_a_detached_job_is_replaced_like_any_other(scene):
+def test_an_actor_of_a_detached_job_is_replaced_like_any_other(scene):
     scene.running = scene.job(workers=2, name=scene.group, detached=True).start()
     scene.under_load()
     scene.spread(2)
@@ -210,7 +210,7 @@ def test_a_ray_that_was_started_for_jobs_ends_with_the_last_of_them(monkeypatch)
     assert not ends
 
 
-def test_theme_22_a_job_that_two_threads_stop_is_taken_down_once():
+def test_a_job_that_two_threads_stop_is_taken_down_once():
     """As where one stops it while another leaves its `with`: both see its end in the same moment."""
     from kafka_actors.actors.control import LocalControl
     from kafka_actors.actors.loops import LoopThread

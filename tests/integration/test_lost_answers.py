@@ -43,7 +43,7 @@ def stage(ray_local, proxied, group_id, tmp_path):
 
 
 @pytest.mark.slow
-def test_theme_01_answers_to_commits_that_get_lost_during_a_rebalance_hold_up_nothing_for_long(stage):
+def test_answers_to_commits_that_get_lost_during_a_rebalance_hold_up_nothing_for_long(stage):
     scene = stage
     scene.start(workers=2)
     scene.under_load()
@@ -78,7 +78,7 @@ def test_theme_01_answers_to_commits_that_get_lost_during_a_rebalance_hold_up_no
     assert took <= AFTER_S
 
 
-def test_theme_22_stop_in_the_midst_of_a_commit_returns_in_its_time(stage):
+def test_stop_in_the_midst_of_a_commit_returns_in_its_time(stage):
     scene = stage
     scene.start(workers=2)
     scene.under_load()
@@ -100,7 +100,7 @@ def test_theme_22_stop_in_the_midst_of_a_commit_returns_in_its_time(stage):
     assert scene.missing(scene.committed()) == {}
 
 
-def test_theme_22_close_in_the_midst_of_a_commit_returns_in_its_time(proxied, group_id):
+def test_close_in_the_midst_of_a_commit_returns_in_its_time(proxied, group_id):
     cluster, proxy = proxied
     topic = cluster.create_topic(group_id, 2)
     Produce(cluster.bootstrap_servers)(topic, [b"%d" % n for n in range(100)])
@@ -124,7 +124,7 @@ def test_theme_22_close_in_the_midst_of_a_commit_returns_in_its_time(proxied, gr
     assert not [t.name for t in threading.enumerate() if t.name.startswith(("kafka-consumer", "fetch-"))]
 
 
-def test_theme_14_connections_that_a_router_forgot_cost_a_request_timeout_after_a_pause(proxied, group_id):
+def test_connections_that_a_router_forgot_cost_a_request_timeout_after_a_pause(proxied, group_id):
     cluster, proxy = proxied
     topic = cluster.create_topic(group_id, 2)
     produce, request_timeout = Produce(cluster.bootstrap_servers), 3.0

@@ -147,7 +147,7 @@ def test_what_no_broker_acknowledges_fails_in_its_time_and_says_so(kafka_cluster
     producer.close()
 
 
-def test_theme_22_close_ends_in_its_time_without_any_broker(kafka_cluster_3, kafka_topic):
+def test_close_ends_in_its_time_without_any_broker(kafka_cluster_3, kafka_topic):
     alone = kafka_cluster_3.broker_ids[0]
     topic = kafka_topic(1, cluster=kafka_cluster_3, replica_assignment=[[alone]])
     producer = ka.Producer(bootstrap_servers=kafka_cluster_3.bootstrap_servers)

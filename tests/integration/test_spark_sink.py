@@ -81,7 +81,7 @@ def into(topic: str, stream: DataFrame, checkpoint: Path, kafka_cluster: KafkaCl
 
 
 @pytest.mark.spark_versions
-def test_theme_32_all_columns_arrive_as_they_are(
+def test_all_columns_arrive_as_they_are(
     spark: SparkSession, write: Write, log: Log, kafka_topic: Topic
 ) -> None:
     topic = kafka_topic(2)

@@ -194,6 +194,15 @@ def test_a_role_that_may_wait_for_a_place_waits_and_then_has_its_time_to_come_up
     assert machine.step(610.0)[0] == Fail(W1, True, 10.0)
 
 
+def test_a_worker_without_a_place_is_looked_at_once_in_a_while_and_not_all_the_time():
+    """Its first ping waits for an answer for as long as it takes: a time in the past would have the supervisor look again at once."""
+    machine = Supervision(TIMINGS)
+    machine.want([W0], started=True)
+    for second in range(60):
+        machine.step(float(second))
+        assert machine.next_wake(float(second)) >= second + 0.5
+
+
 def test_what_is_no_longer_wanted_is_ended_without_a_replacement():
     machine = running(W0, W1)
     machine.want([W0])

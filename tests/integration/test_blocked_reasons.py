@@ -7,7 +7,7 @@ from jobs.journal import until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

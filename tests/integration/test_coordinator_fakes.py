@@ -13,6 +13,7 @@ from fakes.group import GroupModel
 from fakes.loop import in_loop
 from fakes.members import FakeGroup, Listener, Member, member, until
 from msgspec.structs import replace
+from pace import this_run
 
 import assignors
 from kafka_actors.cluster import SubscriptionState
@@ -156,7 +157,7 @@ async def test_frozen_coordinator_is_given_up_well_before_the_session_ends():
         old.on(ApiKey.HEARTBEAT, SILENCE)
         start = time.monotonic()
         await until(lambda: one.member.coordinator_id == new.node_id)
-        assert time.monotonic() - start < 4.0
+        assert this_run().quiet_s(start, time.monotonic()) < 4.0
         assert one.seen(PartitionsLost) == []
 
 
@@ -348,7 +349,7 @@ async def test_closing_ends_in_time_with_a_coordinator_that_does_not_answer():
         start = time.monotonic()
         await one.member.close(timeout_ms=1_500)
         await one.member.close(timeout_ms=1_500)  # again: nothing happens
-        assert time.monotonic() - start < 4.0
+        assert this_run().quiet_s(start, time.monotonic()) < 4.0
         with pytest.raises((KafkaTimeoutError, UsageError)):
             await waiting
         await one.client.close()

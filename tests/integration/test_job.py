@@ -14,7 +14,6 @@ def journal(tmp_path):
     return Journal(tmp_path / "journal")
 
 
-@pytest.mark.alone  # each worker has some of it: where one comes up late the others may be done before
 def test_a_bounded_job_processes_everything_once_and_commits_to_the_end(
     ray_local, kafka_cluster_3, kafka_topic, produce, group_id, journal
 ):

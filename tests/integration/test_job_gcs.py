@@ -13,7 +13,7 @@ from jobs.head import STORED, Head
 from jobs.journal import until
 from jobs.scene import Scene
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(400)]
 
 slow = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from jobs.journal import until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
 
 MB = 1 << 20
 BACKLOG = 1_000_000

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import trustme
 from fakes.token_endpoint import TokenEndpoint
+from pace import this_run
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import ConnectionFailedError, SaslError
@@ -106,7 +107,7 @@ def test_nobody_with_a_good_token_waits_for_the_endpoint(endpoint, config):
     endpoint.answers, endpoint.pause = [(200, {}, "x" * 1_000)], 0.01
     began = time.monotonic()
     assert [get(config, 90.0)[0] for _ in range(20)] == ["t1"] * 20
-    assert time.monotonic() - began < 5, "one answer takes ten seconds"
+    assert this_run().quiet_s(began, time.monotonic()) < 5, "one answer takes ten seconds"
 
 
 def test_whoever_needs_the_same_token_shares_one_request(endpoint, config):

@@ -68,7 +68,6 @@ def watched(target, environment=None):
         top.kill()
 
 
-@pytest.mark.alone  # numbers of several moments have to agree
 @pytest.mark.usefixtures("interruptible")
 def test_a_running_jobs_page_has_what_the_job_has(scene):
     running = scene.start(workers=2, status_address=HERE)

@@ -17,9 +17,9 @@ RAY_GROUPS = 2
 
 def _needs(item: pytest.Item) -> str:
     """The service that the test needs: `ray`, `spark`, or none."""
-    if {"ray_local", "_three_brokers"} & set(getattr(item, "fixturenames", ())):
-        return "ray"
-    return "spark" if item.get_closest_marker("spark") else ""
+    if item.get_closest_marker("spark"):
+        return "spark"
+    return "ray" if {"ray_local", "_three_brokers"} & set(getattr(item, "fixturenames", ())) else ""
 
 
 def group_tests(items: list[pytest.Item], budgets: Budgets) -> None:

@@ -11,6 +11,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
+def scene(scene_3):
+    """On three brokers."""
+    return scene_3
+
+
+@pytest.fixture
 def topics(scene):
     """Three topics of one partition; the last has its only replica on a broker that doesn't coordinate the group."""
     cluster, names = scene.cluster, [f"{scene.topic}-{what}" for what in ("open", "poison", "lost")]

@@ -15,6 +15,13 @@ from kafka_actors.testing import KafkaCluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(400)]
 
+
+@pytest.fixture
+def scene(scene_3):
+    """On three brokers."""
+    return scene_3
+
+
 WATCHED_S = 12.0
 """So long what is led elsewhere is looked at: new leaders are there, and the group has a new coordinator, after six."""
 

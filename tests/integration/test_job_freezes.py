@@ -11,13 +11,20 @@ from pace import this_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
 
+
+@pytest.fixture
+def scene(scene_3):
+    """On three brokers."""
+    return scene_3
+
+
 slow = pytest.mark.slow
 
 
 @slow
 @pytest.mark.parametrize("kind", ["connection", "coordinator", "metadata"])
 def test_every_partition_goes_on_within_six_seconds_of_the_stop_of_an_actor(scene, kind):
-    scene.start()
+    scene.start(workers=4)
     scene.under_load()
     scene.flowing()
     stop_actor(scene, kind)

@@ -18,6 +18,13 @@ from jobs.journal import Ledger, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
+
+@pytest.fixture
+def scene(scene_3):
+    """On three brokers."""
+    return scene_3
+
+
 KILLS = int(os.environ.get("KAFKA_ACTORS_TEST_KILLS", "200"))
 """How many actors the longest of these tests kills: 200 take about eight minutes."""
 
@@ -25,7 +32,7 @@ KILLS = int(os.environ.get("KAFKA_ACTORS_TEST_KILLS", "200"))
 @pytest.mark.timeout(300)
 def test_one_job_goes_on_whichever_of_its_actors_dies_or_is_stopped(scene):
     """Each in turn: first those whose end repeats nothing."""
-    scene.start(config={"group_instance_id": "auto"})
+    scene.start(workers=4, config={"group_instance_id": "auto"})
     scene.under_load()
     scene.flowing()
     generation = scene.status().group.generation
@@ -60,7 +67,7 @@ def test_one_job_goes_on_whichever_of_its_actors_dies_or_is_stopped(scene):
     ],
 )
 def test_partitions_of_a_killed_worker_go_on_within_two_seconds(scene, times, constructor_s):
-    scene.start(make=constructor_s)
+    scene.start(workers=4, make=constructor_s)
     scene.under_load()
     scene.flowing()
     before = scene.status().group.generation
@@ -78,7 +85,7 @@ def test_partitions_of_a_killed_worker_go_on_within_two_seconds(scene, times, co
 @pytest.mark.slow
 def test_a_killed_coordinator_actor_of_a_dynamic_member_moves_nothing(scene):
     """It comes back as the leader of a group of one: it may only join once more."""
-    scene.start(config={"group_instance_id": None})
+    scene.start(workers=4, config={"group_instance_id": None})
     scene.under_load()
     scene.flowing()
     kill_coordinator(scene, rebalances=1)

@@ -15,6 +15,12 @@ pytestmark = [
 ]
 
 
+@pytest.fixture
+def scene(scene_3):
+    """On three brokers."""
+    return scene_3
+
+
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_a_stop_without_brokers_takes_ten_seconds_and_names_what_nobody_has_confirmed(scene, fault):
     # Only the drain of the stop commits.

@@ -11,6 +11,13 @@ import kafka_actors as ka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
 
+
+@pytest.fixture
+def scene(scene_3):
+    """On three brokers."""
+    return scene_3
+
+
 MB = 1 << 20
 BACKLOG = 1_000_000
 """Records of 1 KB."""

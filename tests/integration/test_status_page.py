@@ -69,7 +69,8 @@ def watched(target, environment=None):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_running_jobs_page_has_what_the_job_has(scene):
+def test_a_running_jobs_page_has_what_the_job_has(scene_3):
+    scene = scene_3
     running = scene.start(workers=2, status_address=HERE)
     page = running.status().page
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", page)

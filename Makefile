@@ -5,8 +5,8 @@ VENV   ?= .venv
 KAFKA  ?=
 BENCH  ?=
 FUZZ   ?=
-# The oldest PySpark that works; the newest is what is installed, and is in all tests. MARK chooses tests.
-SPARK  ?= 4.1.4
+# Another PySpark than the installed one: by default the oldest that works. MARK chooses tests.
+SPARK  ?=
 MARK   ?= spark and not slow
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
@@ -17,15 +17,12 @@ EXTRAS := dev$(if $(shell command -v krb5-config),$(COMMA)gssapi)
 
 SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*.pyx kafka_actors/records/_*.pxi kafka_actors/records/_*.h)
 
-# Fault tests hold promises in seconds; a machine that is busy for a moment gets a second try. Each is shown (R).
-RERUNS := --reruns 2 --reruns-delay 5 -rRfEs
-
-# Two files at once, where nothing is about time: most of these tests wait for brokers and for processes more than they
-# compute. What holds promises in seconds is marked `alone`, and comes one after the other.
-PAIRS := -n 2 --dist loadfile
+# Tests that share what takes long to start (Ray and three brokers, Spark) run in one process: see tests/xdist_groups.py. Three
+# processes on two cores, because most of these tests wait for brokers and for processes more than they compute.
+GROUPS := -n 3 --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz docs-options docs-values docs-dashboard clean
+.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz docs-options docs-values docs-dashboard java-answers clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -37,17 +34,18 @@ demo-spark: $(VENV)/.installed-demo-spark  ## one pipeline on Spark and on Ray, 
 	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jdk-headless, or brew install openjdk@17"; exit 1; }
 	$(if $(KAFKA),BOOTSTRAP=$(KAFKA) )$(BIN)/python examples/revenue_pipeline.py
 
-test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven for real Kafka
+test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven for real Kafka, Go for Helm
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
-	$(BIN)/python -m pytest tests/integration -m "not slow and not alone" $(PAIRS) $(RERUNS)
-	$(BIN)/python -m pytest tests/integration -m "not slow and alone" $(RERUNS)
-	$(MAKE) test-spark MARK=spark_versions
-	$(MAKE) test-helm
+	$(BIN)/python tests/helm/tools.py
+	$(BIN)/python -m kafka_actors.testing.spark > /dev/null
+	$(BIN)/python -m pytest tests/integration tests/helm -m "not slow" $(GROUPS)
 
 # The longest tests are longer with KAFKA_ACTORS_TEST_KILLS=2000, KAFKA_ACTORS_TEST_IDLE_S=3600, KAFKA_ACTORS_TEST_SASL_S=600.
 test-slow: lint  ## all tests: every fault, every long run
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q
-	$(BIN)/python -m pytest tests/integration $(RERUNS)
+	$(MAKE) java-answers
+	git diff --exit-code --stat -- tests/java/answers
+	$(BIN)/python -m pytest tests/integration
 	$(MAKE) test-spark
 	$(MAKE) test-spark SPARK=4.2.0
 	$(MAKE) test-helm
@@ -58,7 +56,7 @@ test-unit: $(VENV)/.installed-dev  ## the tests that need nothing but Python
 
 test-spark: $(VENV)/.installed-dev  ## the tests of Spark with another PySpark, which is fetched at first (400 MB): SPARK=4.2.0
 	spark="$$($(BIN)/python -m kafka_actors.testing.spark $(SPARK))" && \
-	  PYTHONPATH="$$spark$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest tests/integration -m "$(MARK)" $(RERUNS)
+	  PYTHONPATH="$$spark$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest tests/integration -m "$(MARK)"
 
 test-helm: $(VENV)/.installed-dev  ## the Helm chart; at first Helm and kubeconform are built, with Go, for minutes
 	$(BIN)/python tests/helm/tools.py
@@ -86,6 +84,9 @@ bench-check: $(VENV)/.installed-dev  ## what of the latest benchmarks fell behin
 
 fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads foreign bytes; FUZZ=name SECONDS=60
 	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)
+
+java-answers: $(VENV)/.installed-dev  ## what Kafka's own classes say to the tests of protocol, assignors and options, asked anew
+	KAFKA_ACTORS_TEST_JAVA=record $(BIN)/python -m pytest tests/integration/test_protocol_java.py tests/integration/test_assignors_java.py tests/integration/test_options_java.py -q
 
 docs: $(VENV)/.installed-docs  ## the documentation as a site, in build/docs; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

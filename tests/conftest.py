@@ -9,4 +9,4 @@ settings.register_profile("default", deadline=None, suppress_health_check=[Healt
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-pytest_plugins = ["pytester"]  # only the root conftest may ask for it
+pytest_plugins = ["pytester", "time_budgets", "xdist_groups"]  # only the root conftest may ask for it

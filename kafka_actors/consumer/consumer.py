@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from kafka_actors.arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
+from kafka_actors.base.io_thread import ended_within
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.events import EventSink
 from kafka_actors.net import ListedOffset

@@ -1,6 +1,7 @@
 """Other versions of PySpark than the installed one, and Spark's own Kafka source to compare with.
 
-`PYTHONPATH=$(python -m kafka_actors.testing.spark 4.1.4) python …` runs with that PySpark and all else as installed.
+`PYTHONPATH=$(python -m kafka_actors.testing.spark 4.1.4) python …` runs with that PySpark and all else as installed; without a version,
+with the oldest that works.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from kafka_actors.testing.distribution import cache_root, find_maven, locked, run_tool
 
+OLDEST_SPARK = "4.1.4"
+"""The oldest PySpark that works."""
 CONNECTOR_SPARK = "4.2.0"
 """The PySpark that `CONNECTOR` was made for."""
 CONNECTOR = (
@@ -68,4 +71,4 @@ def pyspark_path(version: str) -> Path:
 
 
 if __name__ == "__main__":
-    print(pyspark_path(sys.argv[1]))  # noqa: T201
+    print(pyspark_path((sys.argv[1:] or [OLDEST_SPARK])[0]))  # noqa: T201

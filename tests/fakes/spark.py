@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -13,9 +13,30 @@ import pytest
 from pyspark.sql import SparkSession
 
 
+class _Running:
+    """The session that this process has, and its settings: starting another takes seconds."""
+
+    session: SparkSession | None = None
+    settings: Mapping[str, str] = {}
+
+
 @contextmanager
 def spark_session(directory: Path, **settings: str) -> Iterator[SparkSession]:
-    """A session whose warehouse is in `directory`. `settings` are Spark's, with `__` for dots."""
+    """A session of its own in the Spark of this process, which is started anew where `settings` differ from the last ones: these are
+    Spark's, with `__` for dots. Spark runs on at the end, for whoever comes next. The first one's `directory` has the warehouse."""
+    if _Running.session is None or _Running.settings != settings or _is_stopped(_Running.session):
+        if _Running.session is not None:
+            _Running.session.stop()
+        _Running.session, _Running.settings = _started(directory, settings), settings
+    yield _Running.session.newSession()
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    context = session.sparkContext._jsc
+    return context is None or context.sc().isStopped()
+
+
+def _started(directory: Path, settings: Mapping[str, str]) -> SparkSession:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
@@ -32,8 +53,7 @@ def spark_session(directory: Path, **settings: str) -> Iterator[SparkSession]:
             builder = builder.config(name.replace("__", "."), value)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
+        return session
 
 
 def errors_line(caught: pytest.ExceptionInfo[BaseException]) -> str:

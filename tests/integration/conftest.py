@@ -89,9 +89,20 @@ def ray_local() -> Iterator[None]:
 
 @pytest.fixture
 def scene(
+    ray_local: None, kafka_cluster: Any, kafka_topic: Callable[..., str], group_id: str, tmp_path: Any
+) -> Iterator[Any]:
+    """A topic of 12 partitions on one broker, a group, and a journal: see `jobs.scene`. No broker is to be killed: see `scene_3`."""
+    from jobs.scene import Scene
+
+    with closing(Scene(kafka_cluster, kafka_topic(12), 12, group_id, tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def scene_3(
     ray_local: None, kafka_cluster_3: Any, kafka_topic: Callable[..., str], group_id: str, tmp_path: Any
 ) -> Iterator[Any]:
-    """A topic of 12 partitions on three brokers, a group, and a journal: see `jobs.scene`."""
+    """The same on three brokers, for tests of brokers, and of the actors that there is one of for each broker."""
     from jobs.scene import Scene
 
     topic = kafka_topic(12, cluster=kafka_cluster_3, replication_factor=3)

@@ -47,7 +47,7 @@ def in_a_fork(call: Callable[[], Any]) -> str:
     return said
 
 
-def test_theme_26_an_admin_is_refused_after_a_fork_and_goes_on_in_its_parent(servers: str) -> None:
+def test_an_admin_is_refused_after_a_fork_and_goes_on_in_its_parent(servers: str) -> None:
     with ka.Admin(bootstrap_servers=servers) as admin:
         assert [topic.name for topic in admin.list_topics()] == ["orders"]
         assert in_a_fork(admin.list_topics).startswith("UsageError: this Admin was made in process")
@@ -55,7 +55,7 @@ def test_theme_26_an_admin_is_refused_after_a_fork_and_goes_on_in_its_parent(ser
         assert [topic.name for topic in admin.list_topics()] == ["orders"]
 
 
-def test_theme_26_a_producer_is_refused_after_a_fork_and_goes_on_in_its_parent(servers: str) -> None:
+def test_a_producer_is_refused_after_a_fork_and_goes_on_in_its_parent(servers: str) -> None:
     with ka.Producer(bootstrap_servers=servers) as producer:
         assert producer.send("orders", b"0").result().offset == 0
         for call in (lambda: producer.send("orders", b"1"), producer.flush, producer.close):
@@ -63,7 +63,7 @@ def test_theme_26_a_producer_is_refused_after_a_fork_and_goes_on_in_its_parent(s
         assert producer.send("orders", b"1").result().offset == 1
 
 
-def test_theme_26_handles_are_not_pickled(servers: str) -> None:
+def test_handles_are_not_pickled(servers: str) -> None:
     with ka.Admin(bootstrap_servers=servers) as admin, ka.Producer(bootstrap_servers=servers) as producer:
         for handle in (admin, producer):
             with pytest.raises(TypeError, match="can't be pickled, because it holds sockets"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -12,16 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from fakes.java_answers import JAVA, Answers
 
 import assignors
 from assignors import Assignment, Member, TopicPartition, userdata
+from kafka_actors.testing.distribution import DEFAULT_VERSION, Distribution
 
-pytestmark = pytest.mark.kafka
-
-ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "tests" / "java" / "assignors" / "Oracle.java"
-CACHE = ROOT / ".kafka" / "assignors-oracle"
-ARTIFACTS = ("org.apache.kafka:kafka-clients:4.1.1", "org.slf4j:slf4j-api:1.7.36")
+SOURCE = JAVA / "assignors" / "Oracle.java"
 
 
 @dataclass
@@ -34,10 +30,19 @@ class Group:
         return {topic: range(count) for topic, count in self.partitions.items()}
 
 
-class Oracle:
-    def __init__(self, classpath: str) -> None:
+class Program:
+    """The Java program, compiled and started."""
+
+    def __init__(self) -> None:
+        kafka = Distribution.get()
+        self._classes = tempfile.TemporaryDirectory()
+        classpath = os.pathsep.join([self._classes.name, kafka.classpath])
+        javac = str(Path(kafka.java).with_name("javac"))
+        subprocess.run(
+            [javac, "-cp", classpath, "-d", self._classes.name, str(SOURCE)], check=True, timeout=120
+        )
         self._java = subprocess.Popen(
-            ["java", "-Xshare:auto", "-XX:+UseSerialGC", "-cp", classpath, "Oracle"],
+            [kafka.java, "-Xshare:auto", "-XX:+UseSerialGC", "-cp", classpath, "Oracle"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -45,17 +50,39 @@ class Oracle:
             encoding="utf-8",
         )
 
+    def ask(self, lines: str) -> str:
+        assert self._java.stdin is not None
+        assert self._java.stdout is not None
+        self._java.stdin.write(lines)
+        self._java.stdin.flush()
+        return self._java.stdout.readline().rstrip("\n")
+
     def close(self) -> None:
         assert self._java.stdin is not None
         self._java.stdin.close()
         self._java.wait(10)
+        self._classes.cleanup()
+
+
+class Oracle:
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self._program: Program | None = None
+
+    def close(self) -> None:
+        self.answers.close()
+        if self._program is not None:
+            self._program.close()
 
     def _ask(self, lines: list[str]) -> str:
-        assert self._java.stdin is not None
-        assert self._java.stdout is not None
-        self._java.stdin.write("".join(line + "\n" for line in lines))
-        self._java.stdin.flush()
-        return self._java.stdout.readline().rstrip("\n")
+        text = "".join(line + "\n" for line in lines)
+
+        def ask() -> str:
+            if self._program is None:
+                self._program = Program()
+            return self._program.ask(text)
+
+        return self.answers.get(text.encode(), ask)
 
     def assign(self, name: str, group: Group) -> Assignment:
         lines = [
@@ -96,45 +123,15 @@ def pairs(owned: object) -> str:
     return ",".join(f"{topic}:{partition}" for topic, partition in owned) or "-"  # type: ignore[attr-defined]
 
 
-def jars() -> Path:
-    """Kafka's client and its logging interface from Maven, fetched once."""
-    if not CACHE.exists():
-        CACHE.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=CACHE.parent))
-        for artifact in ARTIFACTS:
-            subprocess.run(
-                [
-                    "mvn",
-                    "-q",
-                    "-B",
-                    "dependency:copy",
-                    f"-Dartifact={artifact}",
-                    f"-DoutputDirectory={fresh}",
-                ],
-                check=True,
-                cwd=fresh,
-                timeout=170,
-            )
-        try:
-            fresh.rename(CACHE)
-        except OSError:  # another run was faster
-            shutil.rmtree(fresh)
-    return CACHE
-
-
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    if missing:
-        if os.environ.get("CI"):
-            pytest.fail(f"{', '.join(missing)} not found")
-        pytest.skip(f"{', '.join(missing)} not found")
-    classes = tmp_path_factory.mktemp("oracle")
-    classpath = os.pathsep.join([str(classes), str(jars() / "*")])
-    subprocess.run(["javac", "-cp", classpath, "-d", str(classes), str(SOURCE)], check=True, timeout=120)
-    oracle = Oracle(classpath)
+def java() -> Iterator[Oracle]:
+    oracle = Oracle(Answers("assignors", SOURCE, DEFAULT_VERSION))
     yield oracle
     oracle.close()
+
+
+def test_javas_answers_are_of_this_program_and_kafka(java: Oracle) -> None:
+    assert not java.answers.is_stale, "make java-answers"
 
 
 def random_group(rnd: random.Random, *, uneven: bool, racks: bool = False, idle: bool = True) -> Group:

@@ -183,7 +183,7 @@ async def _passes(brokers):
     pass
 
 
-def test_theme_17_a_topic_made_anew_is_named_before_the_history_is_read_and_after(place, produce):
+def test_a_topic_made_anew_is_named_before_the_history_is_read_and_after(place, produce):
     before = place.backfill()
     before.plan()
     _anew(place, produce)

@@ -7,7 +7,13 @@ from jobs.journal import until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def scene(scene_3):
+    """On three brokers."""
+    return scene_3
 
 
 @pytest.fixture

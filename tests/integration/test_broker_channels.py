@@ -44,7 +44,7 @@ class HeldJoins:
 
 
 @in_loop
-async def test_theme_02_heartbeats_pass_a_pending_join() -> None:
+async def test_heartbeats_pass_a_pending_join() -> None:
     async with FakeBroker() as fake:
         held = HeldJoins(fake)
         broker = broker_of(fake)
@@ -60,7 +60,7 @@ async def test_theme_02_heartbeats_pass_a_pending_join() -> None:
 
 
 @in_loop
-async def test_theme_02_two_members_of_one_process_never_wait_for_each_others_join() -> None:
+async def test_two_members_of_one_process_never_wait_for_each_others_join() -> None:
     async with FakeBroker() as fake:
         held = HeldJoins(fake)
         broker = broker_of(fake)

@@ -197,7 +197,7 @@ async def test_metadata_is_refreshed_after_an_answer_that_could_not_be_taken_in(
 
 
 @in_loop
-async def test_theme_16_requests_per_second_in_a_leaderless_window() -> None:
+async def test_requests_per_second_in_a_leaderless_window() -> None:
     async with FakeCluster(3, {"a": 3}) as cluster, client_of(cluster) as client:
         await client.set_topics(["a"])
         for broker in cluster.brokers:
@@ -215,7 +215,7 @@ async def test_theme_16_requests_per_second_in_a_leaderless_window() -> None:
 
 
 @in_loop
-async def test_theme_15_a_broker_that_does_not_answer_holds_up_no_refresh() -> None:
+async def test_a_broker_that_does_not_answer_holds_up_no_refresh() -> None:
     async with FakeCluster(3) as cluster, client_of(cluster) as client:
         for broker in cluster.brokers[:2]:
             broker.on(ApiKey.METADATA, SILENCE)
@@ -233,7 +233,7 @@ async def test_update_metadata_raises_when_no_broker_answers() -> None:
 
 
 @in_loop
-async def test_theme_16_when_all_known_brokers_are_gone_it_bootstraps_again() -> None:
+async def test_when_all_known_brokers_are_gone_it_bootstraps_again() -> None:
     """The bootstrap address is still there; each broker has moved to another port."""
     async with FakeCluster(3, {"a": 3}) as cluster:
         entry = FakeBroker(99, cluster=cluster)
@@ -254,7 +254,7 @@ async def test_theme_16_when_all_known_brokers_are_gone_it_bootstraps_again() ->
 
 
 @in_loop
-async def test_theme_16_a_broker_may_demand_to_bootstrap_again() -> None:
+async def test_a_broker_may_demand_to_bootstrap_again() -> None:
     async with FakeCluster(2) as cluster:
         client = KafkaClient(bootstrap_servers=cluster.brokers[1].address)
         await client.bootstrap()
@@ -267,7 +267,7 @@ async def test_theme_16_a_broker_may_demand_to_bootstrap_again() -> None:
 
 
 @in_loop
-async def test_theme_24_a_broker_that_moved_is_found_at_its_new_address() -> None:
+async def test_a_broker_that_moved_is_found_at_its_new_address() -> None:
     async with FakeCluster(2) as cluster, client_of(cluster) as client:
         broker = cluster.brokers[1]
         await client.send(1, HEARTBEAT)
@@ -328,7 +328,7 @@ async def test_reconnects_back_off_exponentially_within_a_fifth() -> None:
 
 
 @in_loop
-async def test_theme_16_a_broker_that_drops_each_connection_is_not_hammered() -> None:
+async def test_a_broker_that_drops_each_connection_is_not_hammered() -> None:
     async with FakeCluster(2) as cluster:
         broker = cluster.brokers[1]
         broker.on(ApiKey.HEARTBEAT, DROP)
@@ -374,7 +374,7 @@ async def test_a_request_timeout_covers_connecting_and_waiting() -> None:
 
 
 @in_loop
-async def test_theme_14_an_idle_connection_is_closed_and_opened_again_without_an_error() -> None:
+async def test_an_idle_connection_is_closed_and_opened_again_without_an_error() -> None:
     async with FakeCluster(1) as cluster, client_of(cluster, connections_max_idle_ms=200) as client:
         await client.send(0, HEARTBEAT)
         await until(lambda: not client.connected(0))
@@ -421,7 +421,7 @@ async def test_what_it_tells_about_its_nodes() -> None:
 
 
 @in_loop
-async def test_theme_22_close_ends_everything_and_tells_who_waits() -> None:
+async def test_close_ends_everything_and_tells_who_waits() -> None:
     async with FakeCluster(1) as cluster:
         cluster.brokers[0].on(ApiKey.HEARTBEAT, SILENCE)
         client = client_of(cluster)
@@ -450,7 +450,7 @@ async def test_close_of_one_node_leaves_the_others() -> None:
         assert (await client.send(1, HEARTBEAT)).error_code == 0
 
 
-def test_theme_26_a_client_is_made_without_a_loop_and_used_in_one() -> None:
+def test_a_client_is_made_without_a_loop_and_used_in_one() -> None:
     client = KafkaClient(bootstrap_servers="127.0.0.1:1")
 
     async def use() -> None:
@@ -466,7 +466,7 @@ def test_theme_26_a_client_is_made_without_a_loop_and_used_in_one() -> None:
     asyncio.run(elsewhere())
 
 
-def test_theme_26_a_client_refuses_pickling_and_its_config_does_not() -> None:
+def test_a_client_refuses_pickling_and_its_config_does_not() -> None:
     client = KafkaClient(build(ClientConfig, client_id="me"))
     with pytest.raises(TypeError, match="a KafkaClient can't be pickled"):
         pickle.dumps(client)
@@ -474,7 +474,7 @@ def test_theme_26_a_client_refuses_pickling_and_its_config_does_not() -> None:
 
 
 @in_loop
-async def test_theme_25_wall_clock_jumps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wall_clock_jumps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeCluster(1) as cluster, client_of(cluster) as client:
         counts = Counter(cluster.brokers[0].counts)
         for jump in (3600, -3600):

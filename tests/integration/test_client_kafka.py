@@ -86,9 +86,7 @@ async def test_bootstrap_and_metadata(kafka_cluster: KafkaCluster, kafka_topic: 
 
 
 @in_loop
-async def test_theme_17_a_recreated_topic_has_another_id(
-    kafka_cluster: KafkaCluster, kafka_topic: Topic
-) -> None:
+async def test_a_recreated_topic_has_another_id(kafka_cluster: KafkaCluster, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=3)
     async with KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers) as client:
         await client.set_topics([topic])
@@ -155,9 +153,7 @@ def test_the_fetch_socket_reads_records(
 
 
 @in_loop
-async def test_theme_02_a_join_that_waits_holds_up_no_heartbeat(
-    kafka_cluster: KafkaCluster, group_id: str
-) -> None:
+async def test_a_join_that_waits_holds_up_no_heartbeat(kafka_cluster: KafkaCluster, group_id: str) -> None:
     metadata = encode_consumer_protocol(ConsumerProtocolSubscription(topics=[]))
 
     async with KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers) as client:
@@ -217,7 +213,9 @@ async def test_theme_02_a_join_that_waits_holds_up_no_heartbeat(
 
 
 @in_loop
-async def test_theme_16_a_killed_broker(kafka_cluster_3: KafkaCluster, kafka_topic: Topic) -> None:
+async def test_offsets_are_found_and_leaders_known_after_a_broker_is_killed(
+    kafka_cluster_3: KafkaCluster, kafka_topic: Topic
+) -> None:
     topic = kafka_topic(partitions=6, replication_factor=3, cluster=kafka_cluster_3)
     tps = [TopicPartition(topic, i) for i in range(6)]
     async with KafkaClient(bootstrap_servers=kafka_cluster_3.bootstrap_servers) as client:
@@ -238,7 +236,7 @@ async def test_theme_16_a_killed_broker(kafka_cluster_3: KafkaCluster, kafka_top
 
 
 @in_loop
-async def test_theme_15_a_stopped_broker_holds_up_nobody_else(
+async def test_a_stopped_broker_holds_up_nobody_else(
     kafka_cluster_3: KafkaCluster, kafka_topic: Topic
 ) -> None:
     topic = kafka_topic(partitions=6, replication_factor=3, cluster=kafka_cluster_3)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fakes.broker import SILENCE, FakeCluster
 from fakes.loop import in_loop
+from pace import this_run
 
 from kafka_actors.cluster import Future
 from kafka_actors.errors import ConfigError, NodeNotReadyError, UsageError
@@ -55,11 +56,12 @@ async def test_poll_without_a_response_ends_in_its_time_with_none() -> None:
         sent = asyncio.create_task(client.send(0, HEARTBEAT))
         started = time.monotonic()
         assert await client.poll(timeout_ms=100) == []
-        assert 0.1 <= time.monotonic() - started < 0.3
+        assert time.monotonic() - started >= 0.1
+        assert this_run().quiet_s(started, time.monotonic()) < 0.3
         assert await client.poll(timeout_ms=0) == []
         started = time.monotonic()
         await client.poll()  # request_timeout_ms is the default, and the most
-        assert time.monotonic() - started < 1.0
+        assert this_run().quiet_s(started, time.monotonic()) < 1.0
         await asyncio.wait({sent})
         sent.exception()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from fakes.broker import SILENCE, FakeBroker, FakeCluster
 from fakes.loop import in_loop
+from pace import this_run
 
 from kafka_actors import AsyncConsumer
 from kafka_actors.config import ClientConfig, ConsumerConfig, JobConfig, build
@@ -230,7 +231,8 @@ async def test_api_version_auto_timeout_ms_ends_bootstrapping_where_no_api_versi
         started = time.monotonic()
         with pytest.raises(NoBrokersAvailable):
             await client_of(cluster, **limits).bootstrap()
-        assert 0.3 <= time.monotonic() - started < 1.2
+        assert time.monotonic() - started >= 0.3
+        assert this_run().quiet_s(started, time.monotonic()) < 1.2
         started = time.monotonic()
         with pytest.raises(NoBrokersAvailable):
             await client_of(cluster, **limits, api_version=(3, 9)).bootstrap()

@@ -17,7 +17,7 @@ def consumer_of(kafka_cluster, group_id):
     yield from consumers(kafka_cluster.bootstrap_servers, group_id=group_id, heartbeat_interval_ms=300)
 
 
-def test_theme_04_messages_that_were_not_handed_out_of_a_partition_that_goes_are_not_committed(
+def test_messages_that_were_not_handed_out_of_a_partition_that_goes_are_not_committed(
     consumer_of, kafka_topic, produce
 ):
     """An auto-commit is due in the very moment in which the partition is given up, in the middle of a chunk."""
@@ -161,7 +161,7 @@ def test_a_commit_says_that_what_it_should_cover_was_lost(consumer_of, kafka_top
     assert consumer.committed([tp])[tp].offset == 10
 
 
-def test_theme_33_a_static_member_that_is_closed_comes_back_without_a_rebalance(
+def test_a_static_member_that_is_closed_comes_back_without_a_rebalance(
     consumer_of, kafka_cluster, kafka_topic, group_id
 ):
     topic = kafka_topic(partitions=2)
@@ -211,7 +211,7 @@ def test_an_events_function_that_raises_ends_nothing(consumer_of, kafka_topic, p
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
-def test_theme_17_a_deleted_topic_is_given_up_although_it_can_be_committed_no_more(
+def test_a_deleted_topic_is_given_up_although_it_can_be_committed_no_more(
     consumer_of, kafka_cluster, kafka_topic, produce, strategy
 ):
     """A commit of its offsets would be tried again and again, and the group, or the consumer's end, would wait for it."""

@@ -47,7 +47,7 @@ def consumer_of(any_consumer):
     return make
 
 
-def test_theme_29_a_compacted_log_is_read_to_its_end(consumer_of, kafka_cluster, kafka_topic, produce):
+def test_a_compacted_log_is_read_to_its_end(consumer_of, kafka_cluster, kafka_topic, produce):
     topic = kafka_topic(
         config={
             "cleanup.policy": "compact",
@@ -102,7 +102,7 @@ def transactions(kafka_cluster, topic, name, plan):
     return producer
 
 
-def test_theme_28_read_committed_sees_no_aborted_record_and_reaches_the_end(
+def test_read_committed_sees_no_aborted_record_and_reaches_the_end(
     consumer_of, kafka_cluster, kafka_topic, produce
 ):
     topic = kafka_topic()
@@ -125,9 +125,7 @@ def test_theme_28_read_committed_sees_no_aborted_record_and_reaches_the_end(
     assert len(read(everything, 226)) == 226
 
 
-def test_theme_28_read_committed_stops_at_an_open_transaction(
-    consumer_of, kafka_cluster, kafka_topic, produce
-):
+def test_read_committed_stops_at_an_open_transaction(consumer_of, kafka_cluster, kafka_topic, produce):
     topic = kafka_topic()
     tp = TopicPartition(topic, 0)
     produce(topic, values(3), partition=0)
@@ -140,7 +138,7 @@ def test_theme_28_read_committed_stops_at_an_open_transaction(
     assert [v for _, v in read(consumer, 5)] == values(5, 3)
 
 
-def test_theme_09_deleted_records_are_an_error_with_bounds_and_a_seek_goes_on(
+def test_deleted_records_are_an_error_with_bounds_and_a_seek_goes_on(
     consumer_of, kafka_cluster, kafka_topic, produce
 ):
     topic = kafka_topic()
@@ -159,9 +157,7 @@ def test_theme_09_deleted_records_are_an_error_with_bounds_and_a_seek_goes_on(
     assert read(consumer, 50)[0][0] == 50
 
 
-def test_theme_09_deleted_records_can_be_passed_over_with_an_event(
-    consumer_of, kafka_cluster, kafka_topic, produce
-):
+def test_deleted_records_can_be_passed_over_with_an_event(consumer_of, kafka_cluster, kafka_topic, produce):
     topic = kafka_topic()
     produce(topic, values(100))
     kafka_cluster.delete_records(topic, 0, 50)
@@ -172,7 +168,7 @@ def test_theme_09_deleted_records_can_be_passed_over_with_an_event(
     assert OffsetReset(topic, 0, 10, 50, "out_of_range", 40) in events
 
 
-def test_theme_09_policy_none_is_a_typed_error(consumer_of, kafka_topic, produce):
+def test_policy_none_is_a_typed_error(consumer_of, kafka_topic, produce):
     topic = kafka_topic()
     produce(topic, values(10))
     consumer = consumer_of(topic, auto_offset_reset="none")
@@ -180,7 +176,7 @@ def test_theme_09_policy_none_is_a_typed_error(consumer_of, kafka_topic, produce
         read(consumer, 1)
 
 
-def test_theme_17_a_deleted_and_recreated_topic_is_an_error_of_its_own(
+def test_a_deleted_and_recreated_topic_is_an_error_of_its_own(
     consumer_of, kafka_cluster, kafka_topic, produce
 ):
     topic = kafka_topic()
@@ -194,7 +190,7 @@ def test_theme_17_a_deleted_and_recreated_topic_is_an_error_of_its_own(
         read(consumer, 1)
 
 
-def test_theme_17_a_recreated_topic_can_be_read_by_policy_from_its_start(
+def test_a_recreated_topic_can_be_read_by_policy_from_its_start(
     consumer_of, kafka_cluster, kafka_topic, produce
 ):
     topic = kafka_topic()
@@ -209,7 +205,7 @@ def test_theme_17_a_recreated_topic_can_be_read_by_policy_from_its_start(
     assert OffsetReset(topic, 0, 10, 0, "recreated", 0) in events
 
 
-def test_theme_11_a_partition_that_appears_is_read_from_its_start_under_latest(
+def test_a_partition_that_appears_is_read_from_its_start_under_latest(
     consumer_of, kafka_cluster, kafka_topic, produce, group_id
 ):
     topic = kafka_topic()
@@ -229,14 +225,14 @@ def test_theme_11_a_partition_that_appears_is_read_from_its_start_under_latest(
     assert NoCommittedOffset(topic, 1, 0, "earliest") in events
 
 
-def test_theme_18_a_budget_smaller_than_a_fetch_still_reads_everything(consumer_of, kafka_topic, produce):
+def test_a_budget_smaller_than_a_fetch_still_reads_everything(consumer_of, kafka_topic, produce):
     topic = kafka_topic()
     produce(topic, [b"x" * 1000] * 5000)
     consumer = consumer_of(topic, worker_buffer_bytes=100_000)
     assert len(read(consumer, 5000)) == 5000
 
 
-def test_theme_19_a_record_larger_than_every_limit_is_still_delivered(consumer_of, kafka_topic, produce):
+def test_a_record_larger_than_every_limit_is_still_delivered(consumer_of, kafka_topic, produce):
     topic = kafka_topic(config={"max.message.bytes": 5_000_000})
     produce(topic, [b"x" * 3_000_000, b"small"], config={"message.max.bytes": 5_000_000})
     consumer = consumer_of(

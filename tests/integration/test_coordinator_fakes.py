@@ -13,6 +13,7 @@ from fakes.group import GroupModel
 from fakes.loop import in_loop
 from fakes.members import FakeGroup, Listener, Member, member, until
 from msgspec.structs import replace
+from pace import this_run
 
 import assignors
 from kafka_actors.cluster import SubscriptionState
@@ -65,7 +66,7 @@ def at(offset: int) -> OffsetAndMetadata:
 
 
 @in_loop
-async def test_theme_01_dropped_commit_replies_hold_up_neither_the_group_nor_the_offsets():
+async def test_dropped_commit_replies_hold_up_neither_the_group_nor_the_offsets():
     group = FakeGroup()
     commit = group.handler(GroupModel.commit)
 
@@ -97,7 +98,7 @@ async def test_theme_01_dropped_commit_replies_hold_up_neither_the_group_nor_the
 
 
 @in_loop
-async def test_theme_02_a_peer_that_withholds_its_rejoin_delays_no_heartbeat():
+async def test_a_peer_that_withholds_its_rejoin_delays_no_heartbeat():
     group = FakeGroup()
     async with group.cluster, member(group, request_timeout_ms=500) as one:
         await until(lambda: one.listener.has == BOTH)
@@ -156,7 +157,7 @@ async def test_frozen_coordinator_is_given_up_well_before_the_session_ends():
         old.on(ApiKey.HEARTBEAT, SILENCE)
         start = time.monotonic()
         await until(lambda: one.member.coordinator_id == new.node_id)
-        assert time.monotonic() - start < 4.0
+        assert this_run().quiet_s(start, time.monotonic()) < 4.0
         assert one.seen(PartitionsLost) == []
 
 
@@ -236,7 +237,7 @@ async def test_slow_assignor_delays_no_heartbeat():
 
 
 @in_loop
-async def test_trap_5_listener_commits_while_it_revokes():
+async def test_listener_commits_while_it_revokes():
     group = FakeGroup()
     outcomes = []
     async with group.cluster, member(group, partition_assignment_strategy=["range"]) as one:
@@ -253,7 +254,7 @@ async def test_trap_5_listener_commits_while_it_revokes():
 
 
 @in_loop
-async def test_trap_4_listener_that_hangs_is_left_behind_and_the_group_goes_on():
+async def test_listener_that_hangs_is_left_behind_and_the_group_goes_on():
     group = FakeGroup()
     async with group.cluster, member(group, partition_assignment_strategy=["range"]) as one:
         await until(lambda: one.listener.has == BOTH)
@@ -266,7 +267,7 @@ async def test_trap_4_listener_that_hangs_is_left_behind_and_the_group_goes_on()
 
 
 @in_loop
-async def test_theme_01_what_a_revoke_cuts_off_is_taken_on_afterwards():
+async def test_what_a_revoke_cuts_off_is_taken_on_afterwards():
     """Partitions that stay with a member in a cooperative group are assigned once only."""
     group = FakeGroup()
     known = asyncio.Event()
@@ -348,7 +349,7 @@ async def test_closing_ends_in_time_with_a_coordinator_that_does_not_answer():
         start = time.monotonic()
         await one.member.close(timeout_ms=1_500)
         await one.member.close(timeout_ms=1_500)  # again: nothing happens
-        assert time.monotonic() - start < 4.0
+        assert this_run().quiet_s(start, time.monotonic()) < 4.0
         with pytest.raises((KafkaTimeoutError, UsageError)):
             await waiting
         await one.client.close()
@@ -397,7 +398,7 @@ async def test_partitions_chosen_by_hand_are_committed_without_joining():
 
 
 @in_loop
-async def test_theme_27_unstable_offsets_are_asked_for_again_until_they_are_stable():
+async def test_unstable_offsets_are_asked_for_again_until_they_are_stable():
     group = FakeGroup()
     unstable = group.handler(_unstable)
     group.broker.once(ApiKey.OFFSET_FETCH, unstable, DROP, _group_error(14), unstable)
@@ -491,7 +492,7 @@ async def test_pattern_that_matches_nothing_says_so_once_and_waits():
 
 
 @pytest.mark.parametrize("policy", ["fail", "reset"])
-def test_theme_17_nothing_is_committed_across_a_topic_that_was_made_anew(policy):
+def test_nothing_is_committed_across_a_topic_that_was_made_anew(policy):
     @in_loop
     async def test() -> None:
         group = FakeGroup()
@@ -519,7 +520,7 @@ def test_theme_17_nothing_is_committed_across_a_topic_that_was_made_anew(policy)
 
 
 @in_loop
-async def test_theme_33_progress_is_watched_where_it_is_reported():
+async def test_progress_is_watched_where_it_is_reported():
     group = FakeGroup()
     async with group.cluster:
         one = Member(group)

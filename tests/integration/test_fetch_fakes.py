@@ -134,7 +134,7 @@ def refuse(code):
     [DROP, refuse(70), refuse(71), refuse(106), refuse(-1)],
     ids=["drop", "70", "71", "106", "-1"],
 )
-def test_theme_09_no_trouble_with_one_answer_repeats_or_skips_a_record(trouble):
+def test_no_trouble_with_one_answer_repeats_or_skips_a_record(trouble):
     async def test(setup):
         broker = setup.cluster.brokers[0]
         for _ in range(3):
@@ -144,7 +144,7 @@ def test_theme_09_no_trouble_with_one_answer_repeats_or_skips_a_record(trouble):
     run(test)
 
 
-def test_theme_16_a_leader_hint_is_followed_without_new_metadata():
+def test_a_leader_hint_is_followed_without_new_metadata():
     async def test(setup):
         one, two = setup.cluster.brokers
 
@@ -167,7 +167,7 @@ def test_theme_16_a_leader_hint_is_followed_without_new_metadata():
     run(test, brokers=2)
 
 
-def test_theme_16_a_partition_without_a_leader_causes_no_hot_loop():
+def test_a_partition_without_a_leader_causes_no_hot_loop():
     async def test(setup):
         broker = setup.cluster.brokers[0]
 
@@ -186,7 +186,7 @@ def test_theme_16_a_partition_without_a_leader_causes_no_hot_loop():
     run(test)
 
 
-def test_theme_15_a_broker_that_never_answers_is_given_up_after_the_request_timeout():
+def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout():
     async def test(setup):
         broker = setup.cluster.brokers[0]
         broker.once(ApiKey.FETCH, SILENCE)
@@ -210,7 +210,7 @@ def test_no_pull_means_no_fetch():
     run(test)
 
 
-def test_theme_14_a_connection_that_was_idle_for_long_is_replaced_before_use():
+def test_a_connection_that_was_idle_for_long_is_replaced_before_use():
     async def test(setup):
         broker = setup.cluster.brokers[0]
         assert await setup.read(10)
@@ -282,7 +282,7 @@ def test_after_an_answer_that_brought_little_the_next_one_keeps_the_pace(monkeyp
     asyncio.run(body())
 
 
-def test_theme_22_close_does_not_wait_for_a_broker_that_is_silent():
+def test_close_does_not_wait_for_a_broker_that_is_silent():
     async def body():
         cluster = FakeCluster(1, {"t": 1})
         async with cluster:

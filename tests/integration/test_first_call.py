@@ -32,7 +32,7 @@ def threads(name):
     return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
 
 
-def test_theme_24_a_consumer_that_no_broker_answered_is_used_again(
+def test_a_consumer_that_no_broker_answered_is_used_again(
     late, kafka_cluster, kafka_topic, produce, group_id
 ):
     topic = kafka_topic()
@@ -55,7 +55,7 @@ def test_theme_24_a_consumer_that_no_broker_answered_is_used_again(
         consumer.poll_batch()
 
 
-def test_theme_24_so_is_its_async_twin(late, kafka_cluster, kafka_topic, produce):
+def test_an_async_consumer_that_no_broker_answered_is_used_again(late, kafka_cluster, kafka_topic, produce):
     topic = kafka_topic()
     produce(topic, [b"x"], partition=0)
 
@@ -72,7 +72,7 @@ def test_theme_24_so_is_its_async_twin(late, kafka_cluster, kafka_topic, produce
     asyncio.run(test())
 
 
-def test_theme_24_a_producer_that_no_broker_answered_is_used_again(late, kafka_cluster, kafka_topic):
+def test_a_producer_that_no_broker_answered_is_used_again(late, kafka_cluster, kafka_topic):
     topic = kafka_topic()
     producer = ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers)
     with pytest.raises(NoBrokersAvailable):
@@ -81,7 +81,9 @@ def test_theme_24_a_producer_that_no_broker_answered_is_used_again(late, kafka_c
         assert producer.send(topic, b"x").result(timeout=20).offset == 0
 
 
-def test_theme_24_so_is_its_async_twin_by_whoever_waits(late, kafka_cluster, kafka_topic):
+def test_an_async_producer_that_no_broker_answered_is_used_again_by_whoever_waits(
+    late, kafka_cluster, kafka_topic
+):
     topic = kafka_topic()
 
     async def test():

@@ -277,7 +277,7 @@ async def test_static_leader_restarts_and_sees_the_partitions_that_came_meanwhil
 
 
 @asynchronous
-async def test_theme_33_the_older_of_two_with_one_instance_id_is_fenced(kafka_cluster, kafka_topic, group_id):
+async def test_the_older_of_two_with_one_instance_id_is_fenced(kafka_cluster, kafka_topic, group_id):
     topic = kafka_topic(2)
     servers = kafka_cluster.bootstrap_servers
     async with peer(servers, group_id, [topic], group_instance_id="a") as old:
@@ -325,7 +325,7 @@ async def test_killed_coordinator_is_found_elsewhere_and_the_partitions_stay(
 
 
 @asynchronous
-async def test_theme_17_topic_made_anew_with_fewer_partitions_is_owned_without_its_old_offsets(
+async def test_topic_made_anew_with_fewer_partitions_is_owned_without_its_old_offsets(
     kafka_cluster, kafka_topic, group_id
 ):
     topic = kafka_topic(3)

@@ -14,7 +14,6 @@ def journal(tmp_path):
     return Journal(tmp_path / "journal")
 
 
-@pytest.mark.alone  # each worker has some of it: where one comes up late the others may be done before
 def test_a_bounded_job_processes_everything_once_and_commits_to_the_end(
     ray_local, kafka_cluster_3, kafka_topic, produce, group_id, journal
 ):
@@ -67,7 +66,7 @@ def test_another_client_of_the_group_sees_the_same_offsets_and_nothing_left(scen
     consumer.close()
 
 
-def test_theme_11_partitions_that_appear_are_read_from_their_start_under_latest(scene, produce):
+def test_partitions_that_appear_are_read_from_their_start_under_latest(scene, produce):
     servers = scene.cluster.bootstrap_servers
     produce(scene.topic, [b"before"] * 120, bootstrap_servers=servers)
     scene.start(workers=2, auto_offset_reset="latest", config={"metadata_max_age_ms": 1500})
@@ -84,7 +83,7 @@ def test_theme_11_partitions_that_appear_are_read_from_their_start_under_latest(
     assert counts == dict.fromkeys(range(16), 10)
 
 
-def test_theme_28_theme_29_a_bounded_job_ends_behind_records_that_were_aborted(
+def test_a_bounded_job_ends_behind_records_that_were_aborted(
     ray_local, kafka_cluster_3, kafka_topic, group_id, journal
 ):
     """Its end is a marker: no record has the offset before it, and none of the last twenty is handed out."""

@@ -11,13 +11,11 @@ from jobs.journal import until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 # A call takes 50 ms, most of them asleep, and has 50 records: a worker does at most 1,000 a second, on any machine.
 WORK = {"work": 0.05, "batch_rows": 50}
-POLICY = ka.Autoscale(
-    min=1, max=6, target_lag_seconds=10, upscale_delay_seconds=2, downscale_delay_seconds=10
-)
+POLICY = ka.Autoscale(min=1, max=4, target_lag_seconds=8, upscale_delay_seconds=2, downscale_delay_seconds=6)
 START_S = 15.0
 """So long a few workers may take to start on a busy machine with two cores."""
 
@@ -37,13 +35,14 @@ def drained(scene):
     return scene.committed() == scene.ends()
 
 
-def test_a_burst_is_worked_off_in_time_and_the_group_never_notices(scene):
+def test_a_burst_is_worked_off_in_time_and_a_number_holds_until_the_policy_has_its_say_again(scene):
+    """The group never notices."""
     scene.start(workers=POLICY, **WORK)
     scene.under_load(each=1, rounds=2)
     scene.flowing()
     before = scene.status()
     assert len(before.workers) == 1
-    burst(scene, 96_000)  # a minute and a half for one worker
+    burst(scene, 48_000)  # three quarters of a minute for one worker
     began = time.monotonic()
     until(lambda: len(scene.status().workers) > 1, 15, "more workers")
     scene.load.stop()
@@ -54,10 +53,10 @@ def test_a_burst_is_worked_off_in_time_and_the_group_never_notices(scene):
     took = time.monotonic() - began
     at_top = scene.status()
     print(
-        f"96,000 records in {took:.1f} s; {[(c.before, c.after, c.reason) for c in at_top.scaling.changes]}"
+        f"48,000 records in {took:.1f} s; {[(c.before, c.after, c.reason) for c in at_top.scaling.changes]}"
     )
-    assert max(c.after for c in at_top.scaling.changes) == 6
-    assert "s of work for 1 worker; the target is 10 s" in at_top.scaling.changes[0].reason
+    assert max(c.after for c in at_top.scaling.changes) == POLICY.max
+    assert "s of work for 1 worker; the target is 8 s" in at_top.scaling.changes[0].reason
 
     until(lambda: [w for w in scene.status().workers if w.ready][1:] == [], 60, "one worker again", pause=0.2)
     after = scene.status()
@@ -73,38 +72,38 @@ def test_a_burst_is_worked_off_in_time_and_the_group_never_notices(scene):
     assert {p.worker for p in after.partitions} == {before.workers[0].name}, (
         "the first worker is the one that stays"
     )
-    assert scene.settle().total() == 0
+    assert scene.settle(stop=False).total() == 0
+    number_holds(scene)
 
 
-def test_a_number_holds_until_a_policy_has_its_say_again(scene):
-    policy = ka.Autoscale(min=1, max=4, target_lag_seconds=5, downscale_delay_seconds=2)
-    scene.start(workers=policy)
+def number_holds(scene):
+    """An idle job has the number of workers that was asked for, until it is given back to the policy."""
     scene.running.scale(3)
     scene.spread(3, 60)
-    time.sleep(5)  # idle for more than twice the time after which the policy would have given two up
+    time.sleep(POLICY.downscale_delay_seconds + 2)  # the policy would have given two up by then
     status = scene.status()
     assert (len(status.workers), status.scaling.workers, status.scaling.autoscale) == (3, 3, None)
-    assert status.scaling.changes[-1].reason == "scale(3) instead of 1..4"
-    scene.running.scale(policy)
+    assert status.scaling.changes[-1].reason == f"scale(3) instead of 1..{POLICY.max}"
+    scene.running.scale(POLICY)
     scene.spread(1, 30)
     status = scene.status()
-    assert (status.scaling.workers, status.scaling.autoscale) == (1, policy)
-    assert status.scaling.changes[-1].reason == "nothing to do for 2 s"
+    assert (status.scaling.workers, status.scaling.autoscale) == (1, POLICY)
+    assert status.scaling.changes[-1].reason == "nothing to do for 6 s"
     until(lambda: len(scene.pids("worker")) == 1, 20, "the retired workers' ends")
 
 
 def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(scene):
     policy = ka.Autoscale(
-        min=1, max=6, target_lag_seconds=5, upscale_delay_seconds=1, downscale_delay_seconds=6
+        min=1, max=4, target_lag_seconds=5, upscale_delay_seconds=1, downscale_delay_seconds=6
     )
     scene.start(workers=policy, **WORK, resources_per_worker={"num_cpus": 3}, config={"start_timeout_s": 20})
-    burst(scene, 36_000)
-    until(lambda: scene.status().scaling.workers == 4, 20, "four workers wanted")
-    until(lambda: requested() == [{"CPU": 3}] * 4, 5, "room asked for")
+    burst(scene, 24_000)
+    until(lambda: scene.status().scaling.workers > 1, 20, "more workers wanted")
+    until(lambda: requested() == [{"CPU": 3}] * scene.status().scaling.workers, 10, "room asked for")
     until(lambda: "num_cpus=3" in scene.status().scaling.holding, 20, "what is missing, named")
     status = scene.status()
     assert "CPU 1 of 4 free" in status.scaling.holding
-    assert len([w for w in status.workers if w.ready]) == 1 < status.scaling.workers <= 4
+    assert len([w for w in status.workers if w.ready]) == 1 < status.scaling.workers <= POLICY.max
     # It outlives the time in which a worker has to be there when the job starts.
     until(lambda: drained(scene), 60, "the burst worked off by one", pause=0.2)
     until(lambda: scene.status().scaling.workers == 1, 30, "nobody waited for any more")

@@ -12,8 +12,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 EACH, VALUE = 2_000, b"x" * 1_000
 
 
-def test_theme_35_a_call_that_waits_for_long_holds_up_its_own_partition_alone(scene, produce):
+def test_a_call_that_waits_for_long_holds_up_its_own_partition_alone(scene_3, produce):
     """2 MB in each partition, of which the buffers have room for 1 MB a broker."""
+    scene = scene_3
     produce(
         scene.topic,
         [VALUE] * (12 * EACH),

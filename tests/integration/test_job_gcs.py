@@ -13,7 +13,7 @@ from jobs.head import STORED, Head
 from jobs.journal import until
 from jobs.scene import Scene
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(400)]
 
 slow = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def one_owner_each(scene, seconds=3.0):
 
 
 @pytest.mark.parametrize("fault", ["kill", pytest.param("stop", marks=slow)])
-def test_theme_36_a_job_goes_on_without_a_gcs_and_replaces_actors_when_it_is_back(stage, fault, tmp_path):
+def test_a_job_goes_on_without_a_gcs_and_replaces_actors_when_it_is_back(stage, fault, tmp_path):
     scene = stage
     with closing(Head(tmp_path, STORED)) as head:
         driver = scene.driver(workers=3, variables=head.variables).started()
@@ -98,7 +98,7 @@ def test_theme_36_a_job_goes_on_without_a_gcs_and_replaces_actors_when_it_is_bac
 
 
 @slow
-def test_theme_36_a_job_whose_gcs_is_gone_for_good_ends_and_the_next_goes_on(stage, tmp_path):
+def test_a_job_whose_gcs_is_gone_for_good_ends_and_the_next_goes_on(stage, tmp_path):
     scene = stage
     soon = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}  # Ray's own is 60
     with closing(Head(tmp_path, soon)) as head:

@@ -10,8 +10,9 @@ from jobs.audit import lowered
 from jobs.journal import until
 from jobs.raylets import Raylets
 from jobs.scene import Scene
+from pace import this_run
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.alone, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(400)]
 
 slow = pytest.mark.slow
 
@@ -88,7 +89,7 @@ class Stage:
             return journal.first_after(at, partitions, {e.pid for e in journal.entries()} - dead)
 
         until(lambda: back().keys() == set(partitions), seconds, "the partitions with others")
-        return max(back().values())
+        return this_run().quiet_s(at, at + max(back().values()))
 
     def gap(self, partitions, since, until_):
         return max(self.scene.journal.longest_pause(p, since, until_) for p in partitions)

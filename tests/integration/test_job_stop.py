@@ -5,14 +5,20 @@ import time
 import pytest
 from jobs.driver import exists
 from jobs.journal import until
+from pace import this_run
 
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.kafka,
-    pytest.mark.alone,
     pytest.mark.slow,
     pytest.mark.timeout(300),
 ]
+
+
+@pytest.fixture
+def scene(scene_3):
+    """On three brokers."""
+    return scene_3
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
@@ -29,7 +35,7 @@ def test_a_stop_without_brokers_takes_ten_seconds_and_names_what_nobody_has_conf
     pids = set(scene.pids().values())
     begun = time.monotonic()
     confirmed = running.stop()
-    took = time.monotonic() - begun
+    took = this_run().quiet_s(begun, time.monotonic())
     print(f"{fault}: stopped in {took:.1f} s")
     assert confirmed is False
     named = running.status().unconfirmed

@@ -103,7 +103,7 @@ def read(consumer, count, timeout=30.0):
 # ---------------------------------------------------------------- KIP-392: the nearest replica
 
 
-def test_theme_13_records_come_from_the_replica_in_the_own_rack_and_from_the_leader_when_it_dies(
+def test_records_come_from_the_replica_in_the_own_rack_and_from_the_leader_when_it_dies(
     racks, topic, produce_to, open_consumer, given
 ):
     _, sizes = given
@@ -129,7 +129,7 @@ def test_theme_13_records_come_from_the_replica_in_the_own_rack_and_from_the_lea
     assert consumer.position(TopicPartition(topic, 0)) % 10 == 0
 
 
-def test_theme_13_the_leader_is_asked_again_for_the_nearest_replica(topic, produce_to, open_consumer, given):
+def test_the_leader_is_asked_again_for_the_nearest_replica(topic, produce_to, open_consumer, given):
     pulls, sizes = given
     produce_to([b"x" * 1000] * 100)
     consumer = open_consumer(client_rack=NEAR, metadata_max_age_ms=500, fetch_max_wait_ms=100)
@@ -143,7 +143,7 @@ def test_theme_13_the_leader_is_asked_again_for_the_nearest_replica(topic, produ
 
 
 @pytest.mark.parametrize("rack", ["", FAR, "elsewhere"])
-def test_theme_13_without_a_replica_in_the_own_rack_records_come_from_the_leader(
+def test_without_a_replica_in_the_own_rack_records_come_from_the_leader(
     topic, produce_to, open_consumer, given, rack
 ):
     _, sizes = given
@@ -164,9 +164,7 @@ def received(processes, port):
 
 @pytest.mark.ray
 @pytest.mark.skipif(shutil.which("ss") is None, reason="needs ss, of iproute2, to count bytes by socket")
-def test_theme_13_a_jobs_records_come_from_the_replica_in_its_rack(
-    racks, topic, produce_to, ray_local, group_id
-):
+def test_a_jobs_records_come_from_the_replica_in_its_rack(racks, topic, produce_to, ray_local, group_id):
     job = ka.Job(
         topics=[topic],
         group_id=group_id,
@@ -193,7 +191,7 @@ def test_theme_13_a_jobs_records_come_from_the_replica_in_its_rack(
 # ---------------------------------------------------------------- KIP-320: a log that lost its end
 
 
-def test_theme_12_a_log_that_lost_its_end_is_an_error_or_goes_on_from_where_both_are_the_same(
+def test_a_log_that_lost_its_end_is_an_error_or_goes_on_from_where_both_are_the_same(
     racks, topic, produce_to, open_consumer
 ):
     """The leader takes ten records that its follower, which is down, never sees; then it goes and the follower leads."""
@@ -231,7 +229,7 @@ def test_theme_12_a_log_that_lost_its_end_is_an_error_or_goes_on_from_where_both
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_theme_10_offsets_of_a_group_without_members_expire_and_the_policy_says_what_follows(
+def test_offsets_of_a_group_without_members_expire_and_the_policy_says_what_follows(
     racks, topic, produce_to, open_consumer, group_id, ray_local, tmp_path
 ):
     """After a minute without a member. A member that is idle keeps its group's."""

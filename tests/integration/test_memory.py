@@ -9,7 +9,14 @@ from jobs.journal import until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def scene(scene_3):
+    """On three brokers."""
+    return scene_3
+
 
 MB = 1 << 20
 BACKLOG = 1_000_000
@@ -28,7 +35,7 @@ def memory(pids):
 
 
 @pytest.mark.ray
-def test_theme_18_a_slow_function_before_a_long_backlog_costs_no_more_than_the_buffers(scene, produce):
+def test_a_slow_function_before_a_long_backlog_costs_no_more_than_the_buffers(scene, produce):
     def slow(batch):
         time.sleep(1)
 
@@ -54,7 +61,7 @@ def test_theme_18_a_slow_function_before_a_long_backlog_costs_no_more_than_the_b
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.ray
-def test_theme_18_a_backlog_at_full_speed_costs_no_more_than_the_buffers(scene, produce, codec):
+def test_a_backlog_at_full_speed_costs_no_more_than_the_buffers(scene, produce, codec):
     running = scene.start(workers=WORKERS, process=lambda batch: None, config={"worker_buffer_bytes": BUFFER})
     servers = scene.cluster.bootstrap_servers
     produce(scene.topic, [b"x" * 1000] * 12_000, bootstrap_servers=servers)
@@ -96,7 +103,7 @@ def kinds(pid):
     return found
 
 
-def test_theme_18_an_idle_consumer_takes_no_more_from_minute_to_minute(kafka_cluster, kafka_topic, group_id):
+def test_an_idle_consumer_takes_no_more_from_minute_to_minute(kafka_cluster, kafka_topic, group_id):
     topic = kafka_topic(4)
     process = psutil.Process()
     with ka.Consumer(

@@ -56,7 +56,7 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def test_theme_24_all_addresses_of_a_name_are_tried(open_to: Any, resolve: Resolve) -> None:
+def test_all_addresses_of_a_name_are_tried(open_to: Any, resolve: Resolve) -> None:
     resolve("127.0.0.2", "::1", "127.0.0.1")
 
     @in_loop
@@ -67,7 +67,7 @@ def test_theme_24_all_addresses_of_a_name_are_tried(open_to: Any, resolve: Resol
     run()
 
 
-def test_theme_24_the_name_is_resolved_anew_each_time(open_to: Any, resolve: Resolve) -> None:
+def test_the_name_is_resolved_anew_each_time(open_to: Any, resolve: Resolve) -> None:
     @in_loop
     async def run() -> None:
         async with FakeBroker(host="127.0.0.2") as broker:

@@ -107,7 +107,7 @@ async def test_requests_are_pipelined_up_to_the_window_and_answered_in_order() -
 
 
 @in_loop
-async def test_theme_02_a_pending_request_holds_up_what_is_behind_it_on_its_socket_only() -> None:
+async def test_a_pending_request_holds_up_what_is_behind_it_on_its_socket_only() -> None:
     async with FakeBroker() as broker:
         release = asyncio.Event()
 
@@ -129,7 +129,7 @@ async def test_theme_02_a_pending_request_holds_up_what_is_behind_it_on_its_sock
 
 
 @in_loop
-async def test_theme_14_a_timeout_closes_the_connection_and_answers_each_waiter_once() -> None:
+async def test_a_timeout_closes_the_connection_and_answers_each_waiter_once() -> None:
     async with FakeBroker() as broker:
         broker.on(ApiKey.HEARTBEAT, SILENCE)
         connection = await opened(broker, max_in_flight_requests_per_connection=2)
@@ -209,9 +209,7 @@ async def test_a_broker_that_drops_the_connection_fails_what_is_in_flight() -> N
     ],
     ids=["another correlation id", "a body that does not parse", "a negative length", "HTTP"],
 )
-def test_theme_19_garbage_closes_the_connection_with_a_named_error(
-    data: bytes, error: type[Exception]
-) -> None:
+def test_garbage_closes_the_connection_with_a_named_error(data: bytes, error: type[Exception]) -> None:
     @in_loop
     async def run() -> None:
         async with FakeBroker() as broker:
@@ -282,7 +280,7 @@ async def test_a_version_bound_is_kept() -> None:
 
 
 @in_loop
-async def test_theme_14_an_idle_connection_closes_itself() -> None:
+async def test_an_idle_connection_closes_itself() -> None:
     async with FakeBroker() as broker:
         connection = await opened(broker, connections_max_idle_ms=150)
         for _ in range(4):
@@ -354,7 +352,7 @@ async def test_a_large_response_in_many_pieces() -> None:
 
 
 @in_loop
-async def test_theme_26_use_after_a_fork_raises_and_leaves_the_parent_unharmed() -> None:
+async def test_use_after_a_fork_raises_and_leaves_the_parent_unharmed() -> None:
     async with FakeBroker() as broker:
         connection = await opened(broker)
         read, write = os.pipe()
@@ -376,7 +374,7 @@ async def test_theme_26_use_after_a_fork_raises_and_leaves_the_parent_unharmed()
 
 
 @in_loop
-async def test_theme_26_connections_refuse_pickling_and_configs_do_not() -> None:
+async def test_connections_refuse_pickling_and_configs_do_not() -> None:
     async with FakeBroker() as broker:
         connection = await opened(broker)
         with pytest.raises(TypeError, match="can't be pickled"):
@@ -387,7 +385,7 @@ async def test_theme_26_connections_refuse_pickling_and_configs_do_not() -> None
 
 
 @in_loop
-async def test_theme_26_use_in_another_loop_raises() -> None:
+async def test_use_in_another_loop_raises() -> None:
     async with FakeBroker() as broker:
         connection = await opened(broker)
         raised: list[BaseException] = []

@@ -117,7 +117,7 @@ def test_requests_may_be_in_flight_together(served) -> None:
     assert [bytes(fetch.receive()), bytes(fetch.receive())] == [b"aaaa", b"bbbb"]
 
 
-def test_theme_14_no_answer_in_time_closes_it(served) -> None:
+def test_no_answer_in_time_closes_it(served) -> None:
     fetch = served(until_closed)
     with pytest.raises(KafkaTimeoutError, match="no answer in time"):
         fetch.receive(timeout_ms=100)
@@ -141,7 +141,7 @@ def test_an_answer_that_trickles_in_is_not_waited_for_for_ever(served) -> None:
         fetch.receive(timeout_ms=200)
 
 
-def test_theme_22_close_from_another_thread_wakes_a_receive_at_once(served) -> None:
+def test_close_from_another_thread_wakes_a_receive_at_once(served) -> None:
     fetch = served(until_closed)
     raised: list[BaseException] = []
 
@@ -176,7 +176,7 @@ def test_a_broker_that_hangs_up_in_the_middle(served) -> None:
 
 
 @pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x7f\xff\xff\xff", b"HTTP"])
-def test_theme_19_an_impossible_length_is_refused_without_memory(served, length: bytes) -> None:
+def test_an_impossible_length_is_refused_without_memory(served, length: bytes) -> None:
     def serve(conn: socket.socket) -> None:
         conn.sendall(length)
         until_closed(conn)

@@ -104,7 +104,7 @@ async def test_a_leader_that_moved_is_followed() -> None:
 
 
 @in_loop
-async def test_theme_15_a_leader_that_hangs_is_not_waited_for_once_another_leads() -> None:
+async def test_a_leader_that_hangs_is_not_waited_for_once_another_leads() -> None:
     async with Setup() as setup:
         setup.cluster.brokers[0].on(ApiKey.LIST_OFFSETS, SILENCE)
         asking = asyncio.create_task(setup.lookups.list_offsets(dict.fromkeys(TPS, LATEST)))
@@ -117,7 +117,7 @@ async def test_theme_15_a_leader_that_hangs_is_not_waited_for_once_another_leads
 
 
 @in_loop
-async def test_theme_09_temporary_errors_and_lost_connections_are_tried_again() -> None:
+async def test_temporary_errors_and_lost_connections_are_tried_again() -> None:
     async with Setup() as setup:
         setup.cluster.brokers[0].once(ApiKey.LIST_OFFSETS, DROP, listing(p0=78), listing(p0=5), listing(p0=7))
         found = await setup.lookups.list_offsets({TPS[0]: LATEST})
@@ -126,7 +126,7 @@ async def test_theme_09_temporary_errors_and_lost_connections_are_tried_again() 
 
 
 @in_loop
-async def test_theme_09_a_final_error_is_the_partitions_own() -> None:
+async def test_a_final_error_is_the_partitions_own() -> None:
     async with Setup() as setup:
         setup.cluster.brokers[0].on(ApiKey.LIST_OFFSETS, listing(p0=29))
         found = await setup.lookups.list_offsets(dict.fromkeys(TPS, LATEST))

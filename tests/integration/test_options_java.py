@@ -1,10 +1,10 @@
 """What the page of options says of Java's clients, beside the clients themselves."""
 
-import os
 import subprocess
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
+from fakes.java_answers import JAVA, Answers
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kafka_actors.cli.java_names import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA
@@ -14,33 +14,41 @@ from kafka_actors.java_options import without_effect
 from kafka_actors.options import ProducerConfig
 from kafka_actors.spark.options import parse_batch
 from kafka_actors.spark.sink_options import parse_sink
-from kafka_actors.testing.distribution import Distribution, KafkaUnavailable
+from kafka_actors.testing.distribution import DEFAULT_VERSION, Distribution
 
-pytestmark = pytest.mark.kafka
-
-SOURCE = Path(__file__).parents[1] / "java" / "options" / "Options.java"
+SOURCE = JAVA / "options" / "Options.java"
 OF_JOBS_OWN = {"retries"}  # Java's option of this name is another thing
 
 
-@pytest.fixture(scope="module")
-def java() -> dict[str, dict[str, str]]:
-    """Client → option → default."""
-    try:
-        kafka = Distribution.get()
-    except KafkaUnavailable as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
+def printed() -> str:
+    """What Java's clients say of their options."""
+    kafka = Distribution.get()
     command = [kafka.java, "-Xshare:auto", "-XX:+UseSerialGC", "-cp", kafka.classpath, str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+@pytest.fixture(scope="module")
+def answers() -> Iterator[Answers]:
+    made = Answers("options", SOURCE, DEFAULT_VERSION)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def java(answers: Answers) -> dict[str, dict[str, str]]:
+    """Client → option → default."""
     found: dict[str, dict[str, str]] = {}
-    for line in done.stdout.splitlines():
+    for line in answers.get(b"options", printed).splitlines():
         client, name, default = line.split("\t")
         found.setdefault(client, {})[name] = default
     assert {client: len(found[client]) > 50 for client in found} == dict.fromkeys(
         ("consumer", "producer", "admin"), True
     )
     return found
+
+
+def test_javas_answers_are_of_this_program_and_kafka(answers: Answers) -> None:
+    assert not answers.is_stale, "make java-answers"
 
 
 def test_each_name_and_default_is_javas(java: dict[str, dict[str, str]]) -> None:

@@ -143,7 +143,7 @@ def test_orders_are_enriched_keyed_and_all_there_before_their_offsets_are_commit
     assert place.settled()
 
 
-def test_theme_21_skip_and_dead_letter_take_out_the_records_at_fault_and_no_other(place):
+def test_skip_and_dead_letter_take_out_the_records_at_fault_and_no_other(place):
     bad = {7: b"", 100: b'{"id": 100} {"id": 100}', 299: b"\xff"}
     place.fill(300, bad)
     pipeline = (
@@ -202,7 +202,7 @@ def test_code_that_cannot_be_sent_is_refused_at_the_start_with_stage_and_variabl
         pipeline.write(lambda batch: None).on_ray().start()
 
 
-def test_theme_04_a_killed_worker_with_a_kafka_sink_leaves_nothing_out(place, tmp_path):
+def test_a_killed_worker_with_a_kafka_sink_leaves_nothing_out(place, tmp_path):
     place.fill(9000)
     killed = tmp_path / "killed"
 
@@ -353,7 +353,7 @@ def test_a_topic_that_is_written_to_and_is_not_there_is_named_before_the_start(p
     assert place.cluster.committed(place.group) == {}
 
 
-def test_theme_32_null_and_empty_stay_apart_in_what_a_job_writes_and_in_its_dead_letters(place):
+def test_null_and_empty_stay_apart_in_what_a_job_writes_and_in_its_dead_letters(place):
     """Every case comes twice: at an even offset it is copied, at the odd one that follows it fails."""
     kinds = [None, b"", b"bytes"]
     cases = list(itertools.product(kinds, kinds, [(), (("a", None), ("a", b""), ("b", b"v"), ("a", b"w"))]))

@@ -80,7 +80,7 @@ def a_matrix():
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_theme_32_what_is_read_is_what_was_sent(kafka_cluster, kafka_topic, codec):
+def test_what_is_read_is_what_was_sent(kafka_cluster, kafka_topic, codec):
     topic, sent = kafka_topic(1), a_matrix()
     with ka.Producer(
         bootstrap_servers=kafka_cluster.bootstrap_servers, compression_type=codec, batch_size=20_000
@@ -157,7 +157,7 @@ def test_each_future_knows_where_its_record_is(kafka_cluster, kafka_topic):
     ]
 
 
-def test_theme_30_log_append_time_is_the_brokers(kafka_cluster, kafka_topic):
+def test_log_append_time_is_the_brokers(kafka_cluster, kafka_topic):
     topic = kafka_topic(1, config={"message.timestamp.type": "LogAppendTime"})
     with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
         place = producer.send(topic, b"x", timestamp_ms=1).result(timeout=20)
@@ -256,7 +256,7 @@ def test_no_broker_is_named_and_nothing_hangs():
         ka.Producer(bootstrap_servers="127.0.0.1:1", request_timeout_ms=1000).send("t", b"x")
 
 
-def test_theme_18_memory_is_bounded_and_whoever_sends_more_waits(kafka_cluster_3, kafka_topic):
+def test_memory_is_bounded_and_whoever_sends_more_waits(kafka_cluster_3, kafka_topic):
     topic = kafka_topic(1, cluster=kafka_cluster_3, replica_assignment=[[kafka_cluster_3.broker_ids[0]]])
     batch = pa.record_batch({"value": [bytes(1000)] * 1000})
     producer = ka.Producer(

@@ -5,12 +5,13 @@ import time
 
 import pyarrow as pa
 import pytest
+from pace import this_run
 
 import kafka_actors as ka
 from kafka_actors.errors import DeliveryTimeoutError, KafkaTimeoutError, UndeliveredError
 from kafka_actors.protocol.types import TopicPartition
 
-pytestmark = [pytest.mark.kafka, pytest.mark.alone]
+pytestmark = [pytest.mark.kafka]
 
 PARTITIONS = 4
 
@@ -45,9 +46,9 @@ class Load:
         return sum(f.rows for f in self.futures if f.done())
 
     def wait(self, more, within=40.0):
-        wanted, deadline = self.acknowledged() + more, time.monotonic() + within
+        wanted, began = self.acknowledged() + more, time.monotonic()
         while self.acknowledged() < wanted:
-            assert time.monotonic() < deadline, f"{self.acknowledged()} of {wanted}"
+            assert this_run().quiet_s(began, time.monotonic()) < within, f"{self.acknowledged()} of {wanted}"
             time.sleep(0.02)
 
     def stop(self):
@@ -90,9 +91,12 @@ def topic(kafka_cluster_3, kafka_topic):
     )
 
 
-# What is sent again is the same bytes, whatever the codec: the fault with another one is for the whole run.
+# What is sent again is the same bytes, whatever the codec: the faults with another one are for the whole run.
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.slow)])
-def test_a_broker_killed_under_load_loses_nothing_and_repeats_nothing(kafka_cluster_3, topic, codec):
+def test_brokers_that_die_stand_still_or_hand_over_under_load_lose_nothing_and_repeat_nothing(
+    kafka_cluster_3, topic, codec
+):
     load = Load(kafka_cluster_3, topic, compression_type=codec, batch_size=20_000)
     load.wait(2_000)
     victim = kafka_cluster_3.leaders(topic)[0]
@@ -100,28 +104,17 @@ def test_a_broker_killed_under_load_loses_nothing_and_repeats_nothing(kafka_clus
     load.wait(40_000)
     kafka_cluster_3.restart(victim)
     load.wait(4_000)
-    check(kafka_cluster_3, topic, load.stop())
-
-
-def test_a_broker_that_stands_still_loses_nothing_and_repeats_nothing(kafka_cluster_3, topic):
-    """Requests get no answer: their outcome is unknown, and some are carried out when it wakes."""
-    load = Load(kafka_cluster_3, topic, batch_size=20_000)
-    load.wait(2_000)
+    # One that stands still gives no answer: the outcome of requests is unknown, and some are carried out when it wakes.
     victim = kafka_cluster_3.leaders(topic)[0]
     kafka_cluster_3.pause(victim)
     load.wait(40_000, within=60)
     kafka_cluster_3.resume(victim)
-    load.wait(4_000)
-    check(kafka_cluster_3, topic, load.stop())
-
-
-def test_leaders_that_move_again_and_again_lose_nothing_and_repeat_nothing(kafka_cluster_3, topic):
-    load = Load(kafka_cluster_3, topic, batch_size=20_000)
     for broker in kafka_cluster_3.broker_ids[:2]:  # what the first one led moves twice
         load.wait(4_000)
         kafka_cluster_3.shutdown(broker)
         load.wait(4_000)
         kafka_cluster_3.restart(broker)
+    load.wait(4_000)
     check(kafka_cluster_3, topic, load.stop())
 
 
@@ -139,7 +132,9 @@ def test_what_no_broker_acknowledges_fails_in_its_time_and_says_so(kafka_cluster
     asked, unasked = producer.send(topic, b"one"), producer.send(topic, b"two")
     error = asked.exception(timeout=20)
     assert isinstance(error, DeliveryTimeoutError)
-    assert 2.5 < time.monotonic() - began < 10
+    now = time.monotonic()
+    assert now - began > 2.5
+    assert this_run().quiet_s(began, now) < 10
     assert f"{topic}-0: 2 records not acknowledged within delivery_timeout_ms (3000)" in str(error)
     with pytest.raises(UndeliveredError, match="1 record was not delivered"):
         producer.flush(timeout_ms=10_000)
@@ -147,7 +142,7 @@ def test_what_no_broker_acknowledges_fails_in_its_time_and_says_so(kafka_cluster
     producer.close()
 
 
-def test_theme_22_close_ends_in_its_time_without_any_broker(kafka_cluster_3, kafka_topic):
+def test_close_ends_in_its_time_without_any_broker(kafka_cluster_3, kafka_topic):
     alone = kafka_cluster_3.broker_ids[0]
     topic = kafka_topic(1, cluster=kafka_cluster_3, replica_assignment=[[alone]])
     producer = ka.Producer(bootstrap_servers=kafka_cluster_3.bootstrap_servers)
@@ -157,6 +152,6 @@ def test_theme_22_close_ends_in_its_time_without_any_broker(kafka_cluster_3, kaf
     began = time.monotonic()
     with pytest.raises(UndeliveredError, match="closed before it was acknowledged"):
         producer.close(timeout_ms=1_000)
-    assert time.monotonic() - began < 5
+    assert this_run().quiet_s(began, time.monotonic()) < 5
     assert isinstance(future.exception(timeout=0), KafkaTimeoutError)
     producer.close()

@@ -1,25 +1,23 @@
 """Our messages are Kafka's: declarations compared with the JSON definitions inside the kafka-clients jar, random
-messages with what Kafka's own generated Java classes read and write."""
+messages with what Kafka's own generated Java classes read and write. What they said is kept: see `fakes.java_answers`."""
 
 import json
 import random
 import re
 import struct
 import subprocess
-import tempfile
 import uuid
 import zipfile
-from pathlib import Path
 
 import pytest
+from fakes.java_answers import JAVA, Answers
 from fakes.messages import REQUESTS, RESPONSES
 
 from kafka_actors import errors, protocol
 from kafka_actors.protocol.schema import Element, Field, Message, Range, fields_of
+from kafka_actors.testing.distribution import DEFAULT_VERSION, Distribution
 
-pytestmark = pytest.mark.kafka
-
-JAVA = Path(__file__).parents[1] / "java" / "protocol"
+SOURCE = JAVA / "protocol" / "ProtocolOracle.java"
 DATA = [
     protocol.RequestHeader,
     protocol.ResponseHeader,
@@ -39,34 +37,41 @@ API_NAMES = re.findall(
 )
 
 
-@pytest.fixture(scope="session")
-def jars(pytestconfig):
-    """A directory with the kafka-clients jar and what it needs to run."""
-    cache = pytestconfig.cache.mkdir("java")
-    found = cache / "kafka-clients-4.1.1"
-    if not found.exists():
-        with tempfile.TemporaryDirectory(dir=cache) as made:
-            command = ["mvn", "-q", "-B", "-f", JAVA / "pom.xml", "dependency:copy-dependencies"]
-            subprocess.run([*command, f"-DoutputDirectory={made}/jars"], check=True, timeout=170)
-            try:
-                Path(made, "jars").rename(found)  # whole or not at all
-            except OSError:
-                assert found.exists()  # another test process was first
-    return found
-
-
-@pytest.fixture(scope="session")
-def definitions(jars):
-    """Kafka's definitions by message name."""
-    (jar,) = jars.glob("kafka-clients-4.1.*.jar")
+def definitions_of_jar() -> str:
+    """Kafka's definitions of our messages, as JSON by message name, without what they say about themselves."""
+    jar = Distribution.get().home / "libs" / f"kafka-clients-{DEFAULT_VERSION}.jar"
+    wanted = {cls.__name__ for cls in MESSAGES}
+    wanted |= {name.replace("Response", "Request") for name in wanted}
     found = {}
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
             if name.startswith("common/message/") and name.endswith(".json"):
                 text = re.sub(r"^\s*//.*$", "", archive.read(name).decode(), flags=re.MULTILINE)
-                definition = json.loads(text)
-                found[definition["name"]] = definition
-    return found
+                definition = json.loads(text, object_pairs_hook=without_about)
+                if definition["name"] in wanted:
+                    found[definition["name"]] = definition
+    return json.dumps(found)
+
+
+def without_about(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    return {name: value for name, value in pairs if name != "about"}
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    made = Oracle(Answers("protocol", SOURCE, DEFAULT_VERSION))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def definitions(oracle):
+    """Kafka's definitions by message name."""
+    return json.loads(oracle.answers.get(b"definitions", definitions_of_jar))
+
+
+def test_javas_answers_are_of_this_program_and_kafka(oracle):
+    assert not oracle.answers.is_stale, "make java-answers"
 
 
 def snake(name: str) -> str:
@@ -156,9 +161,8 @@ def test_all_apis_that_were_asked_for_are_there(definitions):
         assert cls.response.__name__ == cls.__name__.replace("Request", "Response")
 
 
-def test_error_codes_are_kafkas(jars):
-    command = ["java", "-cp", f"{jars}/*", JAVA / "ProtocolOracle.java", "errors"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+def test_error_codes_are_kafkas(oracle):
+    printed = oracle.answers.get(b"errors", lambda: run_java("errors").communicate(timeout=120)[0].decode())
     kafkas = {}
     for line in printed.splitlines():
         code, name, retriable, invalid_metadata = line.split()
@@ -183,35 +187,61 @@ INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 TEXTS = ["", "orders", "größer", "日本語", "💸" * 40, "x" * 126, "y" * 127, "z" * 128, "w" * 0x7FFF]
 
 
+def run_java(*arguments: str) -> subprocess.Popen[bytes]:
+    kafka = Distribution.get()
+    command = [kafka.java, "-cp", kafka.classpath, str(SOURCE), *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
 class Oracle:
-    """A Java process that decodes and encodes again."""
+    """A Java process that decodes and encodes again, or the answers that one has given."""
 
-    def __init__(self, jars: Path) -> None:
-        command = ["java", "-cp", f"{jars}/*", str(JAVA / "ProtocolOracle.java")]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def round_trip(self, cls: type[Message], version: int, body: bytes) -> bytes:
+    def same(self, cls: type[Message], version: int, bodies: list[bytes]) -> None:
+        """Kafka's classes read these and write the same bytes."""
+
+        def ask() -> str:
+            for number, body in enumerate(bodies):
+                status, answer = self._round_trip(cls, version, body)
+                assert status == 0, f"Kafka refuses {cls.__name__} v{version}: {answer.decode()}"
+                assert answer == body, f"version {version}, message {number}"
+            return "the same bytes"
+
+        question = f"{cls.__name__} {version} ".encode() + b"".join(
+            struct.pack(">i", len(b)) + b for b in bodies
+        )
+        assert self.answers.get(question, ask) == "the same bytes"
+
+    def refusal(self, cls: type[Message], version: int, body: bytes) -> str:
+        """Why Kafka's classes don't read it."""
+
+        def ask() -> str:
+            status, answer = self._round_trip(cls, version, body)
+            assert status != 0
+            return answer.decode()
+
+        return self.answers.get(f"{cls.__name__} {version} refuses ".encode() + body, ask)
+
+    def _round_trip(self, cls: type[Message], version: int, body: bytes) -> tuple[int, bytes]:
+        if self._process is None:
+            self._process = run_java()
         question = struct.pack(">bhh", KINDS[cls], getattr(cls, "api_key", -1), version) + body
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(struct.pack(">i", len(question)) + question)
-        self.process.stdin.flush()
-        size, status = struct.unpack(">ib", self.process.stdout.read(5))
-        answer = self.process.stdout.read(size - 1)
-        assert status == 0, f"Kafka refuses {cls.__name__} v{version}: {answer.decode()}"
-        return answer
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(struct.pack(">i", len(question)) + question)
+        self._process.stdin.flush()
+        size, status = struct.unpack(">ib", self._process.stdout.read(5))
+        return status, self._process.stdout.read(size - 1)
 
     def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=30)
-
-
-@pytest.fixture(scope="module")
-def oracle(jars):
-    oracle = Oracle(jars)
-    yield oracle
-    oracle.close()
+        self.answers.close()
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(timeout=30)
 
 
 def random_message(cls: type[Element], version: int, rng: random.Random) -> Element:
@@ -257,22 +287,22 @@ def random_plain(wire: str, rng: random.Random) -> object:
 @pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
 def test_kafkas_classes_read_and_write_the_same_bytes(cls, oracle):
     for version in range(cls.min_version, cls.max_version + 1):
+        bodies = []
         for seed in range(12):
             rng = random.Random(f"{cls.__name__} {version} {seed}")
             message = random_message(cls, version, rng)
-            body = protocol.encode(message, version)
-            assert oracle.round_trip(cls, version, body) == body, f"version {version}, seed {seed}: {message}"
-            assert protocol.decode_message(cls, version, body) == message
+            bodies.append(protocol.encode(message, version))
+            assert protocol.decode_message(cls, version, bodies[-1]) == message
+        oracle.same(cls, version, bodies)
 
 
 @pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
 def test_defaults_are_what_kafkas_classes_write(cls, oracle):
     for version in range(cls.min_version, cls.max_version + 1):
         body = protocol.encode(cls(), version)
-        assert oracle.round_trip(cls, version, body) == body
         assert protocol.decode_message(cls, version, body) == cls()
+        oracle.same(cls, version, [body])
 
 
 def test_the_oracle_refuses_what_is_wrong(oracle):
-    with pytest.raises(AssertionError, match="left over"):
-        oracle.round_trip(protocol.HeartbeatResponse, 0, b"\x00\x00\x00")
+    assert "left over" in oracle.refusal(protocol.HeartbeatResponse, 0, b"\x00\x00\x00")

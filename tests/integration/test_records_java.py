@@ -174,7 +174,7 @@ def row(fields: dict) -> dict:
 
 
 @pytest.mark.parametrize(("magic", "codec", "kind"), FORMATS)
-def test_theme_20_what_java_writes_is_read_as_java_reads_it(java, magic, codec, kind):
+def test_what_java_writes_is_read_as_java_reads_it(java, magic, codec, kind):
     rand = random.Random(f"{magic}{codec}{kind}")
     for _ in range(4):
         batches = [a_batch(rand, magic, codec, kind, base) for base in (0, 100, 200)]
@@ -190,7 +190,7 @@ def test_theme_20_what_java_writes_is_read_as_java_reads_it(java, magic, codec, 
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_theme_32_what_we_write_java_reads_with_nulls_and_header_order_kept(java, codec):
+def test_what_we_write_java_reads_with_nulls_and_header_order_kept(java, codec):
     rand = random.Random(codec)
     for _ in range(4):
         source = records.decode(java.write(a_batch(rand, base=50)), topic="t", partition=0)
@@ -205,7 +205,7 @@ def test_theme_32_what_we_write_java_reads_with_nulls_and_header_order_kept(java
             ]
 
 
-def test_theme_30_log_append_time_and_formats_mixed_in_one_fetch(java):
+def test_log_append_time_and_formats_mixed_in_one_fetch(java):
     rand = random.Random(30)
     batches = [a_batch(rand, *form, base=100 * i) for i, form in enumerate(FORMATS)]
     data = java.write(*batches)
@@ -216,7 +216,7 @@ def test_theme_30_log_append_time_and_formats_mixed_in_one_fetch(java):
 
 
 @pytest.mark.parametrize(("magic", "codec"), [(m, c) for m, c, kind in FORMATS if kind == "CreateTime"])
-def test_theme_29_and_31_gaps_of_compacted_logs_are_kept(java, magic, codec):
+def test_gaps_of_compacted_logs_are_kept(java, magic, codec):
     rand = random.Random(f"compact{magic}{codec}")
     data = java.write(*[a_batch(rand, magic, codec, base=base) for base in (0, 100, 200)])
     offsets = [r["offset"] for r in java.read(data)["records"]]
@@ -257,7 +257,7 @@ def transactions(rand: random.Random) -> tuple[list[dict], list[tuple[int, int, 
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_theme_28_transactions_are_filtered_as_java_filters_them(java, seed):
+def test_transactions_are_filtered_as_java_filters_them(java, seed):
     rand = random.Random(seed)
     batches, aborted = transactions(rand)
     end = java.read(java.write(*batches))["next_offset"]
@@ -381,7 +381,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_theme_20_a_stream_that_java_reads_is_read(java, name):
+def test_a_stream_that_java_reads_is_read(java, name):
     data = packed(*READ[name])
     expected = java.read(data)
     assert len(expected["records"]) == 200
@@ -389,7 +389,7 @@ def test_theme_20_a_stream_that_java_reads_is_read(java, name):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_theme_20_a_stream_that_java_refuses_is_refused(java, name):
+def test_a_stream_that_java_refuses_is_refused(java, name):
     data = packed(*REFUSED[name])
     assert "failed" in java.try_to_read(data)
     with pytest.raises(CorruptRecordBatchError):

@@ -98,7 +98,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("gap_s", "after", "reset", "loss", "commits"), CASES)
-def test_theme_17_a_topic_that_is_made_anew_under_a_member(
+def test_a_topic_that_is_made_anew_under_a_member(
     consumer_of, kafka_cluster, kafka_topic, produce, group_id, gap_s, after, reset, loss, commits
 ):
     topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
@@ -146,7 +146,7 @@ def test_theme_17_a_topic_that_is_made_anew_under_a_member(
 
 
 @pytest.mark.parametrize("loss", ["fail", "reset"])
-def test_theme_17_a_commit_of_the_topic_before_does_not_count_for_the_process_that_starts_next(
+def test_a_commit_of_the_topic_before_does_not_count_for_the_process_that_starts_next(
     consumer_of, kafka_cluster, kafka_topic, produce, group_id, loss
 ):
     topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
@@ -201,9 +201,7 @@ def test_a_users_metadata_and_that_of_other_clients_is_handed_back_as_it_is(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gap_s", [0, 1])
-def test_theme_17_the_async_twin_reads_a_topic_that_is_made_anew(
-    kafka_cluster, kafka_topic, produce, group_id, gap_s
-):
+def test_the_async_twin_reads_a_topic_that_is_made_anew(kafka_cluster, kafka_topic, produce, group_id, gap_s):
     topic, broker, events = kafka_topic(4), Broker(kafka_cluster, group_id), []
 
     async def read():
@@ -249,7 +247,7 @@ def test_theme_17_the_async_twin_reads_a_topic_that_is_made_anew(
 @pytest.mark.ray
 @pytest.mark.parametrize("gap_s", [0, 1])
 @pytest.mark.parametrize("loss", ["fail", "reset"])
-def test_theme_17_a_job_under_which_a_topic_is_made_anew(
+def test_a_job_under_which_a_topic_is_made_anew(
     ray_local, kafka_cluster, kafka_topic, produce, group_id, tmp_path, gap_s, loss
 ):
     topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)

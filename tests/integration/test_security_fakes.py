@@ -118,7 +118,7 @@ async def test_a_broker_that_only_says_it_knows_the_password_gets_no_request(ans
 
 
 @in_loop
-async def test_theme_23_renewal_waits_for_what_is_in_flight_and_requests_for_renewal():
+async def test_renewal_waits_for_what_is_in_flight_and_requests_for_renewal():
     async with FakeBroker() as broker:
         connection = await opened(broker)
         gate = asyncio.Event()
@@ -142,7 +142,7 @@ async def test_theme_23_renewal_waits_for_what_is_in_flight_and_requests_for_ren
 
 
 @in_loop
-async def test_theme_23_a_throttled_connection_renews_when_that_is_over():
+async def test_a_throttled_connection_renews_when_that_is_over():
     async with FakeBroker() as broker:
         connection = await opened(broker)
         broker.once(ApiKey.HEARTBEAT, HeartbeatResponse(throttle_time_ms=500))
@@ -155,7 +155,7 @@ async def test_theme_23_a_throttled_connection_renews_when_that_is_over():
 
 
 @in_loop
-async def test_theme_23_a_refused_renewal_answers_each_waiter_once():
+async def test_a_refused_renewal_answers_each_waiter_once():
     async with FakeBroker() as broker:
         connection = await opened(broker)
         refusal = SaslAuthenticateResponse(error_code=58, error_message="credentials were revoked")
@@ -169,7 +169,7 @@ async def test_theme_23_a_refused_renewal_answers_each_waiter_once():
 
 
 @in_loop
-async def test_theme_23_a_renewal_without_an_answer_ends_in_time():
+async def test_a_renewal_without_an_answer_ends_in_time():
     config = build(
         ClientConfig,
         {name: getattr(CONFIG, name) for name in CONFIG.__struct_fields__ if name != "request_timeout_ms"},
@@ -185,7 +185,7 @@ async def test_theme_23_a_renewal_without_an_answer_ends_in_time():
 
 
 @in_loop
-async def test_theme_23_closing_ends_a_renewal():
+async def test_closing_ends_a_renewal():
     async with FakeBroker() as broker:
         connection = await opened(broker)
         broker.on(ApiKey.SASL_HANDSHAKE, SILENCE)

@@ -140,7 +140,7 @@ def test_the_brokers_name_is_the_services_name_where_none_is_given(kafka, alice,
     assert ask("localhost", port, config) == 1
 
 
-def test_theme_23_a_session_is_renewed_under_load(kafka, alice):
+def test_a_session_is_renewed_under_load(kafka, alice):
     config = build(ClientConfig, options(kafka, "RENEW"))
 
     async def run():
@@ -156,7 +156,7 @@ def test_theme_23_a_session_is_renewed_under_load(kafka, alice):
     assert len(asyncio.run(run())) >= 3
 
 
-def test_theme_23_a_kdc_that_is_away_for_a_moment_is_asked_again(kafka, realm, alice, ask):
+def test_a_kdc_that_is_away_for_a_moment_is_asked_again(kafka, realm, alice, ask):
     realm.stop()
     back = Timer(0.5, realm.start)
     back.start()
@@ -201,7 +201,7 @@ TOKENS = [b"", b"\0", b"\x60\x81", bytes(200), *(random.Random(n).randbytes(4**n
 
 
 @pytest.mark.parametrize("token", TOKENS, ids=len)
-def test_theme_19_tokens_that_no_kdc_made_are_refused(alice, ask, token):
+def test_tokens_that_no_kdc_made_are_refused(alice, ask, token):
     with Speaker(token) as port:
         config = build(ClientConfig, OPTIONS)
         with pytest.raises(SaslError, match=rf"127\.0\.0\.1:{port}: GSSAPI: kafka@localhost: .+"):
@@ -253,7 +253,7 @@ def test_a_consumer_without_a_ticket_fails_at_once(kafka, tickets, group_id):
         consumer.poll_batch(timeout_ms=60_000)
 
 
-def test_theme_23_a_consumer_whose_ticket_ends_meanwhile_ends_with_that(kafka, realm, tickets, group_id):
+def test_a_consumer_whose_ticket_ends_meanwhile_ends_with_that(kafka, realm, tickets, group_id):
     topic = kafka.create_topic(f"e-{group_id}")
     realm.login("alice", tickets, seconds=4)
     with ka.Consumer([topic], group_id=group_id, **options(kafka, "RENEW")) as consumer:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import trustme
 from fakes.token_endpoint import TokenEndpoint
+from pace import this_run
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import ConnectionFailedError, SaslError
@@ -88,7 +89,7 @@ def test_a_token_is_shared_for_most_of_its_life(endpoint, config):
     assert len(endpoint.asked) == 2
 
 
-def test_theme_23_the_old_token_is_used_until_it_ends(endpoint, config):
+def test_the_old_token_is_used_until_it_ends(endpoint, config):
     numbered(endpoint, 1)
     get(config)
     endpoint.answers = [(503, {}, "")]
@@ -100,13 +101,13 @@ def test_theme_23_the_old_token_is_used_until_it_ends(endpoint, config):
     assert get(config, 101.0)[0] == "t1"
 
 
-def test_theme_23_nobody_with_a_good_token_waits_for_the_endpoint(endpoint, config):
+def test_nobody_with_a_good_token_waits_for_the_endpoint(endpoint, config):
     numbered(endpoint, 1)
     get(config)
     endpoint.answers, endpoint.pause = [(200, {}, "x" * 1_000)], 0.01
     began = time.monotonic()
     assert [get(config, 90.0)[0] for _ in range(20)] == ["t1"] * 20
-    assert time.monotonic() - began < 5, "one answer takes ten seconds"
+    assert this_run().quiet_s(began, time.monotonic()) < 5, "one answer takes ten seconds"
 
 
 def test_whoever_needs_the_same_token_shares_one_request(endpoint, config):
@@ -135,7 +136,7 @@ def test_a_token_without_a_lifetime_is_used_once(endpoint, config):
     assert len(endpoint.asked) == 2
 
 
-def test_theme_23_an_endpoint_that_fails_for_a_moment_is_asked_again(endpoint, config):
+def test_an_endpoint_that_fails_for_a_moment_is_asked_again(endpoint, config):
     good = endpoint.answers[0]
     endpoint.answers = [(503, {}, ""), (429, {}, ""), good]
     token, pauses = get(config)
@@ -144,14 +145,14 @@ def test_theme_23_an_endpoint_that_fails_for_a_moment_is_asked_again(endpoint, c
     assert len(pauses) == 2
 
 
-def test_theme_23_an_endpoint_that_keeps_failing_is_a_typed_error(endpoint, config):
+def test_an_endpoint_that_keeps_failing_is_a_typed_error(endpoint, config):
     endpoint.answers = [(503, {}, "")]
     refused(config, r"https://127.*/token answered 503", ConnectionFailedError)
     assert len(endpoint.asked) == 4
 
 
 @pytest.mark.parametrize("said", ["no HTTP at all", "HTTP/1.1 200 OK\r\nX: " + "x" * 100_000, ""])
-def test_theme_19_an_endpoint_that_speaks_no_http(endpoint, config, said):
+def test_an_endpoint_that_speaks_no_http(endpoint, config, said):
     endpoint.answers = [(0, {}, said)]
     refused(config, "no token from https://127", ConnectionFailedError)
     assert len(endpoint.asked) == 4

@@ -80,7 +80,7 @@ def test_the_columns_are_those_of_sparks_own_source(load: Load, kafka_topic: Top
     assert plain.count() == 0
 
 
-def test_theme_32_none_is_not_empty_in_keys_values_and_headers(
+def test_none_is_not_empty_in_keys_values_and_headers(
     load: Load, kafka_topic: Topic, produce: Produce
 ) -> None:
     topic = kafka_topic()
@@ -111,7 +111,7 @@ def test_theme_32_none_is_not_empty_in_keys_values_and_headers(
     ]
 
 
-def test_theme_30_log_append_time_is_the_brokers(load: Load, kafka_topic: Topic, produce: Produce) -> None:
+def test_log_append_time_is_the_brokers(load: Load, kafka_topic: Topic, produce: Produce) -> None:
     topic = kafka_topic(config={"message.timestamp.type": "LogAppendTime"})
     before = datetime.now(UTC).replace(tzinfo=None)
     produce(topic, [b"x"] * 10, timestamps=[1_000_000_000_000] * 10)
@@ -121,7 +121,7 @@ def test_theme_30_log_append_time_is_the_brokers(load: Load, kafka_topic: Topic,
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_theme_20_each_codec(codec: str, load: Load, kafka_topic: Topic, produce: Produce) -> None:
+def test_batches_of_each_codec_are_read(codec: str, load: Load, kafka_topic: Topic, produce: Produce) -> None:
     topic = kafka_topic(2)
     values = [b'{"id":%d,"country":"de"}' % i for i in range(5_000)]
     produce(topic, values, partition=[i % 2 for i in range(5_000)], compression=codec)
@@ -183,7 +183,7 @@ def test_big_ranges_are_split_and_small_ones_share_a_task(
         assert sorted(bytes(row.value) for row in df.select("value").collect()) == sorted(values)
 
 
-def test_theme_28_aborted_records_under_read_committed(
+def test_aborted_records_under_read_committed(
     load: Load, kafka_topic: Topic, kafka_cluster: KafkaCluster
 ) -> None:
     topic = kafka_topic()

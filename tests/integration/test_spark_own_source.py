@@ -31,9 +31,6 @@ BOTH = ("kafka", "kafka_actors")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if shutil.which("mvn") is None:
         pytest.skip("Spark's own source comes from Maven Central")
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()
     with spark_session(tmp_path_factory.mktemp("warehouse"), spark__jars=connector_jars()) as session:
         yield session
 

@@ -150,7 +150,7 @@ def test_an_empty_topic_has_empty_ranges(reads: Reads, kafka_topic: Topic) -> No
 # ---------------------------------------------------------------- gaps
 
 
-def test_theme_29_a_compacted_topic_ends_although_records_before_its_end_are_gone(
+def test_a_compacted_topic_ends_although_records_before_its_end_are_gone(
     reads: Reads, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster
 ) -> None:
     config = {"cleanup.policy": "compact", "segment.ms": 200, "min.cleanable.dirty.ratio": 0.01}
@@ -184,7 +184,7 @@ def transactional(cluster: KafkaCluster, name: str) -> Producer:
     return producer
 
 
-def test_theme_28_transactions_are_read_as_the_isolation_level_says(
+def test_transactions_are_read_as_the_isolation_level_says(
     reads: Reads, kafka_topic: Topic, kafka_cluster: KafkaCluster
 ) -> None:
     topic = kafka_topic(1)

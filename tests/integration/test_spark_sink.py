@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from fakes.spark import errors_line, spark_session
+from pace import this_run
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.utils import AnalysisException
@@ -81,7 +82,7 @@ def into(topic: str, stream: DataFrame, checkpoint: Path, kafka_cluster: KafkaCl
 
 
 @pytest.mark.spark_versions
-def test_theme_32_all_columns_arrive_as_they_are(
+def test_all_columns_arrive_as_they_are(
     spark: SparkSession, write: Write, log: Log, kafka_topic: Topic
 ) -> None:
     topic = kafka_topic(2)
@@ -270,7 +271,7 @@ def test_a_topic_that_is_not_there_is_named_before_anything_is_written(
     began = time.monotonic()
     with pytest.raises(Exception, match="is not there on"):
         stream.trigger(availableNow=True).start().awaitTermination(60)
-    assert time.monotonic() - began < 40
+    assert this_run().quiet_s(began, time.monotonic()) < 40
 
 
 def test_what_a_broker_refuses_for_good_is_not_tried_again(

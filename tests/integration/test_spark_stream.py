@@ -316,7 +316,7 @@ def test_sparks_own_form_of_the_offsets_keeps_the_promises(
 
 
 @pytest.mark.slow
-def test_theme_17_a_groups_offsets_name_their_topic_and_do_not_count_for_another(
+def test_a_groups_offsets_name_their_topic_and_do_not_count_for_another(
     streams: Streams, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster, group_id: str
 ) -> None:
     topic, servers = kafka_topic(2), kafka_cluster.bootstrap_servers
@@ -340,7 +340,7 @@ def test_theme_17_a_groups_offsets_name_their_topic_and_do_not_count_for_another
 # ---------------------------------------------------------------- topics that come and go
 
 
-def test_theme_17_a_topic_made_anew_is_named_or_read_from_its_start(
+def test_a_topic_made_anew_is_named_or_read_from_its_start(
     streams: Streams, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster
 ) -> None:
     topic = kafka_topic(2)

@@ -186,7 +186,7 @@ def test_a_start_that_retention_has_passed_is_a_loss_or_left_out(
     assert [o for _, o, _ in lenient.rows(start, lenient.latest(start))] == [6, 7, 8, 9]
 
 
-def test_theme_17_a_topic_that_is_deleted_between_triggers_is_a_loss_or_left_out(
+def test_a_topic_that_is_deleted_between_triggers_is_a_loss_or_left_out(
     query: Start, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster
 ) -> None:
     """Metadata that the query has seen a moment ago still has it, and no broker answers for it."""
@@ -312,7 +312,7 @@ def test_a_group_with_members_is_refused_at_the_start_and_warned_of_later(
         assert f"group {group_id}: offsets are not committed" in caplog.text
 
 
-def test_theme_17_offsets_of_a_topic_are_not_committed_for_its_namesake(
+def test_offsets_of_a_topic_are_not_committed_for_its_namesake(
     query: Start,
     kafka_topic: Topic,
     produce: Produce,

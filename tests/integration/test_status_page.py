@@ -68,9 +68,9 @@ def watched(target, environment=None):
         top.kill()
 
 
-@pytest.mark.alone  # numbers of several moments have to agree
 @pytest.mark.usefixtures("interruptible")
-def test_a_running_jobs_page_has_what_the_job_has(scene):
+def test_a_running_jobs_page_has_what_the_job_has(scene_3):
+    scene = scene_3
     running = scene.start(workers=2, status_address=HERE)
     page = running.status().page
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", page)
@@ -146,7 +146,7 @@ def test_a_running_jobs_page_has_what_the_job_has(scene):
     assert get(page, "healthz")[0] == 0, "the job's end is its page's"
 
 
-def test_trap_a_frozen_coordinator_is_not_ready_and_its_job_is_again_when_it_goes_on(scene):
+def test_a_frozen_coordinator_is_not_ready_and_its_job_is_again_when_it_goes_on(scene):
     # It is not to be replaced meanwhile: that takes what is here a minute.
     running = scene.start(workers=1, status_address=HERE, config={"ping_timeout_ms": 60_000})
     page = running.status().page
@@ -227,7 +227,7 @@ def test_an_address_that_is_taken_keeps_the_job_from_starting(scene):
 # ---------------------------------------------------------------- out of its group
 
 
-def test_theme_33_a_fenced_job_is_not_ready_and_ends_with_the_error(scene):
+def test_a_fenced_job_is_not_ready_and_ends_with_the_error(scene):
     running = scene.start(workers=1, status_address=HERE, config={"group_instance_id": "scorer-1"})
     page = running.status().page
     until(lambda: get(page, "readyz")[0] == 200, 30, "the job to be ready")

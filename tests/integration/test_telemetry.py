@@ -71,7 +71,6 @@ def number(point):
     return getattr(point, point.WhichOneof("value"))
 
 
-@pytest.mark.alone  # how long the calls took is part of it
 def test_a_collector_gets_what_the_conventions_say(start, topic, group_id):
     with Collector() as collector:
         process = start(
@@ -446,7 +445,6 @@ def gauges_of(port):
     return found
 
 
-@pytest.mark.alone  # it looks at lag while records come
 def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
     run_job, kafka_cluster_3, kafka_topic, produce, group_id, tmp_path
 ):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from pace import this_run
 
 from kafka_actors.protocol.types import TopicPartition
 
@@ -140,13 +141,13 @@ class Journal:
         return found
 
     def longest_pause(self, partition: TopicPartition, since: float, until: float) -> float:
-        """The longest time without a call for one partition."""
+        """The longest time without a call for one partition, in seconds of a quiet machine: see `pace`."""
         times = [
             since,
             *(e.at for e in self.entries() if e.partition == partition and since <= e.at <= until),
             until,
         ]
-        return max(b - a for a, b in itertools.pairwise(times))
+        return max(this_run().quiet_s(a, b) for a, b in itertools.pairwise(times))
 
 
 class Ledger:
@@ -183,9 +184,9 @@ def _entry(line: dict[str, object]) -> Entry:
 
 
 def until(condition: Callable[[], object], seconds: float, what: str, pause: float = 0.05) -> None:
-    """Waits for a condition; fails with what was waited for."""
-    deadline = time.monotonic() + seconds
+    """Waits for a condition, so many seconds of a quiet machine; fails with what was waited for."""
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        if time.monotonic() - began > seconds * this_run().since(began):
             raise AssertionError(f"not within {seconds} s: {what}")
         time.sleep(pause)

@@ -118,7 +118,7 @@ class Scene:
             "topics": [self.topic],
             "group_id": self.group,
             "bootstrap_servers": self.cluster.bootstrap_servers,
-            "workers": 4,
+            "workers": 2,
             **more,
             # A busy machine may take its time to start a dozen processes; that is not what is tested here.
             "config": {"start_timeout_s": 150, **more.get("config", {})},

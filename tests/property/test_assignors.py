@@ -66,7 +66,7 @@ def check_lawful(partitions: dict[str, set[int]], group: dict[str, Member], assi
 @pytest.mark.parametrize("name", BUILT_IN)
 @given(partitions=partitions, group=members(any_topics, any_capacity), racks=racks)
 @settings(max_examples=150, deadline=None)
-def test_theme_34_every_partition_goes_once_to_a_subscriber(
+def test_every_partition_goes_once_to_a_subscriber(
     name: str, partitions: dict[str, set[int]], group: dict[str, Member], racks: Racks | None
 ) -> None:
     check_lawful(partitions, group, assignors.get(name).assign(partitions, group, racks=racks))
@@ -103,7 +103,7 @@ def test_the_order_of_anything_given_changes_nothing(
 @pytest.mark.parametrize("name", ["roundrobin", "sticky", "cooperative-sticky"])
 @given(partitions=partitions, group=members(st.just(list(TOPICS)), min_size=1), racks=racks)
 @settings(max_examples=100, deadline=None)
-def test_theme_34_with_equal_subscriptions_loads_differ_by_one_at_most(
+def test_with_equal_subscriptions_loads_differ_by_one_at_most(
     name: str, partitions: dict[str, set[int]], group: dict[str, Member], racks: Racks | None
 ) -> None:
     counts = [len(tps) for tps in assignors.get(name).assign(partitions, group, racks=racks).values()]
@@ -183,7 +183,7 @@ def random_case(rnd: random.Random) -> tuple[dict[str, list[int]], dict[str, Mem
 @pytest.mark.parametrize(
     "cases", [2_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
-def test_theme_34_sticky_is_lawful_and_settles_on_many_small_groups(cases: int) -> None:
+def test_sticky_is_lawful_and_settles_on_many_small_groups(cases: int) -> None:
     rnd = random.Random(34)
     sticky = assignors.get("sticky")
     for _ in range(cases):

@@ -91,7 +91,7 @@ def check_best(case: Case, *, racks: bool = False) -> None:
 
 @given(cases())
 @settings(max_examples=300, deadline=None)
-def test_theme_34_no_assignment_is_more_balanced_and_none_as_balanced_moves_less(case: Case) -> None:
+def test_no_assignment_is_more_balanced_and_none_as_balanced_moves_less(case: Case) -> None:
     check_best(case)
 
 

@@ -190,4 +190,4 @@ class Group(RuleBasedStateMachine):
 
 
 Group.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
-test_theme_05_every_partition_has_one_owner_whatever_happens = Group.TestCase
+test_every_partition_has_one_owner_whatever_happens = Group.TestCase

@@ -236,7 +236,7 @@ class World:
 
 @settings(max_examples=150)
 @given(st.lists(ACTIONS, max_size=60), st.integers(1, 3), st.sampled_from([1, 16]))
-def test_trap_8_every_offset_comes_once_and_in_order_whatever_happens(actions, credit, at_a_time):
+def test_every_offset_comes_once_and_in_order_whatever_happens(actions, credit, at_a_time):
     world = World(credit, at_a_time)
     for name, value in actions:
         world.do(name, value)

@@ -27,7 +27,7 @@ from kafka_actors.protocol.schema import Message
 @pytest.mark.parametrize("name", TARGETS)
 @settings(max_examples=200)
 @given(data=st.binary(max_size=600))
-def test_theme_19_any_bytes_are_read_or_refused(name: str, data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(name: str, data: bytes) -> None:
     TARGETS[name](data)
 
 
@@ -49,7 +49,7 @@ def mutated(good: bytes, choice: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("cls", RECEIVED, ids=lambda cls: cls.__name__)
-def test_theme_19_a_message_cut_at_any_byte_is_refused(cls: type[Message]) -> None:
+def test_a_message_cut_at_any_byte_is_refused(cls: type[Message]) -> None:
     for version in range(cls.min_version, cls.max_version + 1):
         good = filled(cls, version)
         for size in range(len(good)):
@@ -58,7 +58,7 @@ def test_theme_19_a_message_cut_at_any_byte_is_refused(cls: type[Message]) -> No
 
 
 @pytest.mark.parametrize("cls", RECEIVED, ids=lambda cls: cls.__name__)
-def test_theme_19_a_mutated_message_takes_memory_in_proportion(cls: type[Message]) -> None:
+def test_a_mutated_message_takes_memory_in_proportion(cls: type[Message]) -> None:
     choice = random.Random(cls.__name__)
     for version in range(cls.min_version, cls.max_version + 1):
         good = filled(cls, version)
@@ -75,9 +75,7 @@ def test_theme_19_a_mutated_message_takes_memory_in_proportion(cls: type[Message
 
 
 @given(st.lists(st.binary(min_size=4, max_size=60), max_size=8), st.randoms(use_true_random=False))
-def test_theme_19_frames_come_out_whole_however_they_come_in(
-    bodies: list[bytes], choice: random.Random
-) -> None:
+def test_frames_come_out_whole_however_they_come_in(bodies: list[bytes], choice: random.Random) -> None:
     stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
     pieces = []
     while stream:
@@ -87,7 +85,7 @@ def test_theme_19_frames_come_out_whole_however_they_come_in(
     assert framed(pieces) == (bodies, None)
 
 
-def test_theme_19_a_length_that_is_claimed_takes_no_memory() -> None:
+def test_a_length_that_is_claimed_takes_no_memory() -> None:
     buffer = FrameBuffer()
     tracemalloc.start()
     try:

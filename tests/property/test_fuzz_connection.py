@@ -102,7 +102,7 @@ FRAMES = st.builds(
 @pytest.mark.parametrize("ask", [over_connection, over_socket], ids=["asyncio", "blocking"])
 @settings(max_examples=120)
 @given(answers=st.binary(max_size=60) | st.lists(FRAMES, max_size=3).map(b"".join))
-def test_theme_19_whatever_a_broker_answers_is_an_answer_or_a_named_error(ask, answers: bytes) -> None:
+def test_whatever_a_broker_answers_is_an_answer_or_a_named_error(ask, answers: bytes) -> None:
     with broker(answers) as port:
         try:
             ask(port)
@@ -114,7 +114,7 @@ def test_theme_19_whatever_a_broker_answers_is_an_answer_or_a_named_error(ask, a
 
 
 @pytest.mark.parametrize("ask", [over_connection, over_socket], ids=["asyncio", "blocking"])
-def test_theme_19_a_gigabyte_that_is_only_claimed_is_not_taken(ask) -> None:
+def test_a_gigabyte_that_is_only_claimed_is_not_taken(ask) -> None:
     taken: list[int] = []
 
     def look() -> None:

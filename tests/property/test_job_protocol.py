@@ -204,7 +204,7 @@ class Simulation:
     replacements=st.booleans(),
 )
 @example(seed=853434189, loss=0.1, kills=False, replacements=True)  # orders from before a drain ended, late
-def test_trap_6_late_lost_and_repeated_messages_break_no_promise(seed, loss, kills, replacements):
+def test_late_lost_and_repeated_messages_break_no_promise(seed, loss, kills, replacements):
     rng = random.Random(seed)
     simulation = Simulation(rng, loss)
     for name in ("a", "b"):
@@ -222,4 +222,4 @@ def test_trap_6_late_lost_and_repeated_messages_break_no_promise(seed, loss, kil
     assert simulation.done
     assert set(simulation.worked) == {(p, o) for p in simulation.partitions for o in range(RECORDS)}
     if not kills:
-        assert max(simulation.worked.values()) == 1, "theme 5: a clean move of a partition repeats nothing"
+        assert max(simulation.worked.values()) == 1, "a clean move of a partition repeats nothing"

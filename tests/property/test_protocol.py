@@ -35,12 +35,12 @@ def test_every_prefix_is_refused(which, data):
 
 @settings(max_examples=600)
 @given(in_some_version(RECEIVED), st.binary(max_size=300))
-def test_theme_19_arbitrary_bytes_are_decoded_or_refused(which, body):
+def test_arbitrary_bytes_are_decoded_or_refused(which, body):
     decode_hostile(*which, body)
 
 
 @pytest.mark.parametrize("cls", RECEIVED, ids=lambda cls: cls.__name__)
-def test_theme_19_damaged_messages_are_decoded_or_refused(cls):
+def test_damaged_messages_are_decoded_or_refused(cls):
     rng = random.Random(cls.__name__)
     for version in range(cls.min_version, cls.max_version + 1):
         good = filled(cls, version)
@@ -56,7 +56,7 @@ def test_theme_19_damaged_messages_are_decoded_or_refused(cls):
 @pytest.mark.parametrize(
     "filler", [b"\x00", b"\x01", b"\x7f", b"\xff", b"\xff\xff\xff\xff\x0f", b"\x00\x00\x00\x01"]
 )
-def test_theme_19_memory_stays_in_proportion_to_the_bytes(filler):
+def test_memory_stays_in_proportion_to_the_bytes(filler):
     size = 20_000
     body = (filler * size)[:size]
     tracemalloc.start()
@@ -73,7 +73,7 @@ def test_theme_19_memory_stays_in_proportion_to_the_bytes(filler):
         tracemalloc.stop()
 
 
-def test_theme_19_a_huge_count_allocates_nothing():
+def test_a_huge_count_allocates_nothing():
     count = struct.pack(">i", 0x7FFFFFFF)
     body = b"\x00\x00" + count + bytes(100)
     tracemalloc.start()

@@ -200,7 +200,7 @@ def test_a_cut_anywhere_is_a_partial_batch(data, choice):
 
 @settings(max_examples=300)
 @given(batches(), LIMITS, st.data())
-def test_theme_19_mutated_batches_are_errors_of_ours_and_the_same_in_both(data, limits, choice):
+def test_mutated_batches_are_errors_of_ours_and_the_same_in_both(data, limits, choice):
     mutated = bytearray(data)
     for _ in range(choice.draw(st.integers(1, 4))):
         at = choice.draw(st.integers(0, len(mutated) - 1))
@@ -211,7 +211,7 @@ def test_theme_19_mutated_batches_are_errors_of_ours_and_the_same_in_both(data, 
 
 @settings(max_examples=300)
 @given(st.lists(BYTES, min_size=1, max_size=5), st.data())
-def test_theme_19_mutated_records_behind_a_right_crc(values, choice):
+def test_mutated_records_behind_a_right_crc(values, choice):
     """Plain batches, mutated in their records: every check of the record loop is met."""
     batch = pa.record_batch(
         {
@@ -263,7 +263,7 @@ def test_kernel_and_twin_agree_on_old_formats(first, second, limits, choice):
 @example(b"\x00" * 100)
 @example(b"\xff" * 100)
 @example(b"this is no record batch, it is a line of text")
-def test_theme_21_bytes_that_are_no_batch_are_an_error(data):
+def test_bytes_that_are_no_batch_are_an_error(data):
     seen, _ = agree(data)
     magic, (length,) = data[16], struct.unpack_from(">i", data, 8)
     if magic > 2:

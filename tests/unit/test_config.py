@@ -94,6 +94,6 @@ def test_the_defaults_that_design_and_readme_name():
     assert consumer.partition_assignment_strategy == ["cooperative-sticky"]
 
 
-def test_theme_26_a_config_travels():
+def test_a_config_travels():
     config = build(JobConfig, group_id="g", bootstrap_servers="[::1]:9092")
     assert pickle.loads(pickle.dumps(config)) == config

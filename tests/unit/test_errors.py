@@ -118,7 +118,7 @@ def test_a_code_newer_than_this_version_keeps_its_number():
 
 
 @pytest.mark.parametrize("code", [-32_768, -2, 1_000, 31_999])
-def test_theme_19_a_code_that_no_kafka_has_makes_no_class_and_is_named(code):
+def test_a_code_that_no_kafka_has_makes_no_class_and_is_named(code):
     assert errors.for_code(code) is errors.UnknownServerError
     error = errors.error_for_code(code, "why", request="Fetch")
     assert f"an error code that Kafka does not have, {code}: why" in str(error)

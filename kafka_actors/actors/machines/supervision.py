@@ -233,6 +233,8 @@ class Supervision:
         for actual in self.actual.values():
             if actual.again_at is not None:
                 times.append(actual.again_at)
+            if actual.ping_sent_at is not None and not actual.has_answered:
+                continue  # it has no place yet, or its process comes up: only the time to start ends that
             if actual.ping_sent_at is not None:
                 times.append(
                     max(

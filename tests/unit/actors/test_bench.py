@@ -193,7 +193,7 @@ def test_what_a_linger_held_back_long_enough_is_processed_though_nothing_comes(r
 
 
 @pytest.mark.parametrize("why", ["paused", "no lease"])
-def test_theme_22_a_bench_that_may_make_no_call_is_left_all_the_same(why):
+def test_a_bench_that_may_make_no_call_is_left_all_the_same(why):
     """A worker that is closed may hold what nobody drained: the job has failed, or was given up."""
     stage = Stage()
     stage.bench.paused = why == "paused"
@@ -270,7 +270,7 @@ def test_what_waits_is_worked_off_at_once_until_the_bench_is_left():
     assert stage.source.waiting_items == [items[-1]]
 
 
-def test_theme_04_what_a_linger_holds_back_does_not_pass_for_where_the_partition_starts():
+def test_what_a_linger_holds_back_does_not_pass_for_where_the_partition_starts():
     stage = Stage(rows=10, linger=1.0)
     stage.bench.work(fetched(P0, 5, 9))
     assert stage.calls == []
@@ -278,7 +278,7 @@ def test_theme_04_what_a_linger_holds_back_does_not_pass_for_where_the_partition
     assert stage.processed(P0) == 5
 
 
-def test_theme_04_what_is_left_half_way_when_a_partition_drains_is_not_consumed():
+def test_what_is_left_half_way_when_a_partition_drains_is_not_consumed():
     stage = Stage()
     drained = [Drain(P0, EPOCH)]
     stage.bench._processor._made = lambda rows: stage.orders([Grant(P1, EPOCH)], drained)
@@ -288,7 +288,7 @@ def test_theme_04_what_is_left_half_way_when_a_partition_drains_is_not_consumed(
     assert stage.source.consumed_items == []
 
 
-def test_trap_8_bytes_of_a_former_epoch_move_nothing():
+def test_bytes_of_a_former_epoch_move_nothing():
     stage = Stage()
     stage.orders([Grant(P0, (1, 9)), Grant(P1, EPOCH)])
     stage.bench.work(fetched(P0, 70, 80, epoch=EPOCH))
@@ -296,7 +296,7 @@ def test_trap_8_bytes_of_a_former_epoch_move_nothing():
     assert stage.processed(P0) is None
 
 
-def test_theme_17_a_call_on_records_from_before_a_reset_does_not_move_the_offset_back():
+def test_a_call_on_records_from_before_a_reset_does_not_move_the_offset_back():
     stage = Stage(rows=2)
 
     def reset_meanwhile(rows):
@@ -365,7 +365,7 @@ def test_async_calls_of_one_partition_are_asked_for_one_by_one():
     assert stage.bench.lingering() == {}
 
 
-def test_theme_21_the_first_offset_of_what_failed_is_what_is_committed():
+def test_the_first_offset_of_what_failed_is_what_is_committed():
     def raises(rows):
         if 4 in rows["offset"].to_pylist():
             raise ValueError("four")

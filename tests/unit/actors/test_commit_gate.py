@@ -31,19 +31,19 @@ def test_what_is_offered_is_taken_once_and_committed_when_acknowledged(gate):
     assert not gate.busy
 
 
-def test_trap_2_a_late_commit_under_an_old_epoch_is_refused(gate, holds):
+def test_a_late_commit_under_an_old_epoch_is_refused(gate, holds):
     holds["b", P0] = (1, 7)
     del holds["a", P0]
     assert gate.offer("a", [CommitEntry(P0, (1, 1), 99), CommitEntry(P1, (1, 2), 5)]) == [P0]
     assert gate.take() == {P1: OffsetAndMetadata(5)}
 
 
-def test_trap_2_the_same_worker_under_a_newer_epoch_is_refused_too(gate, holds):
+def test_the_same_worker_under_a_newer_epoch_is_refused_too(gate, holds):
     holds["a", P0] = (2, 1)
     assert gate.offer("a", [CommitEntry(P0, (1, 1), 99)]) == [P0]
 
 
-def test_theme_07_an_offset_never_goes_down(gate):
+def test_an_offset_never_goes_down(gate):
     gate.baseline({P0: OffsetAndMetadata(50)})
     gate.offer("a", [CommitEntry(P0, (1, 1), 40)])
     assert gate.take() == {}
@@ -87,7 +87,7 @@ def test_a_declared_reset_may_lower_it(gate):
     assert gate.take() == {P0: OffsetAndMetadata(7)}
 
 
-def test_theme_07_one_commit_is_in_flight_and_the_next_gathers_what_came_meanwhile(gate):
+def test_one_commit_is_in_flight_and_the_next_gathers_what_came_meanwhile(gate):
     gate.offer("a", [CommitEntry(P0, (1, 1), 10)])
     gate.take()
     gate.offer("a", [CommitEntry(P0, (1, 1), 20)])
@@ -97,7 +97,7 @@ def test_theme_07_one_commit_is_in_flight_and_the_next_gathers_what_came_meanwhi
     assert gate.take() == {P0: OffsetAndMetadata(30), P1: OffsetAndMetadata(4)}
 
 
-def test_theme_07_errors_are_per_partition_and_a_failed_one_is_offered_again(gate):
+def test_errors_are_per_partition_and_a_failed_one_is_offered_again(gate):
     gate.offer("a", [CommitEntry(P0, (1, 1), 10), CommitEntry(P1, (1, 2), 4)])
     gate.take()
     gate.finished({P0: None, P1: RebalanceInProgressError()})
@@ -105,7 +105,7 @@ def test_theme_07_errors_are_per_partition_and_a_failed_one_is_offered_again(gat
     assert gate.take() == {P1: OffsetAndMetadata(4)}
 
 
-def test_theme_06_nothing_of_a_lost_partition_is_committed_any_more(gate):
+def test_nothing_of_a_lost_partition_is_committed_any_more(gate):
     gate.offer("a", [CommitEntry(P0, (1, 1), 10)])
     gate.take()
     gate.forget([P0])
@@ -117,7 +117,7 @@ def test_theme_06_nothing_of_a_lost_partition_is_committed_any_more(gate):
 OLD, NEW = b"o" * 16, b"n" * 16
 
 
-def test_theme_17_offsets_of_two_topics_of_one_name_are_not_compared(gate):
+def test_offsets_of_two_topics_of_one_name_are_not_compared(gate):
     gate.baseline({P0: OffsetAndMetadata(50, pack("", OLD))})
     entry = CommitEntry(P0, (1, 1), 7, topic_id=NEW)
     assert gate.offer("a", [entry]) == []

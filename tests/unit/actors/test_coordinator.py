@@ -478,9 +478,7 @@ def test_what_was_committed_does_not_say_that_there_is_no_more():
     ],
     ids=["nothing-is-fetched", "nothing-to-fetch", "asked-earlier", "read-to-its-bound", "bounded"],
 )
-def test_theme_08_a_stall_is_seen_by_where_the_log_ends_not_by_what_was_fetched_of_it(
-    bound, asked, fetched, stalled
-):
+def test_a_stall_is_seen_by_where_the_log_ends_not_by_what_was_fetched_of_it(bound, asked, fetched, stalled):
     events = []
 
     async def ask(partitions):
@@ -503,7 +501,7 @@ def test_theme_08_a_stall_is_seen_by_where_the_log_ends_not_by_what_was_fetched_
     assert stalls == [PartitionStalled("t", 0, 300.0, "no progress")] * stalled
 
 
-def test_theme_07_a_commit_without_an_answer_is_not_sent_again_once_its_partition_was_elsewhere(monkeypatch):
+def test_a_commit_without_an_answer_is_not_sent_again_once_its_partition_was_elsewhere(monkeypatch):
     monkeypatch.setattr(coordinator_module, "COMMIT_GRACE_S", 0.01)
     sent, no_answer = [], asyncio.Event()
 
@@ -533,7 +531,7 @@ def test_theme_07_a_commit_without_an_answer_is_not_sent_again_once_its_partitio
     asyncio.run(scenario())
 
 
-def test_theme_08_a_stalled_partition_is_told_of_taken_back_and_granted_anew():
+def test_a_stalled_partition_is_told_of_taken_back_and_granted_anew():
     """And the one beside it, which moves, is left alone."""
     events = []
 

@@ -11,7 +11,7 @@ def orders(version, grants=(), draining=()):
     return Orders((1, version), list(grants), list(draining), lease_s=10.0)
 
 
-def test_trap_6_orders_are_idempotent_and_old_ones_change_nothing():
+def test_orders_are_idempotent_and_old_ones_change_nothing():
     holdings = Holdings()
     first = orders(2, [Grant(P0, (1, 1), 5)])
     assert [g.partition for g in holdings.apply(first).begin] == [P0]
@@ -39,7 +39,7 @@ def test_only_what_the_function_returned_for_is_committed():
     assert holdings.commits() == []
 
 
-def test_trap_8_a_call_of_a_former_epoch_moves_nothing():
+def test_a_call_of_a_former_epoch_moves_nothing():
     holdings = Holdings()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
     holdings.begin(P0, (1, 1))
@@ -51,7 +51,7 @@ def test_trap_8_a_call_of_a_former_epoch_moves_nothing():
     assert not holdings.held[P0].in_hand
 
 
-def test_trap_6_orders_from_before_a_drain_ended_do_not_begin_the_partition_again():
+def test_orders_from_before_a_drain_ended_do_not_begin_the_partition_again():
     """A new coordinator leaves the partition with its worker, where an older one's drain goes on."""
     holdings = Holdings()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
@@ -65,7 +65,7 @@ def test_trap_6_orders_from_before_a_drain_ended_do_not_begin_the_partition_agai
     assert holdings.apply(Orders((2, 2), [anew], [], lease_s=10.0)).begin == [anew]
 
 
-def test_trap_4_a_drain_waits_for_the_call_and_then_for_its_commit():
+def test_a_drain_waits_for_the_call_and_then_for_its_commit():
     holdings = Holdings()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
     holdings.begin(P0, (1, 1))
@@ -136,7 +136,7 @@ def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
     assert holdings.commits() == [CommitEntry(P0, (1, 1), 12)]
 
 
-def test_theme_17_commits_name_the_topic_that_their_offsets_are_of():
+def test_commits_name_the_topic_that_their_offsets_are_of():
     old, new = b"o" * 16, b"n" * 16
     holdings = Holdings()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 50, topic_id=old)]))
@@ -148,7 +148,7 @@ def test_theme_17_commits_name_the_topic_that_their_offsets_are_of():
     assert holdings.commits() == [CommitEntry(P0, (1, 1), 0, rewind=True, topic_id=new)]
 
 
-def test_trap_6_a_new_coordinator_that_does_not_know_yet_changes_nothing():
+def test_a_new_coordinator_that_does_not_know_yet_changes_nothing():
     holdings = Holdings()
     holdings.apply(orders(3, [Grant(P0, (1, 1), 5), Grant(P1, (1, 2), 7)], []))
     holdings.apply(orders(4, [Grant(P0, (1, 1), 5)], [Drain(P1, (1, 2))]))

@@ -1,28 +1,21 @@
 """A keeper over actors whose calls get lost, and over nodes that come and go."""
 
 import asyncio
-import itertools
-from collections import Counter
 
 import pytest
 from fakes.loop import turns
+from fakes.runtime import FakeRuntime
 
 from kafka_actors.actors import Job
 from kafka_actors.actors.machines.supervision import ActorKey
 from kafka_actors.actors.messages import (
-    ActorInfo,
     CallInHand,
-    ConnectionWanted,
     Died,
-    JobStart,
     LastWords,
-    Topology,
     WorkerPlan,
-    WorkerPong,
     pack,
     unpack,
 )
-from kafka_actors.errors import DisconnectedError
 from kafka_actors.protocol.types import TopicPartition
 
 keeping = pytest.importorskip("kafka_actors.actors.keeping")
@@ -31,82 +24,6 @@ runtime = pytest.importorskip("kafka_actors.actors.runtime")
 supervised = pytest.importorskip("kafka_actors.actors.supervised")
 
 W0, METADATA, COORDINATOR = ActorKey("worker", 0), ActorKey("metadata"), ActorKey("coordinator")
-
-
-class Actor:
-    """A live actor. Calls of a method in `lost` fail that often, and reach it or not."""
-
-    raw = None
-
-    def __init__(self, place, key, name, node):
-        self.place, self.key, self.name = place, key, name
-        self.info = ActorInfo(next(place.pids), node)
-        self.calls: Counter[str] = Counter()
-        self.told = {}
-        self.ended = asyncio.get_running_loop().create_future()
-
-    async def call(self, method, *args):
-        await asyncio.sleep(0)
-        if self.ended.done():
-            raise DisconnectedError("it is dead")
-        if self.place.lost[self.key.kind, method] > 0:
-            self.place.lost[self.key.kind, method] -= 1
-            raise DisconnectedError("lost")
-        self.calls[method] += 1
-        self.told[method] = args
-        match method:
-            case "whereabouts":
-                return pack(self.info)
-            case "topology":
-                (nodes,) = self.told.get("set_nodes", ((),))
-                return pack(Topology(1, [ConnectionWanted(node, 7, "h", 9092) for node in nodes]))
-            case "job_start":
-                return pack(JobStart([], None))
-            case "ping" if self.key.kind == "worker":
-                return pack(WorkerPong(10**6, self.place.busy_s, True))
-            case "ping":
-                return b""
-            case "runs":
-                return self.place.runs
-            case "last_words":
-                return self.place.words
-        return None
-
-    async def died(self):
-        return await asyncio.shield(self.ended)
-
-
-class Place:
-    """Where actors run: those without a node of their own on `node`."""
-
-    here = "here"
-
-    def __init__(self, node="far"):
-        self.node = node
-        self.lost: Counter[tuple[str, str]] = Counter()
-        self.pids = itertools.count(100)
-        self.made: list[Actor] = []
-        self.killed: list[str] = []
-        self.runs = True
-        self.words = None
-        self.busy_s = None
-
-    def create(self, key, name, args):
-        node = key.node or ("here" if key.kind in ("metadata", "coordinator") else self.node)
-        self.made.append(Actor(self, key, name, node))
-        return self.made[-1]
-
-    def kill(self, ref, info):
-        self.killed.append(ref.name)
-
-    def is_running(self, pid):
-        return True
-
-    def why_not_placed(self, key):
-        return "no room"
-
-    def last(self, kind):
-        return [actor for actor in self.made if actor.key.kind == kind][-1]
 
 
 class Stage:
@@ -166,7 +83,7 @@ def without_pauses(monkeypatch):
 @pytest.mark.parametrize("method", ["whereabouts", "begin"])
 @pytest.mark.parametrize("kind", ["worker", "coordinator", "metadata"])
 def test_a_lost_call_at_its_beginning_ends_neither_an_actor_nor_the_job(kind, method):
-    place = Place()
+    place = FakeRuntime()
     place.lost[kind, method] = 2
 
     async def of(stage):
@@ -177,7 +94,7 @@ def test_a_lost_call_at_its_beginning_ends_neither_an_actor_nor_the_job(kind, me
 
 
 def test_a_replacement_whose_first_call_is_lost_begins_and_the_job_goes_on():
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         place.lost["worker", "whereabouts"] = 1
@@ -191,7 +108,7 @@ def test_a_replacement_whose_first_call_is_lost_begins_and_the_job_goes_on():
 
 @pytest.mark.parametrize("kind", ["worker", "connection"])
 def test_an_actor_whose_pings_are_lost_for_a_moment_is_pinged_again(kind):
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         actor = place.last(kind)
@@ -208,7 +125,7 @@ def test_an_actor_whose_pings_are_lost_for_a_moment_is_pinged_again(kind):
 
 
 def test_a_library_actor_all_of_whose_pings_are_lost_does_not_count_as_answering():
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         place.lost["connection", "ping"] = 10**6
@@ -219,7 +136,7 @@ def test_a_library_actor_all_of_whose_pings_are_lost_does_not_count_as_answering
 
 
 def test_what_the_coordinator_and_the_metadata_actor_are_told_reaches_them_though_calls_get_lost():
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         place.lost["coordinator", "set_plan"] = 2
@@ -238,7 +155,7 @@ def test_what_the_coordinator_and_the_metadata_actor_are_told_reaches_them_thoug
 
 @pytest.mark.parametrize("runs", [True, False])
 def test_where_the_call_that_tells_of_a_death_may_only_be_lost_the_process_is_looked_at(runs):
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         place.runs = runs
@@ -254,7 +171,7 @@ def test_where_the_call_that_tells_of_a_death_may_only_be_lost_the_process_is_lo
 
 
 def test_of_a_node_that_is_gone_nothing_is_wanted_any_more():
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         stage.place.node = "another"
@@ -271,7 +188,7 @@ def test_of_a_node_that_is_gone_nothing_is_wanted_any_more():
 
 @pytest.mark.parametrize("node_gone", [True, False])
 def test_a_worker_of_a_silent_node_that_ray_calls_dead_is_named_until_its_lease_is_over(node_gone):
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         def told():
@@ -295,7 +212,7 @@ def test_a_worker_of_a_silent_node_that_ray_calls_dead_is_named_until_its_lease_
 
 
 def test_a_node_on_which_no_port_listens_any_more_is_gone_though_ray_has_not_said_so():
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         stage.place.node = "another"
@@ -313,7 +230,7 @@ def test_a_node_on_which_no_port_listens_any_more_is_gone_though_ray_has_not_sai
 
 
 def test_workers_get_nothing_before_the_connections_of_their_node_are_up():
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         def told():
@@ -337,7 +254,7 @@ def test_workers_get_nothing_before_the_connections_of_their_node_are_up():
 
 
 def test_an_actor_on_another_node_is_ended_by_one_that_answers_there():
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         worker, link = place.last("worker"), place.last("connection")
@@ -353,7 +270,7 @@ def test_an_actor_on_another_node_is_ended_by_one_that_answers_there():
 
 
 def test_the_call_in_which_a_worker_died_is_counted_before_its_partitions_go_to_others():
-    place, orders = Place(), TopicPartition("orders", 3)
+    place, orders = FakeRuntime(), TopicPartition("orders", 3)
 
     async def of(stage):
         place.words = pack(LastWords([CallInHand(orders, 40, 59)], "exit code 3"))
@@ -380,7 +297,7 @@ def test_the_call_in_which_a_worker_died_is_counted_before_its_partitions_go_to_
 @pytest.mark.parametrize("calls", [[CallInHand(TopicPartition("orders", 3), 40, 59)], []])
 def test_the_call_for_which_a_worker_is_ended_counts_as_one_in_which_it_died(calls):
     """It may be over by then."""
-    place = Place()
+    place = FakeRuntime()
 
     async def of(stage):
         worker, coordinator = place.last("worker"), place.last("coordinator")

@@ -39,7 +39,7 @@ def test_a_coordinator_that_has_no_group_renews_nothing_and_ends_nothing():
     assert not lease.valid(56.0)
 
 
-def test_trap_3_a_frozen_coordinator_stops_its_workers_before_the_session_ends():
+def test_a_frozen_coordinator_stops_its_workers_before_the_session_ends():
     """The heartbeat was sent at 100, the session is 10 s: at 110 the broker gives the partitions away."""
     session, sent_at = 10.0, 100.0
     lease = Lease()

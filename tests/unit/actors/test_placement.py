@@ -137,7 +137,7 @@ def test_a_report_from_before_the_drain_releases_nothing():
     assert len(held(placement, "a", SlotState.DRAINING)) == 1
 
 
-def test_theme_05_a_drain_ends_at_its_deadline_without_the_worker():
+def test_a_drain_ends_at_its_deadline_without_the_worker():
     placement = made("a")
     placement.give(partitions(0, 1))
     placement.step(0.0)

@@ -36,7 +36,7 @@ def test_with_a_linger_the_rest_waits_for_more():
     assert regrouper.next_due is None
 
 
-def test_theme_17_what_came_before_a_reset_is_not_joined_with_what_comes_after():
+def test_what_came_before_a_reset_is_not_joined_with_what_comes_after():
     regrouper = Regrouper(4, linger_s=1.0)
     assert list(regrouper.add(piece(100, 3), 0.0)) == []
     assert shape(regrouper.add(piece(0, 2, resets=1), 0.5)) == [([100, 101, 102], 103)]

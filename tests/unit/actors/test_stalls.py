@@ -11,7 +11,7 @@ def watch(*reports, limit=10.0):
     return [stalls.observe(P, worker, processed, end, now) for now, worker, processed, end in reports]
 
 
-def test_theme_08_a_partition_that_lags_and_does_not_move_is_stalled():
+def test_a_partition_that_lags_and_does_not_move_is_stalled():
     assert watch((0, "a", 5, 9), (9, "a", 5, 9), (10, "a", 5, 9), (11, "a", 5, 9)) == [None, None, 10, None]
 
 

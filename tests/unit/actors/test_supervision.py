@@ -55,7 +55,7 @@ def test_a_death_is_answered_by_the_next_incarnation_at_once():
     assert machine.restarts == {W0: 1}
 
 
-def test_trap_6_a_death_notice_of_an_old_incarnation_changes_nothing():
+def test_a_death_notice_of_an_old_incarnation_changes_nothing():
     machine = running(W0)
     machine.died(W0, 1, 20.0)
     machine.step(20.0)
@@ -103,7 +103,7 @@ def test_a_library_actor_that_runs_but_does_not_answer_has_a_little_longer():
     assert ended == 13.0
 
 
-def test_trap_1_a_worker_that_answers_no_ping_is_only_probed():
+def test_a_worker_that_answers_no_ping_is_only_probed():
     machine = running(W0, now=0.0)
     machine.step(1.0)
     assert machine.step(4.0) == [Probe(W0, 1)]
@@ -121,7 +121,7 @@ def test_a_worker_whose_process_is_stopped_is_ended():
     assert machine.probed(W0, 1, running=False, now=4.1) == [Kill(W0, 1, "its process is stopped or gone")]
 
 
-def test_theme_03_a_worker_in_native_code_has_until_the_maximal_poll_interval():
+def test_a_worker_in_native_code_has_until_the_maximal_poll_interval():
     machine = running(W0, now=0.0)
     machine.step(1.0)
     machine.ponged(W0, 1, 1.0, busy_s=1.0)
@@ -194,6 +194,15 @@ def test_a_role_that_may_wait_for_a_place_waits_and_then_has_its_time_to_come_up
     assert machine.step(610.0)[0] == Fail(W1, True, 10.0)
 
 
+def test_a_worker_without_a_place_is_looked_at_once_in_a_while_and_not_all_the_time():
+    """Its first ping waits for an answer for as long as it takes: a time in the past would have the supervisor look again at once."""
+    machine = Supervision(TIMINGS)
+    machine.want([W0], started=True)
+    for second in range(60):
+        machine.step(float(second))
+        assert machine.next_wake(float(second)) >= second + 0.5
+
+
 def test_what_is_no_longer_wanted_is_ended_without_a_replacement():
     machine = running(W0, W1)
     machine.want([W0])
@@ -209,7 +218,7 @@ def test_an_illegal_transition_raises_and_changes_nothing():
     assert actual.state is ActorState.STARTING
 
 
-def test_theme_25_a_supervisor_that_was_stopped_itself_holds_no_silence_against_anybody():
+def test_a_supervisor_that_was_stopped_itself_holds_no_silence_against_anybody():
     machine = running(METADATA, W0, now=0.0)
     machine.step(1.0)
     assert machine.step(21.0) == [], "pings were under way for 20 s, and nobody was there to hear the answers"
@@ -219,7 +228,7 @@ def test_theme_25_a_supervisor_that_was_stopped_itself_holds_no_silence_against_
     assert Probe(W0, 1) in actions
 
 
-def test_theme_25_a_call_that_went_on_while_the_supervisor_was_stopped_counts():
+def test_a_call_that_went_on_while_the_supervisor_was_stopped_counts():
     machine = running(W0, now=0.0)
     machine.ponged(W0, 1, 1.0, busy_s=0.5)
     assert machine.step(40.0) == []

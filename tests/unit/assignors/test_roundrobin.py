@@ -47,6 +47,6 @@ def test_order_is_by_utf16_units_as_in_java() -> None:
     assert dealt({"t1": 1}, {"\uff5e": Member(["t1"]), "\U0001f600": Member(["t1"])})["\U0001f600"] == "1/0"
 
 
-def test_theme_34_more_members_than_partitions_leaves_the_rest_idle() -> None:
+def test_more_members_than_partitions_leaves_the_rest_idle() -> None:
     assigned = dealt({"t1": 2}, {f"m{i}": Member(["t1"]) for i in range(5)})
     assert assigned == {"m0": "1/0", "m1": "1/1", "m2": "", "m3": "", "m4": ""}

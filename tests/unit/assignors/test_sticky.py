@@ -52,7 +52,7 @@ def test_the_two_differ_in_name_and_protocol_alone() -> None:
         ({"t": [5, 2]}, {"a": Member(["t", "t"]), "b": Member([])}, {"a": tps("t", 2, 5), "b": []}),
     ],
 )
-def test_theme_34_empty_parts_of_a_group(
+def test_a_group_without_members_topics_or_partitions_is_assigned_what_there_is(
     partitions: dict[str, list[int]], members: dict[str, Member], expected: Assignment
 ) -> None:
     assert sticky.assign(partitions, members) == expected
@@ -119,7 +119,7 @@ def test_an_old_claim_that_nobody_contests_is_honoured() -> None:
     assert sticky.assign(partitions, group)["a"] == [("u", 2), ("v", 1), ("w", 0)]
 
 
-def test_theme_34_of_two_claims_in_one_generation_neither_counts() -> None:
+def test_of_two_claims_in_one_generation_neither_counts() -> None:
     group = {
         "a": Member(["t"], owned=tps("t", 0, 1), generation=3),
         "b": Member(["t"], owned=tps("t", 0, 2), generation=3),
@@ -143,7 +143,7 @@ def test_three_claims_to_one_partition_with_uneven_subscriptions(generations: tu
     assert {("t", 2)} <= set(assigned["abc"[generations.index(3)]])
 
 
-def test_theme_34_claims_to_what_does_not_exist_or_is_not_wanted_count_for_nothing() -> None:
+def test_claims_to_what_does_not_exist_or_is_not_wanted_count_for_nothing() -> None:
     group = {
         "a": Member(
             ["t"], owned=[*tps("t", 7, 8, 9, -1), ("gone", 0), ("u", 0), ("t", 0), ("t", 0)], generation=5
@@ -154,7 +154,7 @@ def test_theme_34_claims_to_what_does_not_exist_or_is_not_wanted_count_for_nothi
 
 
 @pytest.mark.parametrize("generation", [4, 5, 6])
-def test_theme_34_a_claim_of_who_does_not_subscribe_moves_nothing(generation: int) -> None:
+def test_a_claim_of_who_does_not_subscribe_moves_nothing(generation: int) -> None:
     group = {
         "a": Member(["u"], owned=tps("t", 0, 1, 2, 3), generation=generation),
         "b": Member(["t"], owned=tps("t", 2, 3), generation=5),
@@ -190,7 +190,7 @@ def test_poor_round_robin_scenario() -> None:
     assert loads(assigned) == dict.fromkeys("abcd", 2)
 
 
-def test_theme_34_a_group_on_which_java_never_ends() -> None:
+def test_a_group_on_which_java_never_ends() -> None:
     """Found by random search: StickyAssignor of kafka-clients 4.1.1 moves partitions in a circle here."""
     owned = {"c34": tps("t2", *range(13)), "c68": tps("t1", 0, 2, 4), "c79": tps("t1", 1, 3)}
     topics = {

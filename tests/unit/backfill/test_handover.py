@@ -151,12 +151,12 @@ def test_commits_for_topics_that_the_pipeline_does_not_read_are_nobodys_business
     assert other not in ready(3).commit({other: committed(1)}, cluster(3)).offsets
 
 
-def test_theme_17_a_topic_made_anew_is_named():
+def test_a_topic_made_anew_is_named():
     with pytest.raises(TopicRecreatedError, match=rf"t-0 at offset 3: .* id {OLD.hex()} is now {NEW.hex()}"):
         ready(3).commit({}, cluster(8, topic_id=NEW))
 
 
-def test_theme_17_where_brokers_have_no_ids_nothing_is_known():
+def test_where_brokers_have_no_ids_nothing_is_known():
     assert ready(3).commit({}, Cluster("c", {}, {T0: Log(0, 8)})).offsets
 
 

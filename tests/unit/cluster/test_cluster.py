@@ -150,7 +150,7 @@ async def test_process_brokers_aborts_unknown_ones_and_returns_the_failing() -> 
 
 
 @run
-async def test_theme_24_a_broker_whose_address_changed_is_reconnected() -> None:
+async def test_a_broker_whose_address_changed_is_reconnected() -> None:
     net = Net(1, 2)
     cluster = await started(net)
     old = cluster[2]
@@ -189,7 +189,7 @@ async def test_heal_repeats_with_growing_pauses_until_nothing_is_missing() -> No
 
 
 @run
-async def test_theme_16_heal_is_bounded_when_something_stays_missing() -> None:
+async def test_heal_is_bounded_when_something_stays_missing() -> None:
     net = Net(1, 2)
     cluster = await started(net, attempts=5)
     net.asked.clear()
@@ -214,7 +214,7 @@ async def test_get_metadata_asks_each_connection_in_turn() -> None:
 
 
 @run
-async def test_theme_16_when_every_known_broker_is_gone_bootstrap_starts_again() -> None:
+async def test_when_every_known_broker_is_gone_bootstrap_starts_again() -> None:
     net = Net(1, 2)
     cluster = await started(net, "h:9001,h:9009")
     net.down |= {9001, 9002}

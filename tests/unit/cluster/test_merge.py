@@ -76,7 +76,7 @@ def test_what_did_not_change_is_shared_between_versions() -> None:
     assert second.brokers is first.brokers
 
 
-def test_theme_16_a_stale_leader_never_wins() -> None:
+def test_a_stale_leader_never_wins() -> None:
     snapshot = merged(response(topic(part(leader=2, epoch=6))), response(topic(part(leader=1, epoch=5))))
     assert (snapshot.leader(TP), snapshot.leader_epoch(TP)) == (2, 6)
 
@@ -90,7 +90,7 @@ def test_a_stale_leader_never_wins_after_the_topic_was_out_of_sight() -> None:
     assert (snapshot.leader(TP), snapshot.leader_epoch(TP)) == (2, 6)
 
 
-def test_theme_17_a_recreated_topic_starts_anew_with_lower_epochs() -> None:
+def test_a_recreated_topic_starts_anew_with_lower_epochs() -> None:
     snapshot = merged(
         response(topic(part(epoch=6), part(1, epoch=6))),
         response(topic(part(leader=2, epoch=0), topic_id=OTHER_ID)),
@@ -100,7 +100,7 @@ def test_theme_17_a_recreated_topic_starts_anew_with_lower_epochs() -> None:
     assert snapshot.partitions_for_topic("t") == {0}
 
 
-def test_theme_17_a_broker_that_still_knows_the_old_topic_does_not_bring_it_back() -> None:
+def test_a_broker_that_still_knows_the_old_topic_does_not_bring_it_back() -> None:
     snapshot = merged(
         response(topic(part(epoch=6))),
         response(topic(part(leader=2, epoch=0), topic_id=OTHER_ID)),

@@ -88,7 +88,7 @@ def test_a_failure_leaves_the_need() -> None:
     assert t.demanded
 
 
-def test_theme_16_an_incomplete_answer_is_asked_for_again_ever_more_rarely() -> None:
+def test_an_incomplete_answer_is_asked_for_again_ever_more_rarely() -> None:
     t = timer()
     now, tries = 0.0, 0
     while now < 20.0:

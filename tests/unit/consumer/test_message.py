@@ -27,7 +27,7 @@ def row(offset, key=b"k", value=b"v", headers=None, timestamp=1_500):
     }
 
 
-def test_theme_32_null_and_empty_stay_apart():
+def test_null_and_empty_stay_apart():
     rows = [
         row(0, None, b""),
         row(1, b"", None),
@@ -39,7 +39,7 @@ def test_theme_32_null_and_empty_stay_apart():
     assert messages[0] == Message("t", 3, 0, 1500, 1, None, b"", ())
 
 
-def test_theme_30_a_missing_timestamp_stays_minus_one():
+def test_a_missing_timestamp_stays_minus_one():
     assert next(messages_of(batch_of([row(0, timestamp=-1)]))).timestamp == -1
 
 

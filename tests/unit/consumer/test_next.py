@@ -119,7 +119,7 @@ def test_of_a_partition_that_is_not_assigned_any_more_no_message_comes(consumer)
     assert next(messages).partition == 1
 
 
-def test_theme_05_what_came_back_is_read_whole_though_the_user_hears_of_its_loss_later(consumer):
+def test_what_came_back_is_read_whole_though_the_user_hears_of_its_loss_later(consumer):
     """It was lost and assigned again while the user's thread decoded, which then took of it before it looked again."""
     session = consumer._session
     session.fetcher.revoke([T0, T1])
@@ -130,7 +130,7 @@ def test_theme_05_what_came_back_is_read_whole_though_the_user_hears_of_its_loss
     assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS, RECORDS))
 
 
-def test_theme_04_what_is_left_of_a_partition_that_goes_is_not_committed_while_its_own_commit_is_under_way(
+def test_what_is_left_of_a_partition_that_goes_is_not_committed_while_its_own_commit_is_under_way(
     consumer,
 ):
     """Its cursor is dropped then, and what was decoded and not handed out would count as done."""
@@ -191,7 +191,7 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_theme_04_what_an_interrupt_kept_from_the_user_is_read_again(consumer, monkeypatch, error):
+def test_what_an_interrupt_kept_from_the_user_is_read_again(consumer, monkeypatch, error):
     fetcher = consumer._session.fetcher
     decoding = Interrupting(fetcher.unpack, after=1, error=error)
     monkeypatch.setattr(fetcher, "unpack", decoding)
@@ -206,7 +206,7 @@ def test_theme_04_what_an_interrupt_kept_from_the_user_is_read_again(consumer, m
 
 
 @pytest.mark.parametrize("what", ["delivered", "polled"])
-def test_theme_04_nor_is_a_batch_lost_on_its_last_way_to_the_user(consumer, monkeypatch, what):
+def test_a_batch_on_its_last_way_to_the_user_is_not_lost(consumer, monkeypatch, what):
     observer = consumer._session.core.observer
     counting = Interrupting(getattr(observer, what))
     monkeypatch.setattr(observer, what, counting)
@@ -217,7 +217,7 @@ def test_theme_04_nor_is_a_batch_lost_on_its_last_way_to_the_user(consumer, monk
     assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS))
 
 
-def test_theme_22_a_poll_that_waits_while_another_thread_closes_the_consumer_says_so(consumer, monkeypatch):
+def test_a_poll_that_waits_while_another_thread_closes_the_consumer_says_so(consumer, monkeypatch):
     session = consumer._session
     for _ in range(2 * RECORDS // ROWS):
         assert consumer.poll_batch(timeout_ms=0).num_rows == ROWS
@@ -234,7 +234,7 @@ def test_theme_22_a_poll_that_waits_while_another_thread_closes_the_consumer_say
         consumer.poll_batch(timeout_ms=None)
 
 
-def test_theme_22_a_call_that_waits_while_another_thread_closes_the_consumer_says_so(consumer):
+def test_a_call_that_waits_while_another_thread_closes_the_consumer_says_so(consumer):
     session = consumer._session
     given_up = Future()
     given_up.cancel()
@@ -249,7 +249,7 @@ def test_theme_22_a_call_that_waits_while_another_thread_closes_the_consumer_say
         consumer.assign([T1])
 
 
-def test_theme_26_a_forked_process_can_not_go_on_with_it(consumer, monkeypatch):
+def test_a_forked_process_can_not_go_on_with_it(consumer, monkeypatch):
     monkeypatch.setattr(process_bound, "_forks", process_bound._forks + 1)
     for call in (consumer.poll_batch, consumer.close, lambda: consumer.seek(T0, 1)):
         with pytest.raises(UsageError, match="this consumer was made in process"):

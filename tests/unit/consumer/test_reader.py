@@ -80,7 +80,7 @@ def offsets(positions):
     return {tp.partition: position.offset for tp, position in positions.items()}
 
 
-def test_theme_04_the_batch_in_hand_is_not_safe_until_the_next_call(bench):
+def test_the_batch_in_hand_is_not_safe_until_the_next_call(bench):
     bench.arrive((0, 0, 10), (1, 0, 10))
     first = bench.reader.next_batch()
     assert first.num_rows == 10
@@ -92,7 +92,7 @@ def test_theme_04_the_batch_in_hand_is_not_safe_until_the_next_call(bench):
     assert offsets(bench.reader.safe_positions([T0, T1])) == {0: 10, 1: 0}
 
 
-def test_theme_04_the_message_in_hand_is_not_safe(bench):
+def test_the_message_in_hand_is_not_safe(bench):
     bench.arrive((0, 0, 10))
     cursor = bench.reader.next_cursor()
     for message in messages_of(cursor.batch, cursor.row):
@@ -112,7 +112,7 @@ def test_after_an_explicit_commit_the_message_in_hand_counts_as_done(bench):
     assert offsets(bench.reader.safe_positions([T0])) == {0: 4}
 
 
-def test_theme_04_a_batch_that_did_not_reach_the_user_is_handed_out_again(bench):
+def test_a_batch_that_did_not_reach_the_user_is_handed_out_again(bench):
     bench.arrive((0, 0, 10))
     bench.reader.next_batch()
     bench.reader.put_back()
@@ -176,7 +176,7 @@ def test_all_that_was_taken_of_a_paused_partition_comes_in_order_when_it_goes_on
     assert offsets(bench.reader.positions([T0])) == {0: 30}
 
 
-def test_theme_04_what_was_taken_ahead_of_a_partition_that_goes_is_not_handed_out(bench):
+def test_what_was_taken_ahead_of_a_partition_that_goes_is_not_handed_out(bench):
     """The listener was told that it is revoked, and its offsets are committed."""
     bench.arrive((0, 0, 10), (1, 0, 10))
     assert [bench.reader.next_batch()["partition"][0].as_py() for _ in range(2)] == [0, 1]
@@ -187,7 +187,7 @@ def test_theme_04_what_was_taken_ahead_of_a_partition_that_goes_is_not_handed_ou
     assert bench.reader.next_batch() is None
 
 
-def test_theme_17_nothing_of_a_chunk_counts_once_the_position_was_moved(bench):
+def test_nothing_of_a_chunk_counts_once_the_position_was_moved(bench):
     bench.arrive((0, 0, 10))
     cursor = bench.reader.next_cursor()
     cursor.begun, cursor.row = 3, 4
@@ -207,7 +207,7 @@ def test_a_revoked_partition_has_no_positions_and_no_pause(bench):
     assert bench.reader.paused == frozenset()
 
 
-def test_theme_28_a_chunk_without_records_moves_the_position_silently():
+def test_a_chunk_without_records_moves_the_position_silently():
     bench = Bench(isolation_level="read_committed")
     machine = bench.fetcher._machine
     (issue,) = machine.plan(0.0).pulls
@@ -241,7 +241,7 @@ def test_a_position_within_a_chunk_has_the_leader_epoch_of_what_lies_before_it(b
     assert (end.offset, end.leader_epoch) == (7, 4)
 
 
-def test_theme_21_records_before_a_corrupt_batch_are_handed_out(bench):
+def test_records_before_a_corrupt_batch_are_handed_out(bench):
     good, bad = bytes(encode(rows(0, 0, 5))), bytearray(encode(rows(0, 5, 5)))
     bad[-1] ^= 0xFF
     data = good + bytes(bad)

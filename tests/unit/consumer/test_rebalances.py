@@ -32,7 +32,7 @@ class Owner:
 
 
 @in_loop
-async def test_theme_08_who_misses_the_deadline_of_a_revoke_hears_that_the_partitions_are_lost():
+async def test_who_misses_the_deadline_of_a_revoke_hears_that_the_partitions_are_lost():
     """Else what the user's side keeps of them, such as a pause, would be there when they come back."""
     owner = Owner()
     rebalances = Rebalances(owner, lambda: None)

@@ -37,7 +37,7 @@ def test_calls_run_one_at_a_time_in_order():
     run(test)
 
 
-def test_theme_01_a_call_that_never_returns_is_cancelled_at_its_deadline():
+def test_a_call_that_never_returns_is_cancelled_at_its_deadline():
     async def test() -> None:
         calls, log = queue(), []
         calls.put(
@@ -49,7 +49,7 @@ def test_theme_01_a_call_that_never_returns_is_cancelled_at_its_deadline():
     run(test)
 
 
-def test_theme_01_a_call_without_a_deadline_makes_room_for_what_waits_behind_it():
+def test_a_call_without_a_deadline_makes_room_for_what_waits_behind_it():
     async def test() -> None:
         calls, log = queue(), []
 

@@ -129,7 +129,7 @@ def test_commit_carries_the_generation_member_and_leader_epoch():
     assert s.wake is None
 
 
-def test_theme_07_one_in_flight_and_what_waits_is_merged_to_the_latest():
+def test_one_in_flight_and_what_waits_is_merged_to_the_latest():
     s = Script()
     first = s.submit({A: 5})
     s.poll()
@@ -144,7 +144,7 @@ def test_theme_07_one_in_flight_and_what_waits_is_merged_to_the_latest():
     assert second.results == {A: None, B: None}
 
 
-def test_theme_07_every_partition_of_an_answer_is_read():
+def test_every_partition_of_an_answer_is_read():
     s = Script()
     ticket = s.submit({A: 5, B: 6})
     s.poll()
@@ -190,7 +190,7 @@ OUTCOMES = {
 
 
 @pytest.mark.parametrize("code", OUTCOMES)
-def test_theme_06_every_code_has_its_outcome(code):
+def test_every_code_has_its_outcome(code):
     outcome, told = OUTCOMES[code]
     s = Script()
     ticket = s.submit({A: 5})
@@ -218,7 +218,7 @@ def test_theme_06_every_code_has_its_outcome(code):
     [(code, {"generation": G2}) for code in (22, 25, 82, 110, 113)]
     + [(code, {"settled": False}) for code in (22, 113)],
 )
-def test_theme_06_an_error_about_a_generation_that_passed_only_means_again(code, change):
+def test_an_error_about_a_generation_that_passed_only_means_again(code, change):
     s = Script()
     ticket = s.submit({A: 5})
     s.poll()
@@ -230,7 +230,7 @@ def test_theme_06_an_error_about_a_generation_that_passed_only_means_again(code,
     assert not ticket.done
 
 
-def test_theme_06_nothing_is_sent_while_the_group_would_not_take_it():
+def test_nothing_is_sent_while_the_group_would_not_take_it():
     s = Script(may_commit=False)
     ticket = s.submit({A: 5}, timeout=10.0)
     assert s.poll(9.0) is None
@@ -295,7 +295,7 @@ def test_commit_that_no_request_can_carry_fails_alone():
     assert s.notices == []
 
 
-def test_trap_2_what_is_not_owned_is_never_sent():
+def test_what_is_not_owned_is_never_sent():
     s = Script(owned=frozenset({B}))
     ticket = s.submit({A: 5, B: 6})
     assert s.poll() == {B: 6}
@@ -306,7 +306,7 @@ def test_trap_2_what_is_not_owned_is_never_sent():
 
 
 @pytest.mark.parametrize("meanwhile", [{}, {"settled": True, "may_commit": False}])
-def test_theme_06_what_was_held_while_joining_anew_goes_out_though_the_generation_stays(meanwhile):
+def test_what_was_held_while_joining_anew_goes_out_though_the_generation_stays(meanwhile):
     s = Script(settled=False)
     ticket = s.submit({A: 5})
     s.poll()
@@ -323,7 +323,7 @@ def test_theme_06_what_was_held_while_joining_anew_goes_out_though_the_generatio
 
 
 @pytest.mark.parametrize("how", [14, 27, KafkaTimeoutError("silent")])
-def test_theme_06_what_is_lost_while_in_flight_is_not_sent_again(how):
+def test_what_is_lost_while_in_flight_is_not_sent_again(how):
     s = Script()
     ticket = s.submit({A: 5})
     s.poll()
@@ -428,7 +428,7 @@ def test_offsets_that_can_not_be_are_refused_at_once():
 
 
 @pytest.mark.parametrize("under_way", [False, True])
-def test_theme_17_commits_of_a_topic_that_is_gone_are_dropped(under_way):
+def test_commits_of_a_topic_that_is_gone_are_dropped(under_way):
     s = Script()
     ticket = s.submit({A: 500})
     if under_way:
@@ -447,7 +447,7 @@ def named(offset: int, topic_id: bytes | None) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset, pack("", topic_id), 3)
 
 
-def test_theme_17_an_offset_of_a_topic_that_was_made_anew_is_never_sent():
+def test_an_offset_of_a_topic_that_was_made_anew_is_never_sent():
     s = Script(topic_id=lambda topic: NEW)
     ticket = s.queue.submit({A: named(5, OLD), B: named(6, NEW)}, s.now, 60.0)
     assert s.poll() == {B: 6}
@@ -459,7 +459,7 @@ def test_theme_17_an_offset_of_a_topic_that_was_made_anew_is_never_sent():
     assert ticket.refused is None
 
 
-def test_theme_17_an_offset_whose_topic_is_made_anew_while_it_is_in_flight_is_not_sent_again():
+def test_an_offset_whose_topic_is_made_anew_while_it_is_in_flight_is_not_sent_again():
     s = Script(topic_id=lambda topic: OLD)
     ticket = s.queue.submit({A: named(5, OLD)}, s.now, 60.0)
     assert s.poll() == {A: 5}
@@ -472,7 +472,7 @@ def test_theme_17_an_offset_whose_topic_is_made_anew_while_it_is_in_flight_is_no
 
 
 @pytest.mark.parametrize(("known", "given"), [(None, OLD), (NEW, None)])
-def test_theme_17_an_id_that_is_not_known_stops_no_commit(known, given):
+def test_an_id_that_is_not_known_stops_no_commit(known, given):
     s = Script(topic_id=lambda topic: known)
     s.queue.submit({A: named(5, given)}, s.now, 60.0)
     assert s.poll() == {A: 5}

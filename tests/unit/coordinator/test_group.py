@@ -56,7 +56,7 @@ def test_join_deadline_is_the_rebalance_timeout_and_a_margin(dialogue):
     assert d.asked(Api.JOIN).timeout == 65.0
 
 
-def test_theme_02_a_pending_join_does_not_hold_up_heartbeats(dialogue):
+def test_a_pending_join_does_not_hold_up_heartbeats(dialogue):
     d = dialogue()
     d.stable("t-0")
     d.poll(3.0)
@@ -156,7 +156,7 @@ def test_eager_gives_up_everything_before_it_joins(dialogue, tp):
     assert decode_subscription(d.asked(Api.JOIN).body.protocols[0].metadata).owned_partitions == []
 
 
-def test_trap_4_a_drain_that_never_ends_is_left_behind_at_its_deadline(dialogue):
+def test_a_drain_that_never_ends_is_left_behind_at_its_deadline(dialogue):
     d = dialogue(["range"], revoke_timeout=5.0)
     d.stable("t-0")
     d.poll(3.0)
@@ -170,7 +170,7 @@ def test_trap_4_a_drain_that_never_ends_is_left_behind_at_its_deadline(dialogue)
 
 
 @pytest.mark.parametrize(("code", "keeps_id"), [(22, True), (25, False), (110, False), (113, True)])
-def test_theme_06_a_heartbeat_that_says_the_membership_is_gone_loses_everything(dialogue, tp, code, keeps_id):
+def test_a_heartbeat_that_says_the_membership_is_gone_loses_everything(dialogue, tp, code, keeps_id):
     d = dialogue()
     d.stable("t-0")
     d.poll(3.0)
@@ -182,7 +182,7 @@ def test_theme_06_a_heartbeat_that_says_the_membership_is_gone_loses_everything(
     assert (claimed.owned_partitions, claimed.generation_id) == ([], -1)
 
 
-def test_theme_06_who_missed_the_rebalance_learns_it_from_its_next_heartbeat(dialogue, tp):
+def test_who_missed_the_rebalance_learns_it_from_its_next_heartbeat(dialogue, tp):
     d = dialogue()
     d.stable("t-0")
     d.poll(3.0)
@@ -212,7 +212,7 @@ def test_an_error_about_an_old_generation_says_nothing_of_the_new_one(dialogue, 
 @pytest.mark.parametrize(
     ("code", "error"), [(82, FencedInstanceIdError), (30, GroupAuthorizationFailedError)]
 )
-def test_theme_33_fatal_heartbeat_errors_end_the_member_visibly(dialogue, tp, code, error):
+def test_fatal_heartbeat_errors_end_the_member_visibly(dialogue, tp, code, error):
     d = dialogue(group_instance_id="i-1")
     d.stable("t-0")
     d.poll(3.0)
@@ -235,7 +235,7 @@ def test_join_errors_that_no_retry_mends(dialogue, code):
 
 
 @pytest.mark.parametrize("code", [14, 27, 111])
-def test_trap_7_join_errors_that_pass_are_retried_after_a_backoff(dialogue, code):
+def test_join_errors_that_pass_are_retried_after_a_backoff(dialogue, code):
     d = dialogue(group_instance_id="i-1", retry_backoff=0.1)
     d.connect()
     d.answer(Api.DESCRIBE, RuntimeError("not asked"))
@@ -306,7 +306,7 @@ def test_what_brokers_refuse_a_member_for_is_named(dialogue, code, says):
         (GroupAuthorizationFailedError, "group 'g'"),
     ],
 )
-def test_theme_33_a_member_that_a_commit_ends_says_of_what_it_is_about(dialogue, tp, error, says):
+def test_a_member_that_a_commit_ends_says_of_what_it_is_about(dialogue, tp, error, says):
     d = dialogue(group_instance_id="i-1")
     d.stable("t-0")
     of_a_commit = error(request="OffsetCommit", topic="t", partition=0)
@@ -332,7 +332,7 @@ def test_session_that_ends_without_an_acknowledged_heartbeat_loses_everything(di
     assert d.member.generation.member_id == "m-1"
 
 
-def test_theme_25_a_suspended_process_finds_its_session_over_and_joins_again(dialogue, tp):
+def test_a_suspended_process_finds_its_session_over_and_joins_again(dialogue, tp):
     d = dialogue()
     d.stable("t-0")
     d.poll(3600.0)
@@ -352,7 +352,7 @@ def test_lease_counts_from_the_sending_of_what_was_acknowledged(dialogue):
     assert d.member.heartbeat.acknowledged_at == sent
 
 
-def test_trap_1_no_progress_within_the_poll_interval_gives_everything_away(dialogue, tp):
+def test_no_progress_within_the_poll_interval_gives_everything_away(dialogue, tp):
     d = dialogue(max_poll_interval=10.0)
     d.stable("t-0")
     for _ in range(9):
@@ -385,7 +385,7 @@ def test_leaving_drains_first_and_then_says_so(dialogue, tp):
     assert d.poll(100.0) == []
 
 
-def test_theme_22_leaving_ends_by_its_deadline_even_with_no_coordinator(dialogue):
+def test_leaving_ends_by_its_deadline_even_with_no_coordinator(dialogue):
     d = dialogue()
     d.stable("t-0")
     d.member.coordinator_lost("gone", d.now)

@@ -11,14 +11,14 @@ from kafka_actors.coordinator.machines.topic_ids import TopicIds, without
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 
-def test_theme_17_another_id_is_told_once(tp):
+def test_another_id_is_told_once(tp):
     ids, owned = TopicIds(), tp("t-0", "t-1", "u-0")
     assert ids.changed(owned, {"t": b"1", "u": b"1"}) == frozenset()
     assert ids.changed(owned, {"t": b"2", "u": b"1"}) == tp("t-0", "t-1")
     assert ids.changed(owned, {"t": b"2", "u": b"1"}) == frozenset()
 
 
-def test_theme_17_an_unknown_id_is_no_other_id(tp):
+def test_an_unknown_id_is_no_other_id(tp):
     ids, owned = TopicIds(), tp("t-0")
     for known in (None, b"1", None, b"1"):
         assert ids.changed(owned, {"t": known}) == frozenset()
@@ -39,7 +39,7 @@ def test_what_is_gone_is_left_out_as_long_as_it_is_owned(tp):
     assert without(tp("t-0", "t-1"), gone) == tp("t-0", "t-1")
 
 
-def test_theme_17_partitions_made_anew_are_lost_and_assigned_again(dialogue, tp):
+def test_partitions_made_anew_are_lost_and_assigned_again(dialogue, tp):
     d = dialogue()
     d.stable("t-0", "t-1")
     d.take(Assigned)
@@ -50,7 +50,7 @@ def test_theme_17_partitions_made_anew_are_lost_and_assigned_again(dialogue, tp)
     assert d.ownership.owned() == tp("t-0", "t-1")
 
 
-def test_theme_17_what_was_consumed_first_outlives_revocations(tp):
+def test_what_was_consumed_first_outlives_revocations(tp):
     ids = TopicIds()
     assert ids.first("t") is None
     ids.changed(tp("t-0"), {"t": b"1"})
@@ -83,13 +83,13 @@ def test_a_commit_that_names_the_topic_as_it_is_counts(fatal, consumed):
 
 @pytest.mark.parametrize("fatal", [False, True])
 @pytest.mark.parametrize("consumed", [None, OLD, NEW])
-def test_theme_17_a_commit_that_names_another_topic_does_not_count(fatal, consumed):
+def test_a_commit_that_names_another_topic_does_not_count(fatal, consumed):
     found = origin_of(committed(OLD), consumed=consumed, fatal=fatal)
     assert found == Origin(5, 2, OLD, False)
     assert found.committed is None
 
 
-def test_theme_17_without_a_commit_the_topic_is_the_one_that_was_consumed():
+def test_without_a_commit_the_topic_is_the_one_that_was_consumed():
     assert origin_of(None) == Origin(topic_id=NEW)
     assert origin_of(None, consumed=OLD) == Origin(topic_id=OLD)
     other = {TopicPartition("t", 1): committed(OLD)}

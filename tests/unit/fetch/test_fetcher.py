@@ -114,7 +114,7 @@ def test_records_that_come_wait_for_no_loop(bench):
     assert {thread for _, thread in bench.asked} == {"loop"}
 
 
-def test_theme_17_nothing_is_handed_out_from_behind_a_reset_before_that_is_told():
+def test_nothing_is_handed_out_from_behind_a_reset_before_that_is_told():
     """Who keeps the user's progress would take it for that of before, and forget it."""
     bench = Bench(on_data_loss="reset")
     try:
@@ -190,9 +190,7 @@ def records(first, last, codec="none"):
         ("fail", 9, [(5, 5, 2)], None),
     ],
 )
-def test_theme_21_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(
-    policy, log_end, reached, fetched_next
-):
+def test_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(policy, log_end, reached, fetched_next):
     """So the offset to commit gets there too, also where nothing follows; the leader epoch there isn't known."""
     config = build(ConsumerConfig, on_bad_batch=policy)
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
@@ -264,7 +262,7 @@ def test_what_is_put_back_is_decoded_from_the_record_on_where_it_was_left(codec)
 
 
 @pytest.mark.parametrize(("buffer", "largest"), [(64 * 2**20, 4_000_000), (2**20, 2**20 // 4)])
-def test_theme_18_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buffer, largest):
+def test_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buffer, largest):
     """Four may wait that were decoded ahead."""
     config = build(ConsumerConfig, worker_buffer_bytes=buffer)
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)

@@ -145,7 +145,7 @@ def test_partitions_are_handed_out_in_turn():
     assert [p for p, _, _ in bench.read()] == [0, 1, 0, 1, 0, 1]
 
 
-def test_trap_8_an_answer_for_another_epoch_is_dropped():
+def test_an_answer_for_another_epoch_is_dropped():
     bench = Bench()
     bench.assign(epoch=E1)
     issue = bench.pull()
@@ -156,7 +156,7 @@ def test_trap_8_an_answer_for_another_epoch_is_dropped():
     assert wants(bench.pulls()[0]) == [(0, 10, E2)]
 
 
-def test_trap_8_an_answer_that_does_not_continue_the_position_is_dropped_and_asked_again():
+def test_an_answer_that_does_not_continue_the_position_is_dropped_and_asked_again():
     bench = Bench()
     bench.assign()
     issue = bench.pull()
@@ -165,7 +165,7 @@ def test_trap_8_an_answer_that_does_not_continue_the_position_is_dropped_and_ask
     assert wants(bench.pulls()[0]) == [(0, 10, E1)]
 
 
-def test_trap_8_answers_to_pulls_before_a_seek_are_stale_even_if_their_offset_fits():
+def test_answers_to_pulls_before_a_seek_are_stale_even_if_their_offset_fits():
     bench = Bench()
     bench.assign()
     first = bench.pull()
@@ -250,7 +250,7 @@ def test_a_draining_partition_hands_out_no_more_but_keeps_its_position():
 # ---------------------------------------------------------------- pause
 
 
-def test_theme_08_a_paused_partition_keeps_what_is_fetched_and_goes_on_after():
+def test_a_paused_partition_keeps_what_is_fetched_and_goes_on_after():
     bench = Bench()
     bench.assign()
     bench.reply(bench.pull(), got(10, 20))
@@ -263,7 +263,7 @@ def test_theme_08_a_paused_partition_keeps_what_is_fetched_and_goes_on_after():
     assert wants(bench.pulls()[0]) == [(0, 20, E1)]
 
 
-def test_theme_08_a_pause_does_not_survive_a_new_assignment():
+def test_a_pause_does_not_survive_a_new_assignment():
     bench = Bench()
     bench.assign()
     bench.machine.pause(A0)
@@ -272,7 +272,7 @@ def test_theme_08_a_pause_does_not_survive_a_new_assignment():
     assert len(bench.pulls()) == 1
 
 
-def test_theme_18_paused_partitions_never_keep_the_room_of_the_others():
+def test_paused_partitions_never_keep_the_room_of_the_others():
     bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
     bench.assign(A0)
     bench.assign(A1)
@@ -287,7 +287,7 @@ def test_theme_18_paused_partitions_never_keep_the_room_of_the_others():
     assert (0, 10, E1) in [w for i in bench.pulls() for w in wants(i)]
 
 
-def test_theme_18_nor_does_what_was_taken_of_them_ahead_of_its_time():
+def test_what_was_taken_ahead_of_paused_partitions_keeps_no_room_of_the_others():
     bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
     bench.assign(A0)
     bench.assign(A1)
@@ -312,7 +312,7 @@ def test_theme_18_nor_does_what_was_taken_of_them_ahead_of_its_time():
 # ---------------------------------------------------------------- budget
 
 
-def test_theme_18_no_pull_is_sent_that_the_budget_has_no_room_for():
+def test_no_pull_is_sent_that_the_budget_has_no_room_for():
     bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
     bench.assign()
     issue = bench.pull()
@@ -330,7 +330,7 @@ def test_theme_18_no_pull_is_sent_that_the_budget_has_no_room_for():
     assert len(bench.pulls()) == 1
 
 
-def test_theme_18_a_response_counts_until_its_last_slice_is_consumed():
+def test_a_response_counts_until_its_last_slice_is_consumed():
     bench = Bench()
     bench.assign(A0)
     bench.assign(A1)
@@ -364,7 +364,7 @@ def test_few_partitions_are_asked_for_more_unless_there_is_a_bound(partitions, o
     assert pull.max_bytes == min(partitions * asked, 64 * MIB // 3)
 
 
-def test_theme_19_a_batch_larger_than_the_budget_is_still_delivered():
+def test_a_batch_larger_than_the_budget_is_still_delivered():
     bench = Bench(worker_buffer_bytes=MIB)
     bench.assign()
     bench.reply(bench.pull(), got(10, 11, size=5 * MIB))
@@ -373,7 +373,7 @@ def test_theme_19_a_batch_larger_than_the_budget_is_still_delivered():
     assert bench.pulls()
 
 
-def test_theme_15_each_broker_has_its_own_share():
+def test_each_broker_has_its_own_share():
     bench = Bench(leaders=(1, 2), worker_buffer_bytes=6 * MIB, credit=2)
     bench.assign(A0)
     bench.assign(A1)
@@ -404,7 +404,7 @@ def test_a_partition_with_a_large_backlog_leaves_room_for_others_and_no_long_pol
 
 
 @pytest.mark.parametrize("code", [-1, 3, 5, 6, 9, 56, 74, 75, 78, 100, 103, 7, 13])
-def test_theme_09_a_temporary_error_never_moves_the_position(code):
+def test_a_temporary_error_never_moves_the_position(code):
     bench = Bench(retry_backoff_ms=100)
     partition = bench.assign()
     bench.reply(bench.pull(), nothing(10, error_code=code))
@@ -418,7 +418,7 @@ def test_theme_09_a_temporary_error_never_moves_the_position(code):
     assert (partition.position, bench.events) == (10, [])
 
 
-def test_theme_16_repeated_errors_back_off_up_to_a_second():
+def test_repeated_errors_back_off_up_to_a_second():
     bench = Bench()
     bench.assign()
     delays = []
@@ -430,7 +430,7 @@ def test_theme_16_repeated_errors_back_off_up_to_a_second():
     assert delays == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
 
 
-def test_theme_16_a_leader_hint_is_followed_at_once():
+def test_a_leader_hint_is_followed_at_once():
     bench = Bench(leaders=(1,))
     bench.assign()
     bench.reply(bench.pull(), nothing(10, error_code=6, current_leader_id=2, current_leader_epoch=6))
@@ -512,7 +512,7 @@ def test_no_throttle_stops_a_stream_for_days():
 # ---------------------------------------------------------------- brokers that go away
 
 
-def test_theme_23_a_refused_login_fails_the_partitions_and_is_not_tried_again():
+def test_a_refused_login_fails_the_partitions_and_is_not_tried_again():
     bench = Bench()
     bench.assign(A0)
     bench.assign(A1)
@@ -524,7 +524,7 @@ def test_theme_23_a_refused_login_fails_the_partitions_and_is_not_tried_again():
     assert "no such user" in bench.machine.reason(A0, bench.now)
 
 
-def test_theme_23_a_refused_login_is_no_matter_of_partitions_that_went_meanwhile():
+def test_a_refused_login_is_no_matter_of_partitions_that_went_meanwhile():
     bench = Bench()
     bench.assign(A0)
     bench.assign(A1)
@@ -537,7 +537,7 @@ def test_theme_23_a_refused_login_is_no_matter_of_partitions_that_went_meanwhile
     assert bench.machine.take() is None
 
 
-def test_theme_15_a_dead_source_is_asked_again_from_our_own_position():
+def test_a_dead_source_is_asked_again_from_our_own_position():
     bench = Bench()
     bench.assign(A0)
     bench.assign(A1)
@@ -554,7 +554,7 @@ def test_theme_15_a_dead_source_is_asked_again_from_our_own_position():
     assert bench.read() == [(0, 10, 20), (1, 10, 15)], "what a dead stream still answers is dropped"
 
 
-def test_theme_15_failures_of_one_broker_do_not_hold_up_another():
+def test_failures_of_one_broker_do_not_hold_up_another():
     bench = Bench(leaders=(1, 2))
     bench.assign(A0)
     bench.assign(A1)
@@ -587,7 +587,7 @@ def test_without_a_leader_nothing_is_asked():
     assert bench.pull().broker == 2
 
 
-def test_theme_13_a_preferred_replica_is_used_until_it_expires_or_fails():
+def test_a_preferred_replica_is_used_until_it_expires_or_fails():
     bench = Bench(leaders=(1,), metadata_max_age_ms=1000)
     bench.assign()
     bench.reply(bench.pull(), nothing(10, preferred_read_replica=3))
@@ -602,7 +602,7 @@ def test_theme_13_a_preferred_replica_is_used_until_it_expires_or_fails():
     assert bench.pull(after=1.1).broker == 1
 
 
-def test_theme_13_a_preferred_replica_that_left_the_cluster_is_replaced_by_the_leader():
+def test_a_preferred_replica_that_left_the_cluster_is_replaced_by_the_leader():
     bench = Bench(leaders=(1,))
     bench.assign()
     bench.reply(bench.pull(), nothing(10, preferred_read_replica=3))
@@ -611,7 +611,7 @@ def test_theme_13_a_preferred_replica_that_left_the_cluster_is_replaced_by_the_l
     assert bench.pull().broker == 1
 
 
-def test_theme_13_a_preferred_replica_that_fails_is_left_at_once_and_not_named_again_for_a_while():
+def test_a_preferred_replica_that_fails_is_left_at_once_and_not_named_again_for_a_while():
     bench = Bench(leaders=(1,), credit=1, metadata_max_age_ms=10_000)
     bench.assign()
     first = bench.pull()
@@ -627,7 +627,7 @@ def test_theme_13_a_preferred_replica_that_fails_is_left_at_once_and_not_named_a
     assert bench.pull(after=0.2).pull.followers
 
 
-def test_theme_13_a_preferred_replica_without_a_way_to_it_yet_is_asked_for_again_soon():
+def test_a_preferred_replica_without_a_way_to_it_yet_is_asked_for_again_soon():
     """In a job that starts, its connection actor may still be in the making."""
     bench = Bench(leaders=(1,), credit=1, metadata_max_age_ms=10_000)
     bench.assign()
@@ -659,7 +659,7 @@ def test_a_failed_leader_leaves_followers_in_use():
     ("policy", "kind", "seconds"),
     [("earliest", Kind.EARLIEST, 0), ("latest", Kind.LATEST, 0), ("by_duration:PT1H", Kind.DURATION, 3600)],
 )
-def test_theme_09_no_committed_offset_follows_the_policy_with_an_event(policy, kind, seconds):
+def test_no_committed_offset_follows_the_policy_with_an_event(policy, kind, seconds):
     bench = Bench(auto_offset_reset=policy)
     bench.assign(offset=None)
     plan = bench.plan()
@@ -672,7 +672,7 @@ def test_theme_09_no_committed_offset_follows_the_policy_with_an_event(policy, k
     assert wants(bench.pull()) == [(0, 42, E1)]
 
 
-def test_theme_09_policy_none_is_a_typed_error():
+def test_policy_none_is_a_typed_error():
     bench = Bench(auto_offset_reset="none")
     bench.assign(offset=None)
     assert bench.plan().lookups == []
@@ -710,13 +710,13 @@ def test_an_error_goes_with_its_partition_also_if_nobody_has_heard_of_it(known):
     assert bench.machine.take() is None
 
 
-def test_theme_11_a_new_partition_starts_at_its_beginning_under_latest():
+def test_a_new_partition_starts_at_its_beginning_under_latest():
     bench = Bench(auto_offset_reset="latest")
     bench.assign(offset=None, from_start=True)
     assert [x.kind for x in bench.plan().lookups] == [Kind.EARLIEST]
 
 
-def test_theme_09_a_failed_lookup_is_repeated_and_changes_nothing():
+def test_a_failed_lookup_is_repeated_and_changes_nothing():
     bench = Bench()
     partition = bench.assign(offset=None)
     (lookup,) = bench.plan().lookups
@@ -758,7 +758,7 @@ def out_of_range(bench):
     return lookup
 
 
-def test_theme_09_out_of_range_is_an_error_with_the_bounds_of_the_log():
+def test_out_of_range_is_an_error_with_the_bounds_of_the_log():
     bench = Bench()
     bench.machine.on_offset(out_of_range(bench), (50, 90), bench.now)
     with pytest.raises(FetchOffsetOutOfRangeError) as caught:
@@ -770,7 +770,7 @@ def test_theme_09_out_of_range_is_an_error_with_the_bounds_of_the_log():
     assert wants(bench.pull()) == [(0, 50, E1)]
 
 
-def test_theme_09_a_reset_follows_the_policy_and_counts_what_was_skipped():
+def test_a_reset_follows_the_policy_and_counts_what_was_skipped():
     bench = Bench(on_data_loss="reset")
     bench.machine.on_offset(out_of_range(bench), (50, 90), bench.now)
     (lookup,) = bench.plan().lookups
@@ -780,14 +780,14 @@ def test_theme_09_a_reset_follows_the_policy_and_counts_what_was_skipped():
     assert wants(bench.pull()) == [(0, 50, E1)]
 
 
-def test_theme_09_reset_with_policy_none_is_still_the_error():
+def test_reset_with_policy_none_is_still_the_error():
     bench = Bench(on_data_loss="reset", auto_offset_reset="none")
     bench.machine.on_offset(out_of_range(bench), (50, 90), bench.now)
     with pytest.raises(FetchOffsetOutOfRangeError):
         bench.machine.take()
 
 
-def test_theme_09_an_offset_that_the_log_has_after_all_is_not_reset():
+def test_an_offset_that_the_log_has_after_all_is_not_reset():
     bench = Bench(on_data_loss="reset")
     bench.machine.on_offset(out_of_range(bench), (0, 90), bench.now)
     assert bench.plan().lookups == []
@@ -816,7 +816,7 @@ def validating(bench, *, position_epoch=5):
     return bench.plan().validations
 
 
-def test_theme_12_a_new_leader_epoch_is_checked_before_anything_is_read():
+def test_a_new_leader_epoch_is_checked_before_anything_is_read():
     bench = Bench(leaders=(1,))
     ((tp, version, current, epoch),) = validating(bench)
     assert (tp, current, epoch) == (A0, 6, 5)
@@ -827,7 +827,7 @@ def test_theme_12_a_new_leader_epoch_is_checked_before_anything_is_read():
     assert bench.events == []
 
 
-def test_theme_12_an_unknown_epoch_is_never_a_rewind():
+def test_an_unknown_epoch_is_never_a_rewind():
     bench = Bench(leaders=(1,), on_data_loss="reset")
     ((tp, version, _, _),) = validating(bench)
     bench.machine.on_epoch_end(tp, version, (-1, -1), bench.now)
@@ -835,13 +835,13 @@ def test_theme_12_an_unknown_epoch_is_never_a_rewind():
     assert bench.events == []
 
 
-def test_theme_12_a_position_of_unknown_epoch_is_not_doubted():
+def test_a_position_of_unknown_epoch_is_not_doubted():
     bench = Bench(leaders=(1,))
     assert validating(bench, position_epoch=-1) == []
     assert bench.machine.positions.require(A0).state is State.FETCHING
 
 
-def test_theme_12_a_truncated_log_is_an_error_with_the_divergence():
+def test_a_truncated_log_is_an_error_with_the_divergence():
     bench = Bench(leaders=(1,))
     ((tp, version, _, _),) = validating(bench)
     bench.machine.on_epoch_end(tp, version, (4, 7), bench.now)
@@ -851,7 +851,7 @@ def test_theme_12_a_truncated_log_is_an_error_with_the_divergence():
     assert (error.offset, error.divergent_offset, error.divergent_epoch) == (10, 7, 4)
 
 
-def test_theme_12_a_reset_after_truncation_goes_to_the_divergence_and_is_told_once():
+def test_a_reset_after_truncation_goes_to_the_divergence_and_is_told_once():
     bench = Bench(leaders=(1,), on_data_loss="reset", auto_offset_reset="latest")
     ((tp, version, _, _),) = validating(bench)
     bench.machine.on_epoch_end(tp, version, (4, 7), bench.now)
@@ -859,14 +859,14 @@ def test_theme_12_a_reset_after_truncation_goes_to_the_divergence_and_is_told_on
     assert bench.events == [OffsetReset("a", 0, 10, 7, "truncated", 0)]
 
 
-def test_theme_12_a_divergence_told_by_the_fetch_itself_counts_as_well():
+def test_a_divergence_told_by_the_fetch_itself_counts_as_well():
     bench = Bench(on_data_loss="reset")
     bench.assign()
     bench.reply(bench.pull(), nothing(10, diverging_epoch=4, diverging_end_offset=7))
     assert wants(bench.pull()) == [(0, 7, E1)]
 
 
-def test_theme_12_what_is_in_the_users_hands_is_consumed_before_the_check():
+def test_what_is_in_the_users_hands_is_consumed_before_the_check():
     bench = Bench(leaders=(1,))
     bench.assign(leader_epoch=5)
     bench.reply(bench.pull(), got(10, 20))
@@ -882,7 +882,7 @@ def test_theme_12_what_is_in_the_users_hands_is_consumed_before_the_check():
     assert wants(bench.pull()) == [(0, 20, E1)]
 
 
-def test_theme_12_endless_failures_of_the_check_back_off():
+def test_endless_failures_of_the_check_back_off():
     bench = Bench(leaders=(1,))
     ((tp, version, _, _),) = validating(bench)
     bench.machine.on_epoch_end(tp, version, RequestTimedOutError("slow"), bench.now)
@@ -890,7 +890,7 @@ def test_theme_12_endless_failures_of_the_check_back_off():
     assert len(bench.plan(after=0.11).validations) == 1
 
 
-def test_theme_17_a_recreated_topic_is_an_error_of_its_own():
+def test_a_recreated_topic_is_an_error_of_its_own():
     bench = Bench(leaders=(1,))
     bench.assign()
     bench.reply(bench.pull(), got(10, 20))
@@ -902,7 +902,7 @@ def test_theme_17_a_recreated_topic_is_an_error_of_its_own():
 
 
 @pytest.mark.parametrize("leaders", [(), (1,)], ids=["gone at first", "made anew before"])
-def test_theme_17_offsets_of_one_topic_are_not_read_in_another_of_its_name(leaders):
+def test_offsets_of_one_topic_are_not_read_in_another_of_its_name(leaders):
     """As a task of Spark knows it from its plan."""
     bench = Bench(leaders=leaders)
     bench.assign(topic_id=b"h" * 16)
@@ -912,7 +912,7 @@ def test_theme_17_offsets_of_one_topic_are_not_read_in_another_of_its_name(leade
     assert bench.plan().pulls == []
 
 
-def test_theme_17_a_reset_reads_the_recreated_topic_by_policy_and_nothing_of_the_old_one_counts():
+def test_a_reset_reads_the_recreated_topic_by_policy_and_nothing_of_the_old_one_counts():
     bench = Bench(leaders=(1,), on_data_loss="reset")
     bench.assign()
     bench.reply(bench.pull(), got(10, 20))
@@ -928,9 +928,7 @@ def test_theme_17_a_reset_reads_the_recreated_topic_by_policy_and_nothing_of_the
 
 @pytest.mark.parametrize("auto_offset_reset", ["earliest", "latest", "by_duration:PT1H"])
 @pytest.mark.parametrize("offset", [10, None])
-def test_theme_17_a_topic_that_was_made_anew_is_read_from_its_start_whatever_it_held(
-    auto_offset_reset, offset
-):
+def test_a_topic_that_was_made_anew_is_read_from_its_start_whatever_it_held(auto_offset_reset, offset):
     """As the group knows it from a commit, or the member from before: nothing of the new topic has been read."""
     bench = Bench(leaders=(1,), on_data_loss="reset", auto_offset_reset=auto_offset_reset)
     partition = bench.assign(offset=offset, topic_id=b"h" * 16)
@@ -947,7 +945,7 @@ def test_theme_17_a_topic_that_was_made_anew_is_read_from_its_start_whatever_it_
     "options", [{"on_data_loss": "fail"}, {"on_data_loss": "reset", "auto_offset_reset": "none"}]
 )
 @pytest.mark.parametrize("offset", [10, None])
-def test_theme_17_a_topic_that_was_made_anew_has_no_position_under_a_policy_that_forbids_one(options, offset):
+def test_a_topic_that_was_made_anew_has_no_position_under_a_policy_that_forbids_one(options, offset):
     bench = Bench(leaders=(1,), **options)
     partition = bench.assign(offset=offset, topic_id=b"h" * 16)
     with pytest.raises(TopicRecreatedError, match="6868"):
@@ -957,7 +955,7 @@ def test_theme_17_a_topic_that_was_made_anew_has_no_position_under_a_policy_that
     assert partition.where == Where(0, -1, b"i" * 16)
 
 
-def test_theme_17_a_position_is_of_the_topic_in_which_it_was_read():
+def test_a_position_is_of_the_topic_in_which_it_was_read():
     bench = Bench(leaders=(1,), on_data_loss="reset")
     partition = bench.assign()
     assert partition.where == Where(10, -1, b"i" * 16)
@@ -969,7 +967,7 @@ def test_theme_17_a_position_is_of_the_topic_in_which_it_was_read():
     assert partition.where == Where(0, 0, b"j" * 16)
 
 
-def test_theme_17_an_unknown_topic_id_with_unchanged_metadata_is_a_temporary_error():
+def test_an_unknown_topic_id_with_unchanged_metadata_is_a_temporary_error():
     bench = Bench(leaders=(1,))
     partition = bench.assign()
     bench.reply(bench.pull(), nothing(10, error_code=100))
@@ -985,7 +983,7 @@ def bad(offset, next_offset):
     return CorruptRecordBatchError("a", 0, offset, next_offset, "checksum", "corrupt")
 
 
-def test_theme_21_a_bad_batch_fails_the_partition_behind_the_good_ones():
+def test_a_bad_batch_fails_the_partition_behind_the_good_ones():
     bench = Bench()
     bench.assign()
     bench.reply(bench.pull(), got(10, 30))
@@ -998,7 +996,7 @@ def test_theme_21_a_bad_batch_fails_the_partition_behind_the_good_ones():
     assert bench.machine.buffer.total == 0
 
 
-def test_theme_21_a_bad_batch_can_be_skipped_with_an_event():
+def test_a_bad_batch_can_be_skipped_with_an_event():
     bench = Bench(on_bad_batch="skip")
     bench.assign()
     bench.reply(bench.pull(), got(10, 30))
@@ -1009,7 +1007,7 @@ def test_theme_21_a_bad_batch_can_be_skipped_with_an_event():
     assert wants(bench.pulls()[0]) == [(0, 25, E1)]
 
 
-def test_theme_21_what_follows_a_skipped_batch_waits_for_its_turn():
+def test_what_follows_a_skipped_batch_waits_for_its_turn():
     """As the first records of a partition it could be worked on before what a linger holds back of those in front."""
     bench = Bench(on_bad_batch="skip")
     bench.assign()
@@ -1033,7 +1031,7 @@ def test_a_partition_that_comes_back_goes_first():
         assert bench.machine.buffer.newcomer, how
 
 
-def test_theme_21_a_bad_batch_whose_end_is_unknown_cannot_be_skipped():
+def test_a_bad_batch_whose_end_is_unknown_cannot_be_skipped():
     bench = Bench(on_bad_batch="skip")
     bench.assign()
     bench.reply(bench.pull(), got(10, 30))
@@ -1042,7 +1040,7 @@ def test_theme_21_a_bad_batch_whose_end_is_unknown_cannot_be_skipped():
         bench.machine.take()
 
 
-def test_theme_21_a_bad_batch_at_the_end_of_a_response_is_fetched_again_with_what_follows():
+def test_a_bad_batch_at_the_end_of_a_response_is_fetched_again_with_what_follows():
     bench = Bench(on_bad_batch="skip")
     bench.assign()
     bench.reply(bench.pull(), got(10, 30))
@@ -1102,7 +1100,7 @@ def test_unreadable_bytes_that_were_dropped_before_the_decoder_saw_them_are_fetc
 # ---------------------------------------------------------------- bounded runs
 
 
-def test_theme_29_a_bounded_partition_ends_at_its_position_not_at_a_record():
+def test_a_bounded_partition_ends_at_its_position_not_at_a_record():
     bench = Bench()
     bench.assign(end_offset=25)
     bench.reply(bench.pull(), got(10, 22))
@@ -1116,7 +1114,7 @@ def test_theme_29_a_bounded_partition_ends_at_its_position_not_at_a_record():
     assert bench.machine.end_reached(A0)
 
 
-def test_theme_21_a_bounded_partition_goes_on_behind_a_skipped_batch_though_all_was_fetched():
+def test_a_bounded_partition_goes_on_behind_a_skipped_batch_though_all_was_fetched():
     bench = Bench(on_bad_batch="skip")
     bench.assign(end_offset=30)
     bench.reply(bench.pull(), got(10, 30))
@@ -1130,7 +1128,7 @@ def test_theme_21_a_bounded_partition_goes_on_behind_a_skipped_batch_though_all_
     assert bench.machine.end_reached(A0)
 
 
-def test_theme_21_a_bounded_partition_whose_last_batch_is_skipped_is_at_its_end():
+def test_a_bounded_partition_whose_last_batch_is_skipped_is_at_its_end():
     bench = Bench(on_bad_batch="skip")
     bench.assign(end_offset=30)
     bench.reply(bench.pull(), got(10, 30))
@@ -1166,7 +1164,7 @@ def test_every_pair_that_is_not_in_the_table_is_refused(state, happening):
         assert partition.state is state
 
 
-def test_theme_15_a_broker_that_is_silent_behind_its_long_poll_has_metadata_asked_for():
+def test_a_broker_that_is_silent_behind_its_long_poll_has_metadata_asked_for():
     bench = Bench(fetch_max_wait_ms=500)
     bench.assign()
     issue = bench.pull()
@@ -1181,7 +1179,7 @@ def test_theme_15_a_broker_that_is_silent_behind_its_long_poll_has_metadata_aske
     assert not bench.plan(after=1.9).refresh_metadata, "an answer begins it anew"
 
 
-def test_theme_15_partitions_of_a_silent_broker_are_read_from_its_successor_at_once():
+def test_partitions_of_a_silent_broker_are_read_from_its_successor_at_once():
     bench = Bench(leaders=(1, 1))
     bench.assign()
     assert bench.pull().broker == 1

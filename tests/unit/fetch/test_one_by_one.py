@@ -100,7 +100,7 @@ class Scene:
         ((0,), MIB),
     ],
 )
-def test_theme_35_what_is_worked_on_for_long_leaves_the_other_partitions_room(blocked, batch):
+def test_what_is_worked_on_for_long_leaves_the_other_partitions_room(blocked, batch):
     """Also where it takes as much as the budget."""
     scene = Scene(4, budget=MIB, batch=batch, blocked=blocked)
     for _ in range(200):

@@ -73,7 +73,7 @@ def test_the_first_request_names_everything_and_carries_the_options():
     assert request.topics[0].topic_id == IDS["a"]
 
 
-def test_theme_13_the_rack_is_told_only_while_the_records_may_come_from_a_follower():
+def test_the_rack_is_told_only_while_the_records_may_come_from_a_follower():
     wire = Wire()
     wire.ask([want()])
     wire.session.apply(Pull(1, followers=False))
@@ -100,7 +100,7 @@ def test_a_request_within_a_session_names_only_what_advanced():
     assert (request.session_epoch, named(request)) == (2, [])
 
 
-def test_trap_8_each_answer_carries_the_epoch_of_its_want():
+def test_each_answer_carries_the_epoch_of_its_want():
     wire = Wire()
     wire.ask([want(epoch=(1, 1))])
     assert wire.answer(response(data(0, b"4"))).partitions[0].epoch == (1, 1)
@@ -122,7 +122,7 @@ def test_what_is_forgotten_is_named_once():
     assert wire.session.wanted == {("a", 0): 0}
 
 
-def test_theme_16_a_partition_with_an_error_is_not_asked_again_until_wanted_anew():
+def test_a_partition_with_an_error_is_not_asked_again_until_wanted_anew():
     wire = Wire()
     wire.ask([want(offset=5), want(partition=1)])
     reply = wire.answer(response(data(0, error_code=6), data(1)))
@@ -211,7 +211,7 @@ def test_a_broker_before_topic_ids_is_asked_in_its_version():
     assert version == 11
 
 
-def test_theme_17_a_recreated_topic_is_forgotten_under_its_old_id():
+def test_a_recreated_topic_is_forgotten_under_its_old_id():
     wire = Wire()
     wire.ask([want()])
     wire.answer(response(data(0)))
@@ -222,7 +222,7 @@ def test_theme_17_a_recreated_topic_is_forgotten_under_its_old_id():
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_theme_17_a_session_of_names_does_not_forget_what_it_asks_for(ids):
+def test_a_session_of_names_does_not_forget_what_it_asks_for(ids):
     """Brokers without topic ids take a partition out that stands in both lists, and it is never asked for again."""
     wire = Wire(version=12)
     wire.ask([want(ids=ids), want(partition=1, ids=ids)])

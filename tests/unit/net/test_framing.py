@@ -21,7 +21,7 @@ def test_frames_in_any_pieces() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 3, MAX_HANDSHAKE_BYTES + 1])
-def test_theme_19_impossible_lengths_are_refused_before_any_memory_is_taken(length: int) -> None:
+def test_impossible_lengths_are_refused_before_any_memory_is_taken(length: int) -> None:
     buffer = FrameBuffer(MAX_HANDSHAKE_BYTES)
     with pytest.raises(ProtocolError, match=f"says it has {length} bytes"):
         list(buffer.feed(length.to_bytes(4, "big", signed=True)))

@@ -44,7 +44,7 @@ def test_a_broker_that_knows_our_version_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize(("named", "then"), [((0, 3), 3), ((0, 2), 2), (None, 0)])
-def test_theme_16_an_older_broker_answers_in_version_0_and_is_asked_again(named, then: int) -> None:
+def test_an_older_broker_answers_in_version_0_and_is_asked_again(named, then: int) -> None:
     steps = handshake("me")
     first = next(steps)
     keys = [] if named is None else [ApiVersion(ApiKey.API_VERSIONS, *named)]

@@ -48,7 +48,7 @@ def test_a_retriable_error_is_asked_again_after_a_pause_of_whoever_leads_then() 
     assert q.plan(snapshot(2), 0.2).ask == {2: [A]}
 
 
-def test_theme_16_pauses_grow_in_a_leaderless_window() -> None:
+def test_pauses_grow_in_a_leaderless_window() -> None:
     q = lookups(A)
     now, tries = 0.0, 0
     while now < 20.0:
@@ -92,7 +92,7 @@ def test_a_lost_connection_is_asked_again_and_a_missing_version_is_not() -> None
     assert q.plan(snapshot(1, 2), 1.0).ask == {1: [A]}
 
 
-def test_theme_15_a_leader_that_no_longer_leads_is_not_waited_for() -> None:
+def test_a_leader_that_no_longer_leads_is_not_waited_for() -> None:
     q = lookups(A, B)
     q.plan(snapshot(1, 2), 0.0)
     assert q.moved(snapshot(3, 2)) == {1}

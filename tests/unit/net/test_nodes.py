@@ -21,7 +21,7 @@ def test_the_least_busy_of_busy_connections() -> None:
     assert least_loaded(nodes, random.random) == 2
 
 
-def test_theme_15_a_connection_that_is_stuck_is_not_asked_while_another_may_be_tried() -> None:
+def test_a_connection_that_is_stuck_is_not_asked_while_another_may_be_tried() -> None:
     nodes = [node(1, connected=True, in_flight=1), node(2)]
     assert least_loaded(nodes, random.random) == 2
 

@@ -31,7 +31,7 @@ from kafka_actors.pipeline.encode import json_values, key_values
         *("milliseconds", "nanoseconds", "zone"),
     ],
 )
-def test_theme_32_keys_are_texts_or_bytes_and_null_is_no_key(column, keys):
+def test_keys_are_texts_or_bytes_and_null_is_no_key(column, keys):
     assert key_values(column).to_pylist() == keys
 
 

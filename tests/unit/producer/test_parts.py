@@ -201,7 +201,7 @@ class FailedResult(BatchResult):
     """One that a test can see go."""
 
 
-def test_theme_18_a_producer_that_is_never_flushed_does_not_keep_all_that_failed():
+def test_a_producer_that_is_never_flushed_does_not_keep_all_that_failed():
     failures, kept = Unseen(), []
     for number in range(3 * RECENT):
         result = FailedResult(A)

@@ -116,12 +116,12 @@ def unpack(codec: int, data: bytes, limit: int = LIMIT) -> bytes:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_theme_20_every_framing_is_read_whole(name):
+def test_every_framing_is_read_whole(name):
     assert unpack(*STREAMS[name]) == TEXT
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_theme_19_the_limit_holds_to_the_byte_and_across_frames(name):
+def test_the_limit_holds_to_the_byte_and_across_frames(name):
     codec, data = STREAMS[name]
     assert unpack(codec, data, limit=len(TEXT)) == TEXT
     for limit in (1, 1000, len(TEXT) - 1):
@@ -130,7 +130,7 @@ def test_theme_19_the_limit_holds_to_the_byte_and_across_frames(name):
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_theme_19_a_refused_batch_leaves_the_scratch_as_it_was(name):
+def test_a_refused_batch_leaves_the_scratch_as_it_was(name):
     codec, data = STREAMS[name]
     work = Decompressor()
     work.scratch.append(b"before")
@@ -181,13 +181,13 @@ def test_theme_19_a_refused_batch_leaves_the_scratch_as_it_was(name):
         (ZSTD, zstandard.compress(TEXT)[:10] + b"\xff" * 40),
     ],
 )
-def test_theme_19_a_broken_stream_is_an_error(codec, data):
+def test_a_broken_stream_is_an_error(codec, data):
     with pytest.raises(DecompressionError):
         unpack(codec, data)
 
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD])
-def test_theme_19_a_stream_cut_off_never_gives_more_than_it_holds(codec):
+def test_a_stream_cut_off_never_gives_more_than_it_holds(codec):
     """Where the codec's library calls a cut an end, the record count of the batch tells."""
     data = next(packed for c, packed in STREAMS.values() if c == codec)
     for cut in (0, 3, len(data) // 2, len(data) - 5):
@@ -212,7 +212,7 @@ def test_the_scratch_gives_back_what_one_huge_batch_took():
     assert len(work.scratch.buffer) == before
 
 
-def test_theme_20_the_wrong_header_checksum_of_old_lz4_frames_is_repaired():
+def test_the_wrong_header_checksum_of_old_lz4_frames_is_repaired():
     good = lz4(TEXT)
     broken = bytearray(good)
     broken[6] ^= 0x5A

@@ -95,19 +95,19 @@ def test_a_broken_part_ends_behind_the_records_of_the_parts_before_it(kernel):
     assert (error.offset, error.next_offset) == (13, 16)
 
 
-def test_theme_29_a_batch_emptied_by_compaction_moves_the_position(kernel):
+def test_a_batch_emptied_by_compaction_moves_the_position(kernel):
     empty = records.encode(rows(0), base_offset=10, last_offset=19, partition_leader_epoch=4)
     (chunk,) = records.Decoder("t", 0, fetch_offset=10, kernel=kernel).feed(empty)
     assert (chunk.batch.num_rows, chunk.next_offset, chunk.leader_epoch) == (0, 20, 4)
     assert chunk.batch.schema == records.SCHEMA
 
 
-def test_theme_29_records_compacted_away_at_the_end_of_a_batch_move_the_position(kernel):
+def test_records_compacted_away_at_the_end_of_a_batch_move_the_position(kernel):
     (chunk,) = records.Decoder("t", 0, kernel=kernel).feed(batch(0, 3, last_offset=99))
     assert (chunk.batch.num_rows, chunk.next_offset) == (3, 100)
 
 
-def test_theme_28_a_control_batch_is_not_delivered_and_moves_the_position(kernel):
+def test_a_control_batch_is_not_delivered_and_moves_the_position(kernel):
     decoder = records.Decoder("t", 0, kernel=kernel)
     (chunk,) = decoder.feed(batch(0) + batch(3, 1, is_control=True, is_transactional=True, producer_id=7))
     assert (chunk.batch.num_rows, chunk.next_offset) == (3, 4)
@@ -204,7 +204,7 @@ def test_next_offset_reads_headers_alone():
     assert records.next_offset(b"\xff" * 200) is None
 
 
-def test_theme_32_null_is_not_empty_and_duplicate_headers_keep_their_order(kernel):
+def test_null_is_not_empty_and_duplicate_headers_keep_their_order(kernel):
     source = pa.record_batch(
         {
             "key": pa.array([None, b"", b"k"], pa.binary()),
@@ -242,7 +242,7 @@ def test_header_keys_that_are_no_utf8_are_readable_text(kernel):
     assert chunk.batch.column("headers").to_pylist() == [[{"key": "a\ufffdb\ufffd", "value": None}]]
 
 
-def test_theme_30_log_append_time_is_the_batchs_own(kernel):
+def test_log_append_time_is_the_batchs_own(kernel):
     stamps = pa.array([5_000, 9_000, 7_000], pa.timestamp("us", "UTC"))
     data = records.encode(rows(3, timestamp=stamps), timestamp_type="log_append_time")
     (chunk,) = records.Decoder("t", 0, kernel=kernel).feed(data)
@@ -313,7 +313,7 @@ def test_reading_goes_on_behind_all_bad_timestamps_in_a_row(kernel):
         (patched(batch(3), 21, ">h", 5), UnsupportedCompressionError),
     ],
 )
-def test_theme_21_good_batches_around_a_bad_one_are_delivered(bad, error, kernel):
+def test_good_batches_around_a_bad_one_are_delivered(bad, error, kernel):
     data = batch(0) + bytes(bad) + batch(6)
     decoder = records.Decoder("orders", 4, kernel=kernel)
     offsets, raised = drain(decoder, data)
@@ -338,7 +338,7 @@ def with_wrong_checksum(data, at=70):
     return out
 
 
-def test_theme_21_the_batch_that_follows_says_where_to_go_on(kernel):
+def test_the_batch_that_follows_says_where_to_go_on(kernel):
     """The last offset inside a batch with a wrong checksum may itself be what is wrong."""
     bad = bytearray(batch(3))
     for delta, behind in (
@@ -354,7 +354,7 @@ def test_theme_21_the_batch_that_follows_says_where_to_go_on(kernel):
         )  # the first of the next response
 
 
-def test_theme_21_without_a_sound_batch_behind_it_nobody_knows_where_to_go_on(kernel):
+def test_without_a_sound_batch_behind_it_nobody_knows_where_to_go_on(kernel):
     bad = with_wrong_checksum(batch(3))
     assert behind_a_bad_batch(bad, kernel=kernel) == (3, None)
     assert behind_a_bad_batch(bad + batch(6)[:-1], kernel=kernel) == (3, None)
@@ -363,7 +363,7 @@ def test_theme_21_without_a_sound_batch_behind_it_nobody_knows_where_to_go_on(ke
     assert behind_a_bad_batch(bad + batch(2), kernel=kernel) == (3, None)  # that is not behind it
 
 
-def test_theme_21_the_end_of_the_log_says_where_to_go_on(kernel):
+def test_the_end_of_the_log_says_where_to_go_on(kernel):
     bad = with_wrong_checksum(batch(3))
     assert behind_a_bad_batch(bad, kernel=kernel, log_end=6) == (3, 6)
     assert behind_a_bad_batch(bad, kernel=kernel, log_end=7) == (3, None)
@@ -393,7 +393,7 @@ def test_a_response_that_ends_before_the_batch_behind_a_bad_one_does_is_told_of(
     assert not cut_off(bad + with_wrong_checksum(behind), log_end=9)
 
 
-def test_theme_21_no_record_is_behind_the_end_of_the_log(kernel):
+def test_no_record_is_behind_the_end_of_the_log(kernel):
     """The base offset is not covered by the checksum."""
     struct.pack_into(">i", bad := with_wrong_checksum(batch(3)), 23, -1)
     far = bytearray(batch(6))
@@ -407,7 +407,7 @@ def test_theme_21_no_record_is_behind_the_end_of_the_log(kernel):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_theme_21_one_flipped_bit_never_leads_past_a_sound_batch(kernel, seed):
+def test_one_flipped_bit_never_leads_past_a_sound_batch(kernel, seed):
     """Wherever it is, reading goes on at the next batch at most, and nothing sound is left out."""
     rand = random.Random(seed)
     sizes = [rand.choice([3, 3, 3, rand.randint(1, 9)]) for _ in range(6)]
@@ -435,14 +435,14 @@ def test_theme_21_one_flipped_bit_never_leads_past_a_sound_batch(kernel, seed):
         (batch(0)[:16] + b"\x03" + batch(0)[17:], UnknownMagicError),
     ],
 )
-def test_theme_21_bytes_that_are_no_batch_are_an_error_with_the_position(junk, error, kernel):
+def test_bytes_that_are_no_batch_are_an_error_with_the_position(junk, error, kernel):
     offsets, raised = drain(records.Decoder("t", 0, kernel=kernel), batch(0) + junk)
     assert offsets == [0, 1, 2]
     assert type(raised) is error
     assert raised.offset == 3 or raised.next_offset is None
 
 
-def test_theme_21_records_before_a_bad_one_in_its_batch_are_delivered(kernel):
+def test_records_before_a_bad_one_in_its_batch_are_delivered(kernel):
     data = bytearray(batch(0, 5))
     at = data.index(b"v3") - 1
     data[at] = 0x7F  # a value longer than its record
@@ -452,7 +452,7 @@ def test_theme_21_records_before_a_bad_one_in_its_batch_are_delivered(kernel):
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_theme_19_a_batch_over_the_limit_is_refused_and_named(codec, kernel):
+def test_a_batch_over_the_limit_is_refused_and_named(codec, kernel):
     big = records.encode(pa.record_batch({"value": pa.array([b"\0" * 100_000])}), base_offset=3, codec=codec)
     fits = records.Decoder("t", 0, limits=Limits(max_decompressed_batch_bytes=100_100), kernel=kernel)
     assert drain(fits, big) == ([3], None)
@@ -477,7 +477,7 @@ def test_an_unknown_isolation_level_is_refused():
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_theme_19_a_count_that_its_bytes_cannot_hold_reserves_nothing(codec, kernel):
+def test_a_count_that_its_bytes_cannot_hold_reserves_nothing(codec, kernel):
     bad = patched(batch(0, 1, codec=codec), 57, ">i", 2**31 - 1)
     held = []
 

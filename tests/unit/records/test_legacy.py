@@ -43,36 +43,36 @@ def read(data: bytes, **options: object) -> list[tuple]:
     return rows
 
 
-def test_theme_31_v0_has_no_timestamps():
+def test_v0_has_no_timestamps():
     data = message(5, 0, None, b"a") + message(6, 0, b"k", None)
     assert read(data) == [(5, b"a", -1_000, -1), (6, None, -1_000, -1)]
 
 
-def test_theme_31_inner_offsets_of_v0_are_absolute_and_gaps_stay():
+def test_inner_offsets_of_v0_are_absolute_and_gaps_stay():
     data = wrapper(17, 0, message(10, 0, None, b"a"), message(17, 0, None, b"b"))
     assert read(data) == [(10, b"a", -1_000, -1), (17, b"b", -1_000, -1)]
 
 
-def test_theme_31_inner_offsets_of_v1_count_back_from_the_wrappers_last():
+def test_inner_offsets_of_v1_count_back_from_the_wrappers_last():
     inner = [message(0, 1, None, b"a"), message(1, 1, None, b"b"), message(4, 1, None, b"c", timestamp=7)]
     expected = [(100, b"a", 1_000_000, 0), (101, b"b", 1_000_000, 0), (104, b"c", 7_000, 0)]
     assert read(wrapper(104, 1, *inner)) == expected
     assert read(wrapper(104, 1, *inner), fetch_offset=101) == expected[1:]
 
 
-def test_theme_31_compaction_may_take_the_first_inner_messages():
+def test_compaction_may_take_the_first_inner_messages():
     assert read(wrapper(104, 1, message(3, 1, None, b"x"), message(4, 1, None, b"y"))) == [
         (103, b"x", 1_000_000, 0),
         (104, b"y", 1_000_000, 0),
     ]
 
 
-def test_theme_31_wrappers_that_old_librdkafka_left_at_offset_0():
+def test_wrappers_that_old_librdkafka_left_at_offset_0():
     rows = read(wrapper(0, 1, message(0, 1, None, b"a"), message(1, 1, None, b"b")))
     assert [row[0] for row in rows] == [0, 1]
 
 
-def test_theme_30_log_append_time_of_v1_is_the_wrappers():
+def test_log_append_time_of_v1_is_the_wrappers():
     data = wrapper(1, 1, message(0, 1, None, b"a"), message(1, 1, None, b"b"), attributes=GZIP | 8)
     assert read(data) == [(0, b"a", 9_000_000, 1), (1, b"b", 9_000_000, 1)]
 
@@ -123,7 +123,7 @@ def tampered(data: bytes, at: int, layout: str, value: int) -> bytes:
         message(-5, 1, None, b"value"),
     ],
 )
-def test_theme_21_a_bad_message_is_an_error_behind_the_good_ones(bad):
+def test_a_bad_message_is_an_error_behind_the_good_ones(bad):
     chunks = records.Decoder("t", 0).feed(message(0, 1, None, b"good") + bad + message(20, 1, None, b""))
     assert next(chunks).batch.column("value").to_pylist() == [b"good"]
     with pytest.raises(CorruptRecordBatchError) as caught:

@@ -30,26 +30,26 @@ def committed(*batches: bytes, aborted=()) -> tuple[list[int], int]:
     return offsets, decoder.next_offset
 
 
-def test_theme_28_an_abort_marker_ends_the_range_of_its_producer_only():
+def test_an_abort_marker_ends_the_range_of_its_producer_only():
     batches = [data(0, 1), data(2, 2), marker(4, 1, ABORT), data(5, 1), marker(7, 2, ABORT), data(8, 2)]
     assert committed(*batches, aborted=[(2, 2), (1, 0)]) == ([5, 6, 8, 9], 10)
 
 
-def test_theme_28_a_commit_marker_ends_nothing_and_needs_no_entry():
+def test_a_commit_marker_ends_nothing_and_needs_no_entry():
     assert committed(data(0, 1), marker(2, 1, COMMIT), data(3, 1)) == ([0, 1, 3, 4], 5)
 
 
-def test_theme_28_a_fetch_that_starts_on_a_marker_without_entry():
+def test_a_fetch_that_starts_on_a_marker_without_entry():
     assert committed(marker(0, 1, ABORT), data(1, 1)) == ([1, 2], 3)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_theme_28_compressed_aborts_do_not_leak(codec):
+def test_compressed_aborts_do_not_leak(codec):
     batches = [data(0, 1, codec=codec), marker(2, 1, ABORT, codec=codec), data(3, 1, codec=codec)]
     assert committed(*batches, aborted=[(1, 0)]) == ([3, 4], 5)
 
 
-def test_theme_28_aborted_batches_to_the_end_move_the_position():
+def test_aborted_batches_to_the_end_move_the_position():
     chunks = list(
         records.Decoder("t", 0, isolation_level="read_committed", aborted=[(1, 0)]).feed(
             data(0, 1) + data(2, 1)
@@ -58,7 +58,7 @@ def test_theme_28_aborted_batches_to_the_end_move_the_position():
     assert [(c.batch.num_rows, c.next_offset) for c in chunks] == [(0, 4)]
 
 
-def test_theme_28_batches_outside_transactions_are_kept():
+def test_batches_outside_transactions_are_kept():
     assert committed(data(0, 1, transactional=False), aborted=[(1, 0)]) == ([0, 1], 2)
 
 

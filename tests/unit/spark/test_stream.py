@@ -128,7 +128,7 @@ def test_a_new_partition_whose_first_records_are_gone_is_a_loss() -> None:
     assert str(loss) == "t-1 at offset 0: the partition is new to the stream, and its log starts at 4"
 
 
-def test_theme_17_a_topic_made_anew_is_read_from_its_start_and_named() -> None:
+def test_a_topic_made_anew_is_read_from_its_start_and_named() -> None:
     base = at(50, 50)
     now = seen(3, topic_id=NEW, starts={0: 0})
     assert newcomers(base, now) == {tp(0)}

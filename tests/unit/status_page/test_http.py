@@ -67,7 +67,7 @@ def test_this_machine_may_be_called_by_any_of_its_names_and_ports(host):
     "host",
     ["evil.example:8000", "localhost.evil.example", "10.0.0.7", "[fe80::1]:8000", "[::1", "", "0.0.0.0"],
 )
-def test_trap_dns_rebinding_a_foreign_name_is_refused_where_only_this_machine_is_meant(host):
+def test_a_foreign_name_is_refused_where_only_this_machine_is_meant(host):
     assert refused(head(host=host)) == 421
     if host:
         assert parse(head(host=host), only_here=False).host == host

@@ -1,0 +1,40 @@
+"""What Spark's versions do differently, with the oldest that works: other tests run with the installed one, the newest."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_actors.testing.spark import OLDEST_SPARK, pyspark_path
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_tests_of_what_differs_pass_with_the_oldest_spark() -> None:
+    """In a Python of their own, in which that PySpark is found first."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    path = os.pathsep.join(filter(None, [str(pyspark_path(OLDEST_SPARK)), os.environ.get("PYTHONPATH")]))
+    variables = {**clean, "PYTHONPATH": path}
+    found = subprocess.run(
+        [sys.executable, "-c", "import pyspark; print(pyspark.__version__)"],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == OLDEST_SPARK
+    command = [sys.executable, "-m", "pytest", "integration", "-m", "spark_versions and not slow", "-q"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider"],
+        cwd=TESTS,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stdout[-20_000:], done.stderr[-5_000:], sep="\n")
+    assert done.returncode == 0

@@ -1,0 +1,115 @@
+"""The plugins of the tests themselves: budgets of files, the machine's pace, and the groups that share what takes long to start."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pace import REFERENCE_S, Pace
+from time_budgets import BUDGETS, Budgets, FileTime, Ledger, without_group
+from xdist_groups import group_tests
+
+SOME = Budgets({"unit": 10.0, "integration": 20.0, "integration/test_dear.py": 60.0})
+
+
+@pytest.fixture
+def pace(tmp_path):
+    """Quick until 10, at half the pace until 20."""
+    lines = [f"{at} {REFERENCE_S}" for at in range(10)] + [f"{at} {2 * REFERENCE_S}" for at in range(10, 20)]
+    file = tmp_path / "pace"
+    file.write_text("\n".join(lines) + "\n15.5 0.0")  # the last line is being written
+    return Pace(file)
+
+
+def test_a_file_has_its_own_budget_or_that_of_its_directory():
+    assert SOME.of("integration/test_dear.py") == 60
+    assert SOME.of("integration/test_other.py") == 20
+    assert SOME.of("unit/net/test_nodes.py") == 10
+    assert SOME.of("elsewhere/test_x.py") == float("inf")
+
+
+def test_a_budget_of_a_file_that_is_gone_is_refused(tmp_path):
+    file = tmp_path / "budgets.toml"
+    file.write_text('[seconds]\n"unit/test_gone.py" = 3\n')
+    with pytest.raises(ValueError, match=r"no such files or directories: unit/test_gone\.py"):
+        Budgets.read(file)
+    assert Budgets.read(BUDGETS).of("unit/test_time_budgets.py") < float("inf")
+
+
+def test_seconds_of_a_busy_machine_are_fewer_of_a_quiet_one(pace):
+    assert pace.between(1.0, 9.0) == 1.0
+    assert pace.between(11.0, 19.0) == pytest.approx(2.0)
+    assert pace.quiet_s(11.0, 19.0) == pytest.approx(4.0)
+    assert pace.between(100.0, 101.0) == 1.0, "nothing was measured"
+
+
+def test_what_is_written_down_while_it_is_read_is_read_later(pace, tmp_path):
+    assert pace.between(0.0, 19.0) < 2
+    with (tmp_path / "pace").open("a") as file:
+        file.write(f"4\n21 {4 * REFERENCE_S}\n")
+    assert pace.between(20.5, 21.0) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("seconds", "pace", "over"), [(30, 1.0, False), (36, 1.0, True), (70, 2.0, False)])
+def test_a_file_is_over_its_budget_by_a_clear_margin_only(seconds, pace, over):
+    time = FileTime()
+    time.add(seconds, pace)
+    assert time.over(20.0) == over
+
+
+def report(file, seconds, *, shared_s=0.0, **keywords):
+    return SimpleNamespace(
+        fspath=f"tests/{file}",
+        nodeid=f"tests/{file}::test@ray-0",
+        duration=seconds,
+        keywords=keywords,
+        shared_s=shared_s,
+        pace=1.0,
+    )
+
+
+def test_a_run_with_a_file_over_its_budget_fails_and_names_it():
+    ledger = Ledger(SOME)
+    ledger.pytest_runtest_logreport(report("integration/test_a.py", 30, slow=1))
+    ledger.pytest_runtest_logreport(report("integration/test_a.py", 60, shared_s=50))
+    session = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
+    ledger.pytest_sessionfinish(session)
+    assert (ledger.over(), session.exitstatus) == ([], pytest.ExitCode.OK)
+    ledger.pytest_runtest_logreport(report("integration/test_a.py", 30))
+    ledger.pytest_sessionfinish(session)
+    assert ledger.over() == ["integration/test_a.py: 40.0 s, budget 20 s, pace 1.0"]
+    assert session.exitstatus == pytest.ExitCode.TESTS_FAILED
+
+
+def test_the_group_is_no_part_of_a_tests_name():
+    assert without_group("tests/a.py::test_b@ray-1") == "tests/a.py::test_b"
+    assert without_group("tests/a.py::test_b[x@y]") == "tests/a.py::test_b[x@y]"
+
+
+class Item:
+    """A test of `file`, with these fixtures and markers."""
+
+    def __init__(self, file, *fixtures, marker=None):
+        self.path = Path(BUDGETS).parent / file
+        self.fixturenames, self.marker, self.group = fixtures, marker, None
+
+    def get_closest_marker(self, name):
+        return self.marker if self.marker == name else None
+
+    def add_marker(self, mark):
+        (self.group,) = mark.args
+
+
+def test_tests_that_share_what_takes_long_to_start_are_one_group_and_the_longest_comes_first():
+    plain, dear = Item("unit/test_a.py"), Item("integration/test_dear.py", "ray_local")
+    other, three = (
+        Item("integration/test_b.py", "ray_local"),
+        Item("integration/test_b.py", "kafka_cluster_3", "_three_brokers"),
+    )
+    alone, spark = Item("integration/test_b.py"), Item("integration/test_c.py", marker="spark")
+    items = [plain, other, alone, three, spark, dear]
+    group_tests(items, SOME)
+    assert items[0] is dear
+    assert items[-1] is plain
+    assert other.group == three.group != dear.group
+    assert {other.group, dear.group} == {"ray-0", "ray-1"}
+    assert (alone.group, spark.group, plain.group) == ("integration/test_b.py", "spark", "unit/test_a.py")

@@ -18,7 +18,7 @@ from pathlib import Path
 REFERENCE_S = 0.010
 """The fixed piece of work takes so long on the reference: one of two cores that nobody else uses."""
 EVERY_S = 0.25
-VARIABLE = "KAFKA_ACTORS_TEST_PACE"
+VARIABLE = "TEST_MACHINE_PACE"
 """The environment variable with the file of the measurements; pytest-xdist's workers inherit it."""
 
 

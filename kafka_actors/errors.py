@@ -578,10 +578,12 @@ class RecordError(KafkaActorsError):
     """A record batch that can't be read.
 
     `offset` is the first offset not read; `next_offset` where reading can go on behind the bad batch, or
-    None if that can't be known; `kind` one word for policies and metrics.
+    None if that can't be known; `kind` one word for policies and metrics. `cut_off`: it isn't known because the response
+    ends before the end of the batch behind it.
     """
 
     kind: str = "record"
+    cut_off: bool = False
 
     def __init__(
         self,

@@ -100,7 +100,7 @@ class ActorControl:
 
     def __init__(self, holder: ActorHandle) -> None:
         self._holder = holder
-        self._confirmed = True
+        self._confirmed = False
 
     def call(self, method: str, *args: Any, limit_s: float | None = CONTROL_S) -> Any:
         """Raises `KafkaTimeoutError` after `limit_s` seconds, and `DisconnectedError` when the job actor is dead."""
@@ -143,7 +143,7 @@ class ActorControl:
             logger.warning("the job actor did not answer within %.1f s and is ended", timeout_s + CONTROL_S)
             self._confirmed = False
         except DisconnectedError:
-            return self._confirmed  # it has ended already
+            return self._confirmed  # what it said when it was stopped, if it was
         ray.kill(self._holder)
         return self._confirmed
 

@@ -34,6 +34,7 @@ __all__ = ["JobCoordinator"]
 logger = logging.getLogger(__name__)
 
 RECOVERY_S = 3.0
+"""A worker that comes up, and had nothing yet, is waited for so long by a new incarnation."""
 COMMIT_GRACE_S = 1.0
 LEAVE_S = 2.0
 
@@ -85,13 +86,15 @@ class JobCoordinator:
     # ------------------------------------------------------------ life
 
     async def start(self, plan: WorkerPlan, recovering: bool) -> None:
-        """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions; one
-        of which nothing is heard does until its lease is over."""
-        loops = self._job.loops
+        """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions; one that has
+        worked does until its lease is over, also if nothing is heard of it and nobody has noticed that yet."""
+        loops, now = self._job.loops, self._job.clock()
         await self.set_plan(plan)
         if recovering:
-            patience = lease.longest(self._config.session_timeout_ms / 1000) if plan.silent else RECOVERY_S
-            self._placement.recover(plan.capacities, self._job.clock() + patience)
+            leased = dict.fromkeys(
+                [*plan.ready, *plan.silent], now + lease.longest(self._config.session_timeout_ms / 1000)
+            )
+            self._placement.recover(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
         loops.go(self._step_loop())
         loops.go(self._committing.run())
         loops.go(self._member.start())

@@ -320,7 +320,8 @@ class RunningJob:
         """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling
         deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice.
 
-        Returns whether the brokers have confirmed the commits of all that was processed. If not, `status().unconfirmed`
+        Returns whether the brokers have confirmed the commits of all that was processed, False too where a detached job is gone
+        and nobody can say. If not, `status().unconfirmed`
         names the partitions whose last records come again at the next start."""
         return self._control.stop(checked_amount("timeout", timeout), leave)
 

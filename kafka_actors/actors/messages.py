@@ -227,7 +227,7 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     has. `silent`: workers of whose nodes nothing is heard, or was heard before Ray called them dead; what they have goes
     to others when their leases are over.
     `unconnected`: workers on whose nodes the connection actors come up: they could not read yet. `died`: calls in which
-    workers died.
+    workers died. `ready`: workers that have come up, which may hold what an older incarnation of the coordinator granted.
     """
 
     version: int
@@ -241,6 +241,7 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     silent: list[str] = []
     unconnected: list[str] = []
     died: list[Died] = []
+    ready: list[str] = []
 
 
 class GroupState(Struct, frozen=True, tag=True):

@@ -9,10 +9,13 @@ __all__ = ["end_process", "process_runs"]
 
 
 def process_runs(pid: int) -> bool:
-    """False when there is no such process, or it is stopped (state T) or already dead (Z, X)."""
+    """False when there is no such process, or it is stopped (state T) or already dead (Z, X).
+
+    One that a debugger or a profiler holds (t) runs: who looks at it lets it go on, and would find it killed.
+    """
     try:
         with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "TtZX"
+            return stat.read().rpartition(")")[2].split()[0] not in "TZX"
     except OSError:
         return False
 

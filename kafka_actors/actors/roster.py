@@ -114,6 +114,7 @@ class Roster(dict[ActorKey, Running]):
                 if r.info is not None and r.info.node not in self.connected
             ],
             died=died,
+            ready=[actor_name(k, r.incarnation) for k, r in placed.items() if r.begun],
         )
 
     def wiring(self, info: ActorInfo | None) -> Wiring:

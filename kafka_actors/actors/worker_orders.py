@@ -103,8 +103,7 @@ class WorkerOrders:
         if worker not in self._placement.workers:
             # Given up on, and what it held has gone to others: it is to drop all, whatever it has seen.
             return Orders(max(version, report.seen), [], [], 0.0, paused)
-        if self._placement.recovering:
-            # Until all have registered again nothing changes hands: a worker goes on with what it has.
+        if self._placement.awaits(worker):
             return Orders(version, [], [], lease_s, paused, hold=True)
         if report.seen == version:
             return Orders(version, [], [], lease_s, paused, hold=True)

@@ -15,6 +15,7 @@ from kafka_actors.arguments import limit_of, listed, partition_of, partitions_of
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.events import EventSink
 from kafka_actors.net import EARLIEST, LATEST, ListedOffset
+from kafka_actors.net.io_thread import ended_within
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
 from kafka_actors.timeouts import timeouts_by_name
@@ -381,12 +382,10 @@ class Consumer(ConsumerFace):
     def _begun(self, session: Session, timeout_s: float | None) -> bool:
         """Whether the beginning is done in time. Where it fails it is undone, and the next call begins anew."""
         beginning = session.begin().done
-        try:
-            beginning.result(timeout_s)
-        except TimeoutError:
-            if beginning.done():
-                raise
+        if not ended_within(beginning, timeout_s):
             return False
+        try:
+            beginning.result()
         except CancelledError:
             session.check_open()  # another thread has closed it
             raise
@@ -414,11 +413,9 @@ class Consumer(ConsumerFace):
         limit = limit or Limit(None)
         future = self._session.io.submit(work)
         try:
-            return future.result(limit.left() + grace_s)
-        except TimeoutError:
-            if future.done():
-                raise
-            raise KafkaTimeoutError(f"no answer within {limit.seconds:g} s") from None
+            if not ended_within(future, limit.left() + grace_s):
+                raise KafkaTimeoutError(f"no answer within {limit.seconds:g} s")
+            return future.result()
         except CancelledError:
             self._session.check_open()  # another thread has closed it
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from kafka_actors.protocol import OffsetFetchRequest, OffsetFetchResponse
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
 from .channels import Channels
-from .machines.backoff import Backoff
+from .machines.backoff import Backoff, Patience
 from .machines.offsets import (
     Committed,
     offset_fetch_request,
@@ -38,14 +39,16 @@ class OffsetFetcher:
         channels: Channels,
         config: GroupConfig,
         rand: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._coordinator = coordinator
         self._channels = channels
         self._config = config
         self._rand = rand
         self.trouble = ""
         """Why the last request had to be repeated, for people."""
-        self._request_timeout_ms = min(config.request_timeout, config.heartbeat_timeout) * 1000
+        self._patience = Patience(config.heartbeat_timeout, config.request_timeout)
 
     async def fetch(self, partitions: Sequence[TopicPartition], timeout_ms: float | None) -> Found:
         """See `ConsumerCoordinator.fetch_committed_offsets`."""
@@ -73,13 +76,17 @@ class OffsetFetcher:
         """One request. False: something is missing and worth another one."""
         request = offset_fetch_request(self._config.group_id, partitions, require_stable=True)
         broker = self._channels.broker
+        asked = self._clock()
         try:
             committed = read_offset_fetch(
-                await self._channels.ask(request, self._request_timeout_ms), self._config.group_id
+                await self._channels.ask(request, self._patience.seconds * 1000), self._config.group_id
             )
+            self._patience.answered(self._clock() - asked)
             if committed.error is not None:
                 raise committed.error
         except Exception as error:
+            if isinstance(error, KafkaTimeoutError):
+                self._patience.unanswered()
             self._judge(error, broker)
             return False
         for tp, offset in committed.offsets.items():

@@ -324,7 +324,7 @@ class Fetcher:
             fetch_offset=fetched.fetch_offset,
             isolation_level=self._config.isolation_level,
             aborted=fetched.aborted,
-            log_end=fetched.log_end,
+            log_end=fetched.log_end(self._config.isolation_level == "read_committed"),
             limits=self._limits,
         )
         return decoder.feed(*(piece.data for piece in fetched.slices))

@@ -11,6 +11,18 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def ended_within(future: concurrent.futures.Future[Any], seconds: float | None) -> bool:
+    """Whether the future is done, however it ended, after a wait of so many seconds at most; None waits without end.
+
+    `result(seconds)` alone doesn't tell the end of its time from a `TimeoutError` of the work, nor from an end in that moment.
+    """
+    try:
+        future.exception(seconds)
+    except (TimeoutError, concurrent.futures.CancelledError):
+        pass
+    return future.done()
+
+
 class IoThread:
     """Runs coroutines for other threads. A daemon: a client that nobody closed does not keep its program alive."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -19,7 +19,7 @@ from kafka_actors.timeouts import timeouts_by_name
 
 from .core import Core
 from .futures import BatchFuture, RecordFuture
-from .producer import _no_room
+from .producer import _GRACE_S, _NOT_CLOSED, _no_room
 from .steps import Full, Headers, Sending, Steps, Wait
 
 T = TypeVar("T")
@@ -181,7 +181,7 @@ class AsyncProducer(ProcessBound):
             pass  # what is left gets its error below
         finally:
             late = KafkaTimeoutError("the producer was closed before it was acknowledged; it may be written")
-            await self._core.close(late)
+            await _closed(self._core.close(late))
         self._tell()
 
     def _check_open(self) -> None:
@@ -223,4 +223,15 @@ class AsyncProducer(ProcessBound):
         beginning.cancel()
         failed, self._beginning, self._ready = self._core, None, False
         self._make()
-        await failed.client.close()
+        await _closed(failed.client.close())
+
+
+async def _closed(closing: Coroutine[Any, Any, None]) -> None:
+    """Closes connections, which takes a moment as a rule."""
+    try:
+        async with asyncio.timeout(_GRACE_S) as over:
+            await closing
+    except TimeoutError:
+        if not over.expired():
+            raise
+        logger.warning(_NOT_CLOSED, _GRACE_S)

@@ -18,6 +18,7 @@ from kafka_actors.arguments import limit_of, seconds_of
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.net import IoThread
+from kafka_actors.net.io_thread import ended_within
 from kafka_actors.net.process_bound import ProcessBound
 from kafka_actors.timeouts import timeouts_by_name
 
@@ -161,7 +162,8 @@ class Producer(ProcessBound):
         self._check_may_wait(f"send to {wait.topic}")
         if not isinstance(wait, Full):
             left = max(deadline - time.monotonic(), 0.0)
-            self._call(self._core.learn(wait.topic, deadline, wait.partition), left + _GRACE_S)
+            learning = self._core.learn(wait.topic, deadline, wait.partition)
+            self._call(learning, f"the partitions of {wait.topic}", left + _GRACE_S)
             return
         self._core.intake.close_all()  # what only waits for company must not keep others out
         while self._core.intake.full:
@@ -228,7 +230,7 @@ class Producer(ProcessBound):
                 late = KafkaTimeoutError(
                     "the producer was closed before it was acknowledged; it may be written"
                 )
-                self._io.submit(self._core.close(late)).result()
+                _closed(self._io.submit(self._core.close(late)))
         finally:
             self._io.stop()
         self._tell()
@@ -256,12 +258,10 @@ class Producer(ProcessBound):
             return None
         began = time.monotonic()
         beginning = self._begin()
+        if not ended_within(beginning, seconds_of(self.config.max_block_ms)):
+            raise self._core.client.not_connected(time.monotonic() - began)
         try:
-            beginning.result(seconds_of(self.config.max_block_ms))
-        except TimeoutError:
-            if beginning.done():
-                raise
-            raise self._core.client.not_connected(time.monotonic() - began) from None
+            beginning.result()
         except CancelledError:
             self._check_open()  # another thread has closed it
             raise
@@ -286,20 +286,33 @@ class Producer(ProcessBound):
                 return
             io, self._io, self._beginning, self._ready = self._io, None, None, False
             beginning.cancel()
-            io.submit(self._core.client.close()).result()
+            _closed(io.submit(self._core.client.close()))
             io.stop()
             self._make()
 
-    def _call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    def _call(self, work: Coroutine[Any, Any, T], what: str, timeout_s: float) -> T:
         assert self._io is not None  # after _started()
+        future = self._io.submit(work)
         try:
-            return self._io.submit(work).result(timeout_s)
+            if not ended_within(future, timeout_s):
+                raise KafkaTimeoutError(f"{what}: no answer within {timeout_s:g} s")
+            return future.result()
         except CancelledError:
             self._check_open()  # another thread has closed it
             raise
 
 
 _GRACE_S = 5.0
+_NOT_CLOSED = "the producer's connections could not be closed in %g s: they are given up"
+
+
+def _closed(closing: Future[None]) -> None:
+    """Waits for connections to close, which takes a moment as a rule."""
+    if ended_within(closing, _GRACE_S):
+        closing.result()
+    else:
+        closing.cancel()
+        logger.warning(_NOT_CLOSED, _GRACE_S)
 
 
 def _no_room(topic: str, config: ProducerConfig) -> KafkaTimeoutError:

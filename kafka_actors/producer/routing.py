@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_actors.errors import MessageTooLargeError, UsageError
-from kafka_actors.records.batch import HEADER_SIZE, Kernel, Places, Rows
+from kafka_actors.records.batch import HEADER_SIZE, MAX_MILLIS, Kernel, Places, Rows
 from kafka_actors.records.columns import row_columns
 
 from .machines.sticky import Sticky
@@ -73,16 +73,34 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def rows_of(part: Part, kernel: Kernel, now_ms: int, max_request_size: int) -> Rows:
-    """The rows ready to be written. Raises `UsageError` for a column of another type, `MessageTooLargeError`."""
+    """The rows ready to be written. Raises `UsageError` for a column of another type and for a timestamp that no reader here
+    could express, `MessageTooLargeError`."""
     try:
-        rows = kernel.rows(row_columns(part.batch, now_ms), now_ms)
-    except TypeError as error:
+        columns = row_columns(part.batch, now_ms)
+    except (TypeError, OverflowError) as error:
         raise UsageError(f"send_batch: {error}") from None
+    if columns.timestamps is not None:
+        stamps = columns.timestamps
+        wrong = np.flatnonzero((stamps > MAX_MILLIS) | (stamps < -MAX_MILLIS))
+        if len(wrong):
+            raise malformed_timestamp(
+                f"send_batch: timestamp of row {_number(part, int(wrong[0]))}", int(stamps[wrong[0]])
+            )
+    rows = kernel.rows(columns, now_ms)
     row, size = rows.largest()
     if size + HEADER_SIZE > max_request_size:
-        number = row if part.numbers is None else int(part.numbers[row])
-        raise too_large(part.topic, None, f"row {number}", size + HEADER_SIZE, max_request_size)
+        raise too_large(part.topic, None, f"row {_number(part, row)}", size + HEADER_SIZE, max_request_size)
     return rows
+
+
+def _number(part: Part, row: int) -> int:
+    """The row's number in the batch that was given."""
+    return row if part.numbers is None else int(part.numbers[row])
+
+
+def malformed_timestamp(what: str, millis: int) -> UsageError:
+    """The error of a timestamp for which readers here and on Spark have no column; nanoseconds, given by mistake, are such."""
+    return UsageError(f"{what} is {millis}: Arrow's columns, in microseconds, hold {MAX_MILLIS} at most")
 
 
 def too_large(topic: str, partition: int | None, what: str, size: int, limit: int) -> MessageTooLargeError:

@@ -12,12 +12,21 @@ import pyarrow as pa
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import UsageError, kind_of
 from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.records.batch import MAX_MILLIS
 from kafka_actors.topics import check_topic
 
 from .core import Core
 from .futures import BatchFuture, RecordFuture
 from .machines.sticky import Sticky
-from .routing import by_topic, highest_partition, no_such_partition, place, rows_of, too_large
+from .routing import (
+    by_topic,
+    highest_partition,
+    malformed_timestamp,
+    no_such_partition,
+    place,
+    rows_of,
+    too_large,
+)
 from .tracing import TRACEPARENT_BYTES, SendSpans
 
 T = TypeVar("T")
@@ -27,8 +36,6 @@ RECORD_OVERHEAD = 31
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
 MOST = 2**63
-LAST_MS = (MOST - 1) // 1000
-"""The last timestamp that readers here and on Spark have a column for; nanoseconds, given by mistake, lie behind it."""
 
 
 class Unknown(NamedTuple):
@@ -189,10 +196,8 @@ class Sending:
         sticky: Sticky | None = None
         if timestamp_ms is not None:
             timestamp_ms = _whole(timestamp_ms, "timestamp_ms")
-            if abs(timestamp_ms) > LAST_MS:
-                raise UsageError(
-                    f"send: timestamp_ms is {timestamp_ms}: Arrow's columns, in microseconds, hold {LAST_MS} at most"
-                )
+            if abs(timestamp_ms) > MAX_MILLIS:
+                raise malformed_timestamp("send: timestamp_ms", timestamp_ms)
         if partition is not None:
             partition = _whole(partition, "partition")
             if partition < 0:

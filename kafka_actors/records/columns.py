@@ -23,7 +23,7 @@ def row_columns(
 
     Keys and values are binary or text, headers a list of structs of a text `key` and a binary `value`, timestamps
     of any unit or integers in milliseconds; where one is null it is `default_timestamp`, in milliseconds. Raises
-    `TypeError` with the column's name for any other type.
+    `TypeError` with the column's name for any other type, `OverflowError` for a timestamp beyond 64 bits.
     """
     return RowColumns(
         batch.num_rows,
@@ -115,6 +115,8 @@ def _timestamps(array: Array | None, default: int) -> npt.NDArray[np.int64] | No
     else:
         raise TypeError(f"column timestamp is {array.type}: it must be a timestamp, or int64 in milliseconds")
     plain: npt.NDArray[np.int64] = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    if factor > 1 and len(plain) and max(int(plain.max()), -int(plain.min())) * factor >= 2**63:
+        raise OverflowError("column timestamp has seconds beyond 64 bits of milliseconds")
     # Rounded down as Spark does it: also before 1970.
     millis = plain // divisor if divisor > 1 else plain * factor
     if array.null_count:

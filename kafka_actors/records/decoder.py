@@ -37,7 +37,7 @@ from kafka_actors.records.compression import (
 )
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.records.record import control_type
-from kafka_actors.records.resume import behind_bad_timestamps, resume_offset
+from kafka_actors.records.resume import behind_bad_timestamps, is_cut_off, resume_offset
 from kafka_actors.records.transactions import ABORT, AbortedTransactions
 from kafka_actors.records.workspace import TABLE_ROWS, Workspace, borrow, give_back
 
@@ -122,7 +122,8 @@ class Decoder:
 
     `fetch_offset` is the first offset wanted: earlier records of the first batch are dropped. `aborted` is the
     response's list of aborted transactions, (producer_id, first_offset); only read_committed heeds it. `log_end` is
-    the high watermark that came with the bytes, if it is known: `RecordError.next_offset` is never behind it.
+    the high watermark that came with the bytes, of read_committed the last stable offset, if it is known:
+    `RecordError.next_offset` is never behind it.
     """
 
     def __init__(
@@ -330,7 +331,9 @@ class Decoder:
             offset, behind = resume_offset(
                 view, start, self.next_offset, self._kernel, self._log_end, following
             )
-        return error(self.topic, self.partition, offset, behind, reason)
+            found = error(self.topic, self.partition, offset, behind, reason)
+            found.cut_off = behind is None and is_cut_off(view, start, self._log_end, following)
+        return found
 
     def _bad_timestamp(self, view: memoryview, work: Workspace, row: list[int]) -> RecordError:
         """The error for the record that the row of the batch table is at."""

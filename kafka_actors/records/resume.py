@@ -43,8 +43,8 @@ def resume_offset(
 ) -> tuple[int, int | None]:
     """(first offset not read, offset behind the bad batch at `start` or None where it can't be known).
 
-    `position` is where everything before is read; `log_end` is the high watermark, which no base offset is behind;
-    `following` are the bytes that follow those of `view`.
+    `position` is where everything before is read; `log_end` is where ends what this reader can get (the high watermark, or
+    the last stable offset), which no base offset is behind; `following` are the bytes that follow those of `view`.
     What the bad batch claims counts where its own checksum is right, where it ends the log, and up to the base offset
     of the batch that follows, if that has a right checksum: to go on too far would lose records without a word, and a
     place that is too early only brings the same batch again.
@@ -66,6 +66,19 @@ def resume_offset(
     if behind is None:
         return position, None
     return max(position, bad.base) if bad.magic == 2 and bad.base < behind else position, behind
+
+
+def is_cut_off(view: memoryview, start: int, log_end: int | None, following: memoryview = _NOTHING) -> bool:
+    """Whether there is a batch behind the bad one at `start` that the response ends within, or in front of. Arguments are
+    as those of `resume_offset`."""
+    bad = _header(view, start)
+    if bad is None or bad.end > len(view):
+        return False
+    after, pos = (following, 0) if bad.end == len(view) else (view, bad.end)
+    if len(after) == pos:
+        return log_end is not None and bad.claimed < log_end
+    behind = _header(after, pos)
+    return len(after) - pos <= MAGIC_AT or (behind is not None and behind.end > len(after))
 
 
 def _before_the_next(

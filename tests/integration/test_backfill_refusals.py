@@ -1,6 +1,7 @@
 """What a hand-over refuses, with real Kafka and a checkpoint's real files: before the history is read, or after."""
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -231,6 +232,26 @@ def test_another_pipelines_plan_and_topics_that_are_not_there_are_refused(place)
         place.backfill(group="other").plan()
     with pytest.raises(ConfigError, match="topics: are not-there"):
         place.backfill(topics="not-there").run()
+
+
+@pytest.mark.parametrize("misspelt", ["the sink's topic", "the dead-letter topic"])
+def test_a_topic_that_is_written_to_and_is_not_there_is_named_before_the_history_is_read(place, misspelt):
+    source = ka.Pipeline.read_kafka(
+        place.topic, group_id=place.group, bootstrap_servers=place.cluster.bootstrap_servers
+    )
+    if misspelt == "the sink's topic":
+        pipeline = source.raw().write_kafka("misspelt")
+    else:
+        there = place.cluster.create_topic(f"{place.topic}-there")
+        pipeline = source.dead_letters("misspelt").on_error("dead_letter").raw().write_kafka(there)
+    began = time.monotonic()
+    with pytest.raises(JobFailed, match=f"for misspelt: {misspelt} is not there on"):
+        pipeline.backfill(place.spark, checkpoint=str(place.directory / "c"), progress=False).run()
+    took = time.monotonic() - began
+    print(f"refused after {took:.1f} s")
+    assert took < 60
+    assert not any((place.directory / "c" / "commits").glob("[0-9]*"))
+    assert place.committed() == {}
 
 
 _NO_OPTIONS = {"end": "latest", "trigger": "once", "commitOffsets": True, "startingOffsets": "latest"}

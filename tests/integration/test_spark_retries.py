@@ -1,6 +1,7 @@
 """Tasks that fail at first, in a session that tries them again: what sinks have of their rows then."""
 
 import sys
+import time
 from collections import Counter
 
 import msgspec
@@ -9,6 +10,8 @@ import pytest
 from fakes.spark import spark_session
 from fakes.spark_runs import BAD, GOOD, SCHEMA, Place
 from pyspark import TaskContext, cloudpickle
+
+from kafka_actors.errors import JobFailed
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -42,6 +45,30 @@ def test_the_sink_writes_each_row_at_least_once(place):
     found = Counter(int(m.value) for m in place.records(place.output))
     assert found.keys() == set(range(20))
     assert set(found.values()) <= {1, 2}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["batch", "stream"])
+def test_what_a_broker_refuses_for_good_is_not_tried_again(place, tmp_path, stream):
+    """Tries of Spark's would each send the same records."""
+    tries, small = tmp_path / "tries", f"{place.output}-small"
+    place.cluster.create_topic(small, config={"max.message.bytes": "100"})
+    place.fill(range(1))
+
+    def padded(batch):
+        with tries.open("a") as file:
+            file.write(f"{TaskContext.get().attemptNumber()}\n")
+        return pa.record_batch({"value": [b"x" * 1000] * batch.num_rows})
+
+    schema = pa.schema({"value": pa.binary()})
+    pipeline = (
+        place.read().on_error("fail", retries=0).raw().map_batches(padded, schema=schema).write_kafka(small)
+    )
+    options = {"checkpoint": str(tmp_path / "c"), "trigger": "availableNow"} if stream else {}
+    began = time.monotonic()
+    with pytest.raises(JobFailed, match="MESSAGE_TOO_LARGE"):
+        pipeline.on_spark(place.spark, **options).run()
+    print(f"failed after {time.monotonic() - began:.1f} s")
+    assert set(tries.read_text().split()) == {"0"}
 
 
 def no_one_at_first(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -85,7 +85,7 @@ class Simulation:
         self.placement = Placement(self.incarnation, assignors.get("sticky"), drain_timeout_s=1e9)
         self.gate = CommitGate(self.placement.holder)
         self.gate.baseline({p: OffsetAndMetadata(o, "", -1) for p, o in self.committed.items()})
-        self.placement.recover(self.workers, deadline=1.0)
+        self.placement.recover(dict.fromkeys(self.workers, 1.0))
         for name in self.workers:
             self.placement.set_worker(name)
         self.placement.give(self.partitions)
@@ -100,7 +100,7 @@ class Simulation:
 
     def orders(self, report: Report) -> Orders:
         name = report.worker
-        if self.placement.recovering:
+        if self.placement.awaits(name):
             return Orders(self.placement.version(name), [], [], 10.0, hold=True)
         grants = []
         for slot in self.placement.held(name, frozenset({SlotState.GRANTED})):

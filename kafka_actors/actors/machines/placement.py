@@ -38,8 +38,10 @@ class Placement:
         """What happened since somebody took them."""
         self.changes = 0
         self._epochs = 0
-        self._recovering_until: float | None = None
-        self._expected: set[str] = set()
+        self.recovering = False
+        self._expected: dict[
+            str, float
+        ] = {}  # workers that may hold what an older incarnation granted: until when they are waited for
         self._given = False
         self._unplaced = False  # something changed since the worker assignor ran
         self._newcomers = False  # new workers got ready, the first of them at that moment:
@@ -47,15 +49,16 @@ class Placement:
 
     # ------------------------------------------------------------ recovery of a new incarnation
 
-    def recover(self, expected: Iterable[str], deadline: float) -> None:
-        """A new incarnation: nothing is granted until the group has given partitions, and all `expected`
-        workers have reported or the deadline has passed."""
-        self._expected = set(expected)
-        self._recovering_until = deadline if self._expected else None
+    def recover(self, expected: Mapping[str, float]) -> None:
+        """Begins as a new incarnation beside workers of an older one: nothing is granted until the group has given
+        partitions, and each of the `expected` workers has registered, is dead, or is waited for no longer: its value is
+        the moment at which its lease under the older incarnation has ended for certain."""
+        self._expected = dict(expected)
+        self.recovering = bool(expected)
 
-    @property
-    def recovering(self) -> bool:
-        return self._recovering_until is not None
+    def awaits(self, worker: str) -> bool:
+        """Whether the worker goes on with what it has, because a new incarnation doesn't know yet what that is."""
+        return self.recovering and (not self._given or worker in self._expected)
 
     def adopt(
         self,
@@ -78,7 +81,7 @@ class Placement:
             slot = self.slots.get(holding.partition)
             if slot is None and holding.partition in given:
                 slot = self.slots[holding.partition] = Slot(holding.partition)
-            if slot is None or worker not in self.workers:
+            if slot is None or worker not in self.workers or slot.worker == worker:
                 continue
             if (
                 slot.state is SlotState.GRANTED
@@ -89,7 +92,7 @@ class Placement:
                 self._free(slot)
             if slot.state is SlotState.FREE:
                 self._grant(slot, worker, continues=holding.epoch)
-        self._expected.discard(worker)
+        self._expected.pop(worker, None)
 
     # ------------------------------------------------------------ the group's share
 
@@ -155,6 +158,8 @@ class Placement:
         """The worker may go on until then without being heard."""
         if (known := self.workers.get(worker)) is not None:
             known.leased_until = max(known.leased_until, until)
+        if worker in self._expected:
+            self._expected[worker] = max(self._expected[worker], until)
 
     def worker_ready(self, worker: str) -> None:
         if worker in self.workers and not self.workers[worker].ready:
@@ -170,7 +175,7 @@ class Placement:
         if known is not None and silent:
             self._leased[worker] = known.leased_until
         else:
-            self._expected.discard(worker)
+            self._expected.pop(worker, None)
             self._take_from(worker, "worker_died")
 
     def _take_from(self, worker: str, cause: str) -> None:
@@ -201,7 +206,8 @@ class Placement:
         held = {h.partition: h.epoch for h in holdings}
         for slot in [s for s in self.slots.values() if s.worker == worker]:
             if held.get(slot.partition) == slot.epoch:
-                slot.continues = None
+                if not self.recovering:  # until then somebody may claim it under a later one
+                    slot.continues = None
             elif seen >= slot.ordered_at:
                 if slot.state in (SlotState.DRAINING, SlotState.LEAVING):
                     self.facts.append(Drained(slot.partition, worker, "released"))
@@ -213,10 +219,11 @@ class Placement:
             if slot.state in (SlotState.DRAINING, SlotState.LEAVING) and now >= slot.deadline:
                 self.facts.append(Drained(slot.partition, slot.worker or "", "forced"))
                 self._free(slot)
-        if self._recovering_until is not None:
-            if not self._given or (self._expected and now < self._recovering_until):
-                return min([self._recovering_until, *self._deadlines()])
-            self._recovering_until = None
+        if self.recovering:
+            until = max(self._expected.values(), default=now)
+            if not self._given or now < until:
+                return min([until, *self._deadlines()])
+            self.recovering = False
         silent = self._silent()
         for worker in [w for w, until in silent.items() if now >= until]:
             self._take_from(worker, "worker_silent")
@@ -340,8 +347,8 @@ class Placement:
         return frozenset(p for p, slot in self.slots.items() if waits or slot.worker is not None)
 
     def version(self, worker: str) -> Version:
-        """Rises with each change of what the worker may hold. While a new incarnation recovers it says nothing yet."""
-        if self.recovering:
+        """Rises with each change of what the worker may hold. A new incarnation says nothing before it knows what it has."""
+        if self.awaits(worker):
             return self.incarnation, 0
         return self._version(worker)
 

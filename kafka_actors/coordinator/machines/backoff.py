@@ -1,4 +1,4 @@
-"""Exponential backoff with ±20 % jitter (KIP-580)."""
+"""Exponential backoff with ±20 % jitter (KIP-580); and the time that a request has."""
 
 from __future__ import annotations
 
@@ -25,3 +25,23 @@ class Backoff:
     def reset(self) -> None:
         """Something succeeded."""
         self.failures = 0
+
+
+class Patience:
+    """Seconds that an answer is waited for: `usual`; twice as long after each request that had none, up to `longest`.
+
+    So a frozen broker is given up early, and one that takes its time isn't given up for ever.
+    """
+
+    def __init__(self, usual: float, longest: float) -> None:
+        self.seconds = self._usual = min(usual, longest)
+        self._longest = longest
+
+    def unanswered(self) -> None:
+        """A request had no answer in its time."""
+        self.seconds = min(self._longest, 2 * self.seconds)
+
+    def answered(self, took: float) -> None:
+        """One had, after so many seconds."""
+        if took < self._usual:
+            self.seconds = self._usual

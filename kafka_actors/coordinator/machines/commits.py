@@ -26,7 +26,7 @@ from kafka_actors.protocol.messages.offset_commit import (
 from kafka_actors.protocol.messages.offset_fetch import OffsetFetchResponse
 from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 
-from .backoff import Backoff
+from .backoff import Backoff, Patience
 from .core import GRACE
 from .offsets import offset_fetch_request, read_offset_fetch
 from .policy import GroupConfig
@@ -53,7 +53,7 @@ class CommitQueue:
 
     def __init__(self, config: GroupConfig, *, rand: Callable[[], float]) -> None:
         self._config = config
-        self._timeout = min(config.request_timeout, config.heartbeat_timeout)
+        self._patience = Patience(config.heartbeat_timeout, config.request_timeout)
         self._backoff = Backoff(config.retry_backoff, config.retry_backoff_max, rand)
         self._not_before = 0.0
         self._waiting: dict[TopicPartition, _Entry] = {}
@@ -113,6 +113,10 @@ class CommitQueue:
         if request is not self._request:
             return
         self._request = None
+        if isinstance(outcome, KafkaTimeoutError):
+            self._patience.unanswered()
+        elif not isinstance(outcome, Exception):
+            self._patience.answered(now - request.sent_at)
         if request.api is Api.OFFSET_FETCH:
             self._resolve(request, outcome, now, standing)
         elif isinstance(outcome, Exception):
@@ -141,12 +145,12 @@ class CommitQueue:
         if self._unknown:
             # Not require_stable: what is asked is what landed last, not what may be read.
             body: object = offset_fetch_request(group_id, self._sent, require_stable=False)
-            self._request = Outgoing(Api.OFFSET_FETCH, body, self._timeout, now, standing.generation)
+            self._request = Outgoing(Api.OFFSET_FETCH, body, self._patience.seconds, now, standing.generation)
         elif self._may_send(standing):
             self._held_in = None
             self._sent, self._waiting = self._waiting, {}
             body = self._commit_request(standing)
-            self._request = Outgoing(Api.COMMIT, body, self._timeout, now, standing.generation)
+            self._request = Outgoing(Api.COMMIT, body, self._patience.seconds, now, standing.generation)
         return self._request
 
     def _may_send(self, standing: Standing) -> bool:

@@ -86,10 +86,11 @@ class FetchedBytes:
     def valid(self) -> bool:
         return self.slices[-1].valid  # the last one to be let go
 
-    @property
-    def log_end(self) -> int | None:
-        """The high watermark that came with the last of them; None where the broker didn't say."""
-        end = self.slices[-1].fetched.high_watermark
+    def log_end(self, read_committed: bool) -> int | None:
+        """The high watermark that came with the last of them, or the last stable offset, beyond which a reader of committed records
+        gets nothing; None where the broker didn't say."""
+        last = self.slices[-1].fetched
+        end = last.last_stable_offset if read_committed else last.high_watermark
         return end if end >= 0 else None
 
     @property

@@ -531,6 +531,8 @@ class FetchMachine:
 
 def _not_skipped(error: RecordError) -> RecordError:
     why = f'{error.message}; no sound batch behind it says where on_bad_batch="skip" could go on: seek behind it'
+    if error.cut_off:
+        why += ", or raise max_partition_fetch_bytes: the batch behind it doesn't fit into the response"
     return type(error)(error.topic, error.partition, error.offset, None, why, error.kind)
 
 

@@ -71,6 +71,8 @@ async def made(
     ask_for_starts=ends_of_nothing,
     events=lambda event: None,
     recovering=False,
+    plan=None,
+    clock=lambda: 1.0,
     **options,
 ):
     member = Member()
@@ -86,11 +88,10 @@ async def made(
         events=events,
         leader=leader,
         recorder=recorder,
-        clock=lambda: 1.0,
+        clock=clock,
         wall=lambda: 1_000.0,
     )
-    plan = WorkerPlan(1, {"w": 1.0}, [], paused=False, complete=True)
-    await coordinator.start(plan, recovering)
+    await coordinator.start(plan or WorkerPlan(1, {"w": 1.0}, [], paused=False, complete=True), recovering)
     return coordinator, member
 
 
@@ -106,6 +107,44 @@ def test_a_worker_that_was_given_up_goes_on_with_nothing_while_a_new_coordinator
         orders = await coordinator.poll(cut_off)
         assert (orders.hold, orders.lease_s, orders.grants) == (False, 0.0, [])
         await turns(3)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("before", "waits_s"),
+    [
+        ({"ready": ["w", "other"]}, 40.5),
+        ({"ready": ["w"]}, 3.0),
+        ({"ready": ["w"], "silent": ["gone"]}, 40.5),
+    ],
+    ids=["frozen", "starting", "cut_off"],
+)
+def test_a_new_coordinator_grants_what_a_worker_may_have_only_when_its_lease_is_over(before, waits_s):
+    """A worker that was up is frozen with its node, and nobody has noticed yet; or its node was given up, and it is in no plan
+    any more. One that starts has no lease."""
+
+    async def scenario():
+        now = 1.0
+        plan = WorkerPlan(1, {"w": 1.0, "other": 1.0}, [], paused=False, complete=True, **before)
+        coordinator, member = await made(
+            None, recovering=True, plan=plan, clock=lambda: now, session_timeout_ms=45_000
+        )
+        if "silent" in before:
+            await coordinator.poll(Report("other", (1, 0), ready=False, holdings=[], wait_s=0))
+        member.assignment = frozenset({P0, P1})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        orders = await coordinator.poll(
+            Report("w", (1, 0), ready=True, holdings=[Holding(P0, (0, 1))], wait_s=0)
+        )
+        assert {grant.partition for grant in orders.grants} == {P0}
+        now = 1.0 + waits_s - 0.1
+        orders = await coordinator.poll(Report("w", orders.version, True, [Holding(P0, (1, 1))], wait_s=0))
+        assert orders.hold, "P1 may still be read by the other one"
+        now = 1.0 + waits_s
+        orders = await coordinator.poll(Report("w", orders.version, True, [Holding(P0, (1, 1))], wait_s=0))
+        assert {grant.partition for grant in orders.grants} == {P0, P1}
 
     asyncio.run(scenario())
 

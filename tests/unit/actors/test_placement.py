@@ -229,7 +229,7 @@ def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
     placement = Placement(2, assignors.get("sticky"), DRAIN)
     for worker in ("a", "b"):
         placement.set_worker(worker)
-    placement.recover(["a", "b"], deadline=3.0)
+    placement.recover({"a": 3.0, "b": 3.0})
     placement.worker_ready("a")
     placement.adopt("a", (2, 0), [Holding(p, (1, n)) for n, p in enumerate(partitions(0, 1))], [])
     placement.step(0.0)
@@ -257,7 +257,7 @@ def recovering(*workers, deadline=3.0):
     placement = Placement(2, assignors.get("sticky"), DRAIN)
     for worker in workers:
         placement.set_worker(worker)
-    placement.recover(workers, deadline)
+    placement.recover(dict.fromkeys(workers, deadline))
     for worker in workers:
         placement.worker_ready(worker)
     return placement
@@ -318,7 +318,7 @@ def test_a_new_incarnation_does_not_wait_for_a_dead_worker_forever():
     placement = Placement(2, assignors.get("sticky"), DRAIN)
     for worker in ("a", "dead"):
         placement.set_worker(worker)
-    placement.recover(["a", "dead"], deadline=3.0)
+    placement.recover({"a": 3.0, "dead": 3.0})
     placement.worker_ready("a")
     placement.give(partitions(0, 1))
     placement.adopt("a", (2, 0), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
@@ -338,6 +338,83 @@ def test_a_new_incarnation_waits_for_the_lease_of_a_worker_whose_node_is_cut_off
     assert placement.recovering
     placement.step(3.0)
     assert held(placement, "a") == {0, 1}
+
+
+def test_each_worker_is_waited_for_as_long_as_an_older_incarnations_lease_may_last():
+    """Another one, which had none, is waited for a moment only."""
+    placement = Placement(2, assignors.get("sticky"), DRAIN)
+    for worker in ("a", "frozen", "starting"):
+        placement.set_worker(worker)
+    placement.recover({"a": 40.0, "frozen": 40.0, "starting": 3.0})
+    placement.worker_ready("a")
+    placement.give(partitions(0, 1))
+    placement.adopt("a", (2, 0), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
+    assert placement.step(3.0) == 40.0
+    placement.step(39.9)
+    assert held(placement, "a") == {0}
+    placement.step(40.0)
+    assert held(placement, "a") == {0, 1}
+
+
+def test_the_death_of_the_last_worker_that_is_waited_for_ends_the_wait():
+    placement = recovering("a", "dead", deadline=40.0)
+    placement.give(partitions(0, 1))
+    placement.adopt("a", (2, 0), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
+    placement.step(1.0)
+    placement.remove_worker("dead")
+    placement.step(2.0)
+    assert held(placement, "a") == {0, 1}
+
+
+def test_a_lease_that_the_new_incarnation_gives_before_a_worker_has_registered_is_waited_for():
+    placement = recovering("a", "frozen", deadline=40.0)
+    placement.give(partitions(0, 1))
+    placement.adopt("a", (2, 0), [], partitions(0, 1))
+    placement.leased("frozen", 42.0)
+    placement.set_worker("frozen", silent=True)
+    placement.step(41.9)
+    assert held(placement, "a") == set()
+    placement.step(42.0)
+    assert held(placement, "a") == {0, 1}
+
+
+def test_a_worker_that_has_registered_has_its_orders_while_another_one_is_waited_for():
+    """Its commits count, and it hears of a drain, however long the other one is frozen."""
+    placement = recovering("a", "frozen", deadline=40.0)
+    claims = [Holding(p, (1, n)) for n, p in enumerate(partitions(0, 1))]
+    placement.adopt("a", (2, 0), claims, [])
+    assert placement.awaits("a")  # the group has not answered yet
+    placement.give(partitions(0, 1, 2))
+    placement.adopt("a", (2, 0), claims, partitions(0, 1, 2))
+    placement.step(0.0)
+    assert (placement.awaits("a"), placement.awaits("frozen")) == (False, True)
+    assert placement.version("a") > (2, 0) == placement.version("frozen")
+
+    placement.reported("a", placement.version("a"), holdings(placement, "a"))
+    placement.take_away(partitions(1), deadline=5.0)
+    (leaving,) = placement.held("a", frozenset({SlotState.LEAVING}))
+    assert leaving.ordered_at == placement.version("a")
+    placement.reported(
+        "a", placement.version("a"), [h for h in holdings(placement, "a") if h.partition[1] == 0]
+    )
+    placement.step(1.0)
+    assert not placement.still_leaving(partitions(1))
+    assert held(placement, "a") == {0}
+    assert placement.recovering
+
+
+def test_a_later_grant_counts_also_when_the_earlier_one_was_taken_over_before():
+    placement = recovering("late", "new")
+    placement.give(partitions(0))
+    placement.adopt("late", (2, 0), [Holding(p, (1, 1)) for p in partitions(0)], partitions(0))
+    for _ in range(2):
+        renewed = holdings(placement, "late")
+        placement.adopt("late", placement.version("late"), renewed, partitions(0))
+        placement.reported("late", placement.version("late"), renewed)
+    assert placement.facts == []
+    placement.adopt("new", (2, 0), [Holding(p, (1, 2)) for p in partitions(0)], partitions(0))
+    placement.step(0.0)
+    assert (held(placement, "late"), held(placement, "new")) == (set(), {0})
 
 
 def test_a_drain_ends_at_its_deadline_while_a_new_incarnation_recovers():

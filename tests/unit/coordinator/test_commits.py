@@ -489,3 +489,24 @@ def test_a_broker_that_takes_less_metadata_gets_the_users_own_alone():
     s.poll()
     assert s.done == [ticket]
     assert ticket.results[A].code == 12
+
+
+def test_a_coordinator_that_is_slow_is_waited_for_longer_each_time_until_it_answers_as_usual():
+    s = Script()
+    s.submit({A: 5}, timeout=600.0)
+    given = []
+    for _ in range(4):
+        s.poll(2.0)
+        given.append(s.request.timeout)
+        s.now += s.request.timeout
+        s.answer(KafkaTimeoutError("silent"))
+    s.poll(2.0)
+    s.now += 25.0
+    s.found({A: 5})
+    for offset, took in ((6, 25.0), (7, 1.0), (8, 1.0)):
+        s.submit({A: offset})
+        s.poll(2.0)
+        given.append(s.request.timeout)
+        s.now += took
+        s.answer({A: 0})
+    assert given == [9.0, 18.0, 30.0, 30.0, 30.0, 30.0, 9.0]

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
-from kafka_actors.errors import DisconnectedError
+from kafka_actors.errors import CorruptRecordBatchError, DisconnectedError
 from kafka_actors.fetch import Fetched, Fetcher, FetchReply, Start
 from kafka_actors.fetch.ahead import AHEAD
 from kafka_actors.protocol.types import TopicPartition
@@ -206,6 +206,31 @@ def test_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(policy, lo
     assert [(chunk.batch.num_rows, chunk.next_offset, chunk.leader_epoch) for chunk in chunks] == reached
     wants = [want.fetch_offset for pull in fetcher._machine.plan(0.0).pulls for want in pull.pull.wants]
     assert wants == ([] if fetched_next is None else [fetched_next])
+
+
+@pytest.mark.parametrize(
+    ("isolation", "stable", "goes_on"),
+    [("read_committed", 9, 9), ("read_committed", 12, None), ("read_uncommitted", 9, None)],
+)
+def test_of_committed_records_a_bad_batch_that_ends_what_can_be_read_is_the_last_one(
+    isolation, stable, goes_on
+):
+    """Behind the last stable offset is nothing for this reader, wherever the high watermark is."""
+    config = build(ConsumerConfig, on_bad_batch="skip", isolation_level=isolation)
+    fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
+    fetcher.update_metadata(snapshot())
+    fetcher.assign({TP: Start((0, 1), 5)})
+    (issue,) = fetcher._machine.plan(0.0).pulls
+    data = records(5, 9)
+    data[-1] ^= 1
+    part = Fetched("t", 0, (0, 1), 5, 9, high_watermark=12, last_stable_offset=stable, size=len(data))
+    reply = FetchReply(1, issue.pull.sequence, [part], size=len(data))
+    fetcher._machine.on_reply(issue, reply, [bytes(data)], 0.0)
+    chunks = list(fetcher.decode(fetcher.take()))
+    assert [chunk.next_offset for chunk in chunks] == ([] if goes_on is None else [goes_on])
+    if goes_on is None:
+        with pytest.raises(CorruptRecordBatchError, match="raise max_partition_fetch_bytes"):
+            fetcher.take()
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

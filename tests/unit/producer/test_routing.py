@@ -4,7 +4,9 @@ import pyarrow as pa
 import pytest
 
 from kafka_actors.errors import UsageError
-from kafka_actors.producer.routing import by_topic
+from kafka_actors.producer.routing import by_topic, rows_of
+from kafka_actors.records.batch import MAX_MILLIS
+from kafka_actors.records.kernel import ACTIVE
 
 
 def topics(column):
@@ -40,3 +42,22 @@ def test_rows_go_to_the_topic_that_the_column_says_however_it_is_written(column)
 def test_a_row_without_a_topic_is_named_and_goes_nowhere(column):
     with pytest.raises(UsageError, match="row 1 has no topic"):
         topics(column)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([0, MAX_MILLIS, 0, MAX_MILLIS + 1, -1]), f"timestamp of row 3 is {MAX_MILLIS + 1}: "),
+        (pa.array([0, -MAX_MILLIS, -MAX_MILLIS - 1, 0, None]), f"timestamp of row 2 is {-MAX_MILLIS - 1}: "),
+        (pa.array([0, 0, 0, 0, 2**62], pa.timestamp("s")), "seconds beyond 64 bits of milliseconds"),
+    ],
+    ids=["late", "early", "seconds"],
+)
+def test_a_timestamp_that_no_reader_could_express_is_refused_before_anything_is_taken(column, said):
+    """A batch of such records could not be split where a broker finds it too large."""
+    batch = pa.record_batch({"value": [b"x"] * 5, "topic": ["a", "a", "b", "b", "b"], "timestamp": column})
+    with pytest.raises(UsageError, match=said):
+        [rows_of(part, ACTIVE, 0, 1 << 20) for part in by_topic(batch, None)]
+    sound = pa.record_batch({"value": [b"x"] * 3, "timestamp": pa.array([MAX_MILLIS, -MAX_MILLIS, None])})
+    (part,) = by_topic(sound, "t")
+    assert len(rows_of(part, ACTIVE, 0, 1 << 20)) == 3

@@ -375,6 +375,24 @@ def test_the_end_of_the_log_says_where_to_go_on(kernel):
     assert behind_a_bad_batch(flipped, kernel=kernel, log_end=6 + 16) == (3, None)
 
 
+def test_a_response_that_ends_before_the_batch_behind_a_bad_one_does_is_told_of(kernel):
+    bad, behind = with_wrong_checksum(batch(3)), batch(6)
+
+    def cut_off(data, log_end=None):
+        decoder = records.Decoder("t", 0, kernel=kernel, log_end=log_end)
+        with pytest.raises(CorruptRecordBatchError) as raised:
+            list(decoder.feed(data))
+        return raised.value.cut_off
+
+    assert cut_off(bad, log_end=9)
+    assert not cut_off(bad, log_end=6)  # it is the last one
+    assert not cut_off(bad)  # and may be, as far as anybody knows
+    for size in (1, 30, len(behind) - 1):
+        assert cut_off(bad + behind[:size], log_end=9)
+    assert not cut_off(bad + behind, log_end=9)
+    assert not cut_off(bad + with_wrong_checksum(behind), log_end=9)
+
+
 def test_no_record_is_behind_the_end_of_the_log(kernel):
     """The base offset is not covered by the checksum."""
     struct.pack_into(">i", bad := with_wrong_checksum(batch(3)), 23, -1)

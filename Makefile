@@ -19,7 +19,7 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 
 # Tests that share what takes long to start (Ray and three brokers, Spark) run in one process: see tests/xdist_groups.py. Three
 # processes on two cores, because most of these tests wait for brokers and for processes more than they compute.
-GROUPS := -n 3 --dist loadgroup --no-loadscope-reorder
+GROUPS := -n 3 --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz docs-options docs-values docs-dashboard java-answers clean

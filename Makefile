@@ -86,7 +86,7 @@ fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads fore
 	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)
 
 java-answers: $(VENV)/.installed-dev  ## what Kafka's own classes say to the tests of protocol, assignors and options, asked anew
-	KAFKA_ACTORS_TEST_JAVA=record $(BIN)/python -m pytest tests/integration/test_protocol_java.py tests/integration/test_assignors_java.py tests/integration/test_options_java.py -q
+	JAVA_ANSWERS=record $(BIN)/python -m pytest tests/integration/test_protocol_java.py tests/integration/test_assignors_java.py tests/integration/test_options_java.py -q
 
 docs: $(VENV)/.installed-docs  ## the documentation as a site, in build/docs; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

@@ -18,7 +18,7 @@ import pytest
 from time_budgets import BUDGETS, Budgets, below_tests, without_group
 from xdist.scheduler import LoadScopeScheduling
 
-VARIABLE = "KAFKA_ACTORS_TEST_GROUPS"
+VARIABLE = "GROUPS_OF_TESTS"
 """The environment variable with the file in which the processes of a run write down the groups, for the one that gives them tests."""
 
 RAY_GROUPS = 2

@@ -19,7 +19,7 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 
 # Tests that share what takes long to start (Ray and three brokers, Spark) run in one process: see tests/xdist_groups.py. Three
 # processes on two cores, because most of these tests wait for brokers and for processes more than they compute.
-GROUPS := -n 3 --dist loadgroup --no-loadscope-reorder
+GROUPS := -n 3 --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz docs-options docs-values docs-dashboard java-answers clean
@@ -86,7 +86,7 @@ fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads fore
 	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)
 
 java-answers: $(VENV)/.installed-dev  ## what Kafka's own classes say to the tests of protocol, assignors and options, asked anew
-	KAFKA_ACTORS_TEST_JAVA=record $(BIN)/python -m pytest tests/integration/test_protocol_java.py tests/integration/test_assignors_java.py tests/integration/test_options_java.py -q
+	JAVA_ANSWERS=record $(BIN)/python -m pytest tests/integration/test_protocol_java.py tests/integration/test_assignors_java.py tests/integration/test_options_java.py -q
 
 docs: $(VENV)/.installed-docs  ## the documentation as a site, in build/docs; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 JAVA = Path(__file__).parents[1] / "java"
-RECORDING = os.environ.get("KAFKA_ACTORS_TEST_JAVA") == "record"
+RECORDING = os.environ.get("JAVA_ANSWERS") == "record"
 """Whether the programs are asked, and the files written anew."""
 
 

@@ -27,9 +27,9 @@ FOREIGN = re.compile(
 )
 
 
-def programs():
+def programs(*, with_ray):
     for page in pages():
-        if any(block.runs for block in blocks_of(page)):
+        if any(block.runs for block in blocks_of(page)) and ("ray" in needs_of(page)) == with_ray:
             words = ("kafka", "ray", "spark", "slow")
             marks = [getattr(pytest.mark, word) for word in words if word in needs_of(page)]
             yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
@@ -76,10 +76,24 @@ def leaves_nothing(admin) -> Iterator[None]:
             answer.result(30)
 
 
-@pytest.mark.parametrize("page", list(programs()))
+@pytest.mark.parametrize("page", list(programs(with_ray=False)))
 def test_the_code_of_a_page_runs(page, request, tmp_path):
+    run(page, request, tmp_path)
+
+
+@pytest.mark.parametrize("page", list(programs(with_ray=True)))
+def test_the_code_of_a_page_with_jobs_runs_in_a_ray_cluster_that_is_there(
+    page, request, tmp_path, ray_local, monkeypatch
+):
+    import ray
+
+    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+    run(page, request, tmp_path)
+
+
+def run(page, request, directory):
     with brokers(page, request) as servers:
-        script = tmp_path / f"page_{page.stem}.py"
+        script = directory / f"page_{page.stem}.py"
         script.write_text(program_of(page, servers))
         environment = {
             **os.environ,
@@ -89,7 +103,7 @@ def test_the_code_of_a_page_runs(page, request, tmp_path):
         }
         done = subprocess.run(
             [sys.executable, str(script)],
-            cwd=tmp_path,
+            cwd=directory,
             env=environment,
             capture_output=True,
             text=True,

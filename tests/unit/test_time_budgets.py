@@ -90,13 +90,10 @@ class Item:
 
     def __init__(self, file, *fixtures, marker=None):
         self.path = Path(BUDGETS).parent / file
-        self.fixturenames, self.marker, self.group = fixtures, marker, None
+        self.fixturenames, self.marker = fixtures, marker
 
     def get_closest_marker(self, name):
         return self.marker if self.marker == name else None
-
-    def add_marker(self, mark):
-        (self.group,) = mark.args
 
 
 def test_tests_that_share_what_takes_long_to_start_are_one_group_and_the_longest_comes_first():
@@ -107,9 +104,13 @@ def test_tests_that_share_what_takes_long_to_start_are_one_group_and_the_longest
     )
     alone, spark = Item("integration/test_b.py"), Item("integration/test_c.py", marker="spark")
     items = [plain, other, alone, three, spark, dear]
-    group_tests(items, SOME)
+    groups = group_tests(items, SOME)
     assert items[0] is dear
     assert items[-1] is plain
-    assert other.group == three.group != dear.group
-    assert {other.group, dear.group} == {"ray-0", "ray-1"}
-    assert (alone.group, spark.group, plain.group) == ("integration/test_b.py", "spark", "unit/test_a.py")
+    assert groups[other] == groups[three] != groups[dear]
+    assert {groups[other], groups[dear]} == {"ray-0", "ray-1"}
+    assert (groups[alone], groups[spark], groups[plain]) == (
+        "integration/test_b.py",
+        "spark",
+        "unit/test_a.py",
+    )

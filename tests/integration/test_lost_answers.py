@@ -119,8 +119,19 @@ def test_theme_01_a_job_and_another_member_read_what_they_own_though_offsets_com
     scene.settle()
 
 
-@pytest.mark.slow
-def test_theme_01_two_consumers_read_what_they_own_though_offsets_come_late(proxied, group_id):
+@pytest.mark.parametrize(
+    ("late", "late_s", "session_s"),
+    [
+        (ApiKey.OFFSET_FETCH, LATE_S / 3, 10),
+        pytest.param(ApiKey.OFFSET_FETCH, LATE_S, 45, marks=pytest.mark.slow),
+        pytest.param(ApiKey.FIND_COORDINATOR, LATE_S / 3, 10, marks=pytest.mark.slow),
+    ],
+    ids=["offsets", "offsets by usual limits", "coordinator"],
+)
+def test_theme_01_two_consumers_read_what_they_own_though_offsets_or_the_coordinator_come_late(
+    proxied, group_id, late, late_s, session_s
+):
+    """Later than a heartbeat may be answered: within a fifth of the session, at least 3 s."""
     cluster, proxy = proxied
     topic = cluster.create_topic(group_id, PARTITIONS)
     produce = Produce(cluster.bootstrap_servers)
@@ -131,6 +142,7 @@ def test_theme_01_two_consumers_read_what_they_own_though_offsets_come_late(prox
         "auto_offset_reset": "earliest",
         "partition_assignment_strategy": ["cooperative-sticky"],
         "max_poll_interval_ms": 10_000,
+        "session_timeout_ms": session_s * 1000,
     }
     read_of, ended = set(), threading.Event()
 
@@ -141,11 +153,11 @@ def test_theme_01_two_consumers_read_what_they_own_though_offsets_come_late(prox
                 if batch is not None:
                     read_of.update(batch["partition"].to_pylist())
 
-    with proxy.delaying(LATE_S, ApiKey.OFFSET_FETCH):
+    with proxy.delaying(late_s, late):
         threads = [threading.Thread(target=reads, name=f"reads-{n}") for n in range(2)]
         try:
             threads[0].start()
-            until(lambda: proxy.kept[ApiKey.OFFSET_FETCH], 20, "a question for committed offsets")
+            until(lambda: proxy.kept[late], 20, "a question that is answered late")
             threads[1].start()
             begun = time.monotonic()
             until(lambda: len(read_of) == PARTITIONS, TAKEN_ON_S, "records of every partition")

@@ -242,6 +242,28 @@ def test_an_address_where_nobody_answers_is_waited_for_and_named(shell):
     assert err.count("\n") == 1
 
 
+def test_ctrl_c_ends_a_run_that_waits_for_a_broker(shell):
+    """In a session of its own, with Python's own handler, as a foreground process of a terminal has them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        process = shell.start(
+            *("-b", address, "-X", "start_timeout_s=600"),
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        watchdog = threading.Timer(120, process.kill)
+        watchdog.start()
+        waits = next((line for line in process.stdout if "waits for a broker" in line), "")
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        print(f"prompt {time.monotonic() - began:.1f} s after ^C")
+        watchdog.cancel()
+    assert f"{address}: can't connect" in waits
+    assert (process.returncode, out.splitlines()[-1:], err) == (0, ["stopped before it had started"], "")
+
+
 @pytest.mark.parametrize(
     ("definition", "waits_for"),
     [

@@ -1,21 +1,25 @@
-"""Carries out what the machines ask for: one task per request, over the two channels to the coordinator."""
+"""Carries out what the machines ask for: one task per request, over the channels to the coordinator."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, NodeNotReadyError
 from kafka_actors.telemetry.attributes import Attributes, of_server
 
-from .machines.steps import CoordinatorNode, Outgoing
+from .machines.steps import CoordinatorNode, GroupChannel, Outgoing
 from .machines.verdicts import Api
 from .ports import GroupBroker, GroupClient
 from .wire import send_in_some_shape
 
 Deliver = Callable[[Outgoing, object], object]
+
+OFFSET_FETCH_CHANNEL = "offset-fetch-channel"
+"""The `connection_id` of OffsetFetch requests."""
 
 
 class Channels:
@@ -27,6 +31,7 @@ class Channels:
         self._broker: GroupBroker | None = None
         self._server: Attributes = ()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._fetches = 0
 
     @property
     def broker(self) -> GroupBroker | None:
@@ -58,7 +63,7 @@ class Channels:
         timeout_ms = request.timeout * 1000
         if request.api is Api.FIND_COORDINATOR:
             return await self._ask_any(request.body, timeout_ms)
-        return await self.ask(request.body, timeout_ms, member_channel=request.member_channel)
+        return await self.ask(request.body, timeout_ms, request.channel)
 
     async def _ask_any(self, body: object, timeout_ms: float) -> object:
         node = self._client.least_loaded_node()
@@ -77,21 +82,35 @@ class Channels:
         self._broker = broker
         self._server = of_server(node.host, node.port)
 
-    async def ask(self, body: object, timeout_ms: float, *, member_channel: bool = False) -> Any:
+    async def ask(self, body: object, timeout_ms: float, channel: GroupChannel = GroupChannel.OFFSETS) -> Any:
         """The coordinator's response. Raises as `Connection.send`, `NodeNotReadyError` where there is none."""
         broker = self._broker
         if broker is None:
             raise NodeNotReadyError("the group's coordinator is not known")
-        if not member_channel:
-            send = partial(broker.request, offsets_channel=True, timeout_ms=timeout_ms)
-            return await send_in_some_shape(send, body)
+        send = partial(broker.request, timeout_ms=timeout_ms)
+        if channel is GroupChannel.OFFSET_FETCH:
+            with self.fetching_offsets():
+                await broker.open_channel(OFFSET_FETCH_CHANNEL)
+                return await send_in_some_shape(partial(send, connection_id=OFFSET_FETCH_CHANNEL), body)
+        if channel is GroupChannel.OFFSETS:
+            return await send_in_some_shape(partial(send, offsets_channel=True), body)
         if not broker.connected:  # idle for long while the group was stable
             await broker.connect()
-        send = partial(broker.request, connection_id=self._member_name, timeout_ms=timeout_ms)
-        return await send_in_some_shape(send, body)
+        return await send_in_some_shape(partial(send, connection_id=self._member_name), body)
+
+    @contextmanager
+    def fetching_offsets(self) -> Iterator[None]:
+        """Keeps the connection of OffsetFetch requests between them; it is closed once nobody does."""
+        self._fetches += 1
+        try:
+            yield
+        finally:
+            self._fetches -= 1
+            if self._fetches == 0 and self._broker is not None:
+                self._broker.close_channel(OFFSET_FETCH_CHANNEL)
 
     def disconnect(self) -> None:
-        """Closes both channels; what was in flight on them fails."""
+        """Closes all channels; what was in flight on them fails."""
         if self._broker is not None:
             self._broker.close()
             self._broker = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from .machines.offsets import (
     read_offsets_of_groups,
 )
 from .machines.policy import GroupConfig
+from .machines.steps import GroupChannel
 from .machines.verdicts import Api, Verdict, judge
 from .wire import send_in_some_shape
 
@@ -31,7 +31,7 @@ Found = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class OffsetFetcher:
-    """OffsetFetch with retries, on the offsets channel: it waits for no JoinGroup and no commit."""
+    """OffsetFetch with retries, on a connection of its own: it holds up neither heartbeats nor commits, and waits for none."""
 
     def __init__(
         self,
@@ -39,9 +39,7 @@ class OffsetFetcher:
         channels: Channels,
         config: GroupConfig,
         rand: Callable[[], float],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
         self._coordinator = coordinator
         self._channels = channels
         self._config = config
@@ -67,39 +65,44 @@ class OffsetFetcher:
     async def _fetch_all(self, partitions: list[TopicPartition], found: Found) -> None:
         failures, config = 0, self._config
         self.trouble = ""
-        while missing := [tp for tp in partitions if tp not in found]:
-            await self._coordinator.ensure_coordinator_known()
-            if not await self._attempt(missing, found):
-                failures += 1
-                await asyncio.sleep(
-                    exponential_backoff(failures, config.retry_backoff, config.retry_backoff_max, self._rand)
-                )
+        with self._channels.fetching_offsets():
+            while missing := [tp for tp in partitions if tp not in found]:
+                await self._coordinator.ensure_coordinator_known()
+                if not await self._attempt(missing, found):
+                    failures += 1
+                    await asyncio.sleep(
+                        exponential_backoff(
+                            failures, config.retry_backoff, config.retry_backoff_max, self._rand
+                        )
+                    )
 
     async def _attempt(self, partitions: list[TopicPartition], found: Found) -> bool:
         """One request. False: something is missing and worth another one."""
         request = offset_fetch_request(self._config.group_id, partitions, require_stable=True)
         broker = self._channels.broker
-        asked = self._clock()
+        asked = self._coordinator.now()
         try:
             committed = read_offset_fetch(
-                await self._channels.ask(request, self._patience.seconds * 1000), self._config.group_id
+                await self._channels.ask(request, self._patience.seconds * 1000, GroupChannel.OFFSET_FETCH),
+                self._config.group_id,
             )
-            self._patience.answered(self._clock() - asked)
+            self._patience.answered(self._coordinator.now() - asked)
             if committed.error is not None:
                 raise committed.error
         except Exception as error:
             if isinstance(error, KafkaTimeoutError):
                 self._patience.unanswered()
-            self._judge(error, broker)
+            self._judge(error, broker, asked)
             return False
         for tp, offset in committed.offsets.items():
             found[tp] = offset
         for refused in committed.errors.values():
-            self._judge(refused, broker)
+            self._judge(refused, broker, asked)
         return not committed.errors
 
-    def _judge(self, error: Exception, broker: object) -> None:
-        verdict = judge(Api.OFFSET_FETCH, error)
+    def _judge(self, error: Exception, broker: object, asked: float) -> None:
+        heard_at = self._coordinator.last_heartbeat_sent_and_acked
+        verdict = judge(Api.OFFSET_FETCH, error, alive=heard_at is not None and heard_at >= asked)
         if verdict is Verdict.REDISCOVER:
             if self._channels.broker is broker:  # else another one has been found meanwhile
                 self._coordinator.coordinator_dead(error)

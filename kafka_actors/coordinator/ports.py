@@ -10,12 +10,17 @@ from kafka_actors.protocol.types import TopicPartition
 
 
 class GroupBroker(Protocol):
-    """Connections of one member to one broker: a main channel and an offsets channel. `net.Broker` is one."""
+    """Connections of one member to one broker: a main channel, an offsets channel, and one for each further
+    `connection_id`. `net.Broker` is one."""
 
     @property
     def connected(self) -> bool: ...
 
     async def connect(self) -> None: ...
+
+    async def open_channel(self, connection_id: str) -> None: ...
+
+    def close_channel(self, connection_id: str) -> None: ...
 
     async def request(
         self,

@@ -181,6 +181,20 @@ class BrokerChannels(ProcessBound):
         """Opens the offsets channel, unless it is open. Raises as `Connection.open`."""
         await self._offsets.connect()
 
+    async def open_channel(self, connection_id: str) -> None:
+        """Opens a channel of its own for a `connection_id`, which never gets the main channel then, unless it is open.
+
+        Raises as `Connection.open`.
+        """
+        self._check_process()
+        await self._further(connection_id).connect()
+
+    def close_channel(self, connection_id: str) -> None:
+        """Closes the channel that `open_channel` opened, if it did; what waits on it fails."""
+        channel = self._unique.pop(connection_id, None)
+        if channel is not None:
+            channel.close()
+
     async def request(
         self,
         message: Request[R],
@@ -214,11 +228,14 @@ class BrokerChannels(ProcessBound):
     def _channel(self, connection_id: str | None) -> Channel:
         if connection_id is None or connection_id == self._main_id:
             return self._main
-        channel = self._unique.get(connection_id)
-        if channel is None and self._main_id is None:
+        if connection_id not in self._unique and self._main_id is None:
             self._main_id = connection_id
             return self._main
-        # No method opens these anew; whoever waited on the lost connection has been told.
+        return self._further(connection_id)
+
+    def _further(self, connection_id: str) -> Channel:
+        channel = self._unique.get(connection_id)
+        # Opened anew where it was lost; whoever waited on the lost connection has been told.
         if channel is None or (channel.lost and channel is not self._offsets):
             channel = self._unique[connection_id] = Channel(repr(self), self._socket_timeout_ms, self._open)
         return channel

@@ -574,7 +574,7 @@ class Simulation:
         self.at(arrival - self.now, lambda: self._arrive(request, answer))
 
     def _in_order(self, member: SimMember, request: Outgoing) -> float:
-        key = (id(member), member.connection, request.member_channel)
+        key = (id(member), member.connection, request.channel)
         arrival = max(self.now + self.random.random() * 0.2, self._last_arrival.get(key, 0.0))
         self._last_arrival[key] = arrival
         return arrival

@@ -1,4 +1,4 @@
-"""Between clients and one real broker: passes all on, and keeps back the answers to chosen requests.
+"""Between clients and one real broker: passes all on, and keeps back, or delays, the answers to chosen requests.
 
     proxy = Proxy()
     with KafkaCluster(broker_config={"advertised.listeners": f"PLAINTEXT://{proxy.address}"}) as kafka, closing(proxy):
@@ -6,7 +6,8 @@
         with proxy.keeping(ApiKey.OFFSET_COMMIT): ...
 
 The broker carries out what it is asked. Answers of one connection come in order, so behind one that is kept back nothing
-passes on that connection any more, for good: what a peer sees whose answer got lost.
+passes on that connection any more, for good: what a peer sees whose answer got lost. One that is delayed holds up those behind
+it, as a broker does that takes long over a request.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ HOST = "127.0.0.1"
 
 
 class Proxy:
-    """See the module. `kept` counts what was kept back."""
+    """See the module. `kept` counts what was kept back or delayed."""
 
     def __init__(self) -> None:
         (self._port,) = free_ports(1, HOST)
         self._target = (HOST, 0)
         self._keeping: frozenset[ApiKey] = frozenset()
+        self._delays: dict[ApiKey, float] = {}
         self.kept: Counter[ApiKey] = Counter()
         self._connections = 0
         self._lost = 0
@@ -58,6 +60,16 @@ class Proxy:
             yield
         finally:
             self._keeping = frozenset()
+
+    @contextmanager
+    def delaying(self, seconds: float, *keys: ApiKey) -> Iterator[None]:
+        """Each answer to these requests comes so much later meanwhile."""
+        self._delays = dict.fromkeys(keys, seconds)
+        self.kept.clear()
+        try:
+            yield
+        finally:
+            self._delays = {}
 
     def lose_connections(self) -> None:
         """What comes on the connections that there are vanishes from now on, as behind a router that has forgotten them."""
@@ -108,6 +120,9 @@ class Proxy:
             if key in self._keeping:
                 self.kept[key] += 1
                 await asyncio.Event().wait()  # until the client closes the connection
+            if key in self._delays:
+                self.kept[key] += 1
+                await asyncio.sleep(self._delays[key])
             writer.write(frame)
             await writer.drain()
 

@@ -8,6 +8,7 @@ import pickle
 import pytest
 from fakes.broker import DROP, Call, FakeBroker, FakeCluster
 from fakes.loop import in_loop
+from fakes.members import until
 
 from kafka_actors.cluster import BrokerMetadata
 from kafka_actors.config import ClientConfig, build
@@ -84,6 +85,25 @@ async def test_one_connection_id_uses_the_main_channel() -> None:
         await broker.request(JOIN)
         assert fake.accepted == 1
         broker.close()
+
+
+@in_loop
+async def test_a_channel_that_is_opened_never_has_the_main_one_and_can_be_closed_and_opened_again() -> None:
+    async with FakeBroker() as fake:
+        broker = broker_of(fake)
+        await broker.connect()
+        for opened in (2, 3):
+            await broker.open_channel("apart")
+            await broker.open_channel("apart")
+            assert fake.accepted == opened
+            await broker.request(HEARTBEAT, connection_id="apart")
+            broker.close_channel("apart")
+            broker.close_channel("apart")
+        await broker.request(JOIN, connection_id="m")
+        assert (broker.connected, fake.accepted) == (True, 3)
+        await broker.open_channel("apart")
+        broker.close()
+        await until(lambda: fake.connections == 0)
 
 
 @in_loop

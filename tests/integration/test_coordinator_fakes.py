@@ -98,6 +98,29 @@ async def test_dropped_commit_replies_hold_up_neither_the_group_nor_the_offsets(
 
 
 @in_loop
+async def test_slow_offset_fetches_delay_no_heartbeat_and_no_commit_and_leave_no_connection():
+    group = FakeGroup()
+    fetch, released = group.handler(GroupModel.offset_fetch), asyncio.Event()
+
+    async def slow(request, call):
+        await released.wait()
+        return await fetch(request, call)
+
+    async with group.cluster, member(group) as one:
+        await until(lambda: one.listener.has == BOTH)
+        connections = group.broker.connections
+        group.broker.on(ApiKey.OFFSET_FETCH, slow)
+        asked = asyncio.ensure_future(one.member.fetch_committed_offsets([A]))
+        await group.broker.wait_for(ApiKey.OFFSET_FETCH, 3)  # two had no answer in their time
+        assert await one.member.commit_offsets_sync({A: at(5)}) == {A: None}
+        released.set()
+        assert await asked == {A: at(5)}
+        assert len({call.connection for call in group.broker.calls(ApiKey.HEARTBEAT)}) == 1
+        assert len(one.seen(CoordinatorChanged)) == 1
+        await until(lambda: group.broker.connections == connections)
+
+
+@in_loop
 async def test_a_peer_that_withholds_its_rejoin_delays_no_heartbeat():
     group = FakeGroup()
     async with group.cluster, member(group, request_timeout_ms=500) as one:
@@ -342,7 +365,7 @@ async def test_closing_ends_in_time_with_a_coordinator_that_does_not_answer():
         one = Member(group)
         await one.start()
         await until(lambda: one.listener.has == BOTH)
-        for key in (ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT):
+        for key in (ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.HEARTBEAT):
             group.broker.on(key, SILENCE)
         waiting = asyncio.ensure_future(one.member.commit_offsets_sync({A: at(1)}))
         await asyncio.sleep(0)

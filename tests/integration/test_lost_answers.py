@@ -1,4 +1,5 @@
-"""A real broker's answers get lost: a commit was carried out and nobody is told of it, or a router forgot the connections."""
+"""A real broker's answers get lost, or come late: a commit was carried out and nobody is told of it, a router forgot the
+connections, the committed offsets are waited for longer than a rebalance may take."""
 
 import threading
 import time
@@ -77,6 +78,97 @@ def test_answers_to_commits_that_get_lost_during_a_rebalance_hold_up_nothing_for
     scene.flowing()
     scene.settle()
     assert took <= AFTER_S
+
+
+LATE_S = 12.0
+TAKEN_ON_S = 3 * LATE_S + 10
+"""By then what a member owns is read: it asks for its offsets, asks again after a revocation that cut that off, and once more where that
+was on its way."""
+
+
+@pytest.mark.slow
+def test_a_job_and_another_member_read_what_they_own_though_offsets_come_late(stage):
+    """The revocation for the member that joins cuts off what takes on the first assignment: partitions that stay are assigned
+    once only."""
+    scene = stage
+    events = {}
+    with scene.proxy.delaying(LATE_S, ApiKey.OFFSET_FETCH):
+        scene.under_load()
+        scene.start(workers=2, config={"rebalance_timeout_ms": 10_000, "drain_timeout_ms": 5_000})
+        begun = time.monotonic()
+        until(lambda: scene.proxy.kept[ApiKey.OFFSET_FETCH], 20, "a question for committed offsets")
+        other = scene.foreign("cooperative-sticky", session_timeout_ms=45_000)
+        for what, owned in (
+            ("joined", lambda: set(scene.partitions) - other.assigned),
+            ("left", lambda: set(scene.partitions)),
+        ):
+            if what == "left":
+                other.leave()
+                other.assigned.clear()
+            else:
+                until(lambda: len(other.assigned) == PARTITIONS // 2, TAKEN_ON_S, "a share of each member")
+                until(
+                    lambda: scene.cluster.describe_group(scene.group).state == "Stable", 20, "a stable group"
+                )
+            since = time.monotonic()
+            scene.flowing(TAKEN_ON_S, owned())
+            events[what] = time.monotonic() - since
+        print(
+            f"read {events['joined']:.1f} s after both had a share, {events['left']:.1f} s after one had left"
+        )
+        print(f"{scene.proxy.kept[ApiKey.OFFSET_FETCH]} answers late, {time.monotonic() - begun:.0f} s")
+    scene.settle()
+
+
+@pytest.mark.parametrize(
+    ("late", "late_s", "session_s", "heartbeat_s"),
+    [
+        (ApiKey.OFFSET_FETCH, LATE_S / 3, 10, 1),
+        pytest.param(ApiKey.OFFSET_FETCH, LATE_S, 45, 3, marks=pytest.mark.slow),
+        pytest.param(ApiKey.FIND_COORDINATOR, LATE_S / 3, 10, 1, marks=pytest.mark.slow),
+    ],
+    ids=["offsets", "offsets by usual limits", "coordinator"],
+)
+def test_two_consumers_read_what_they_own_though_offsets_or_the_coordinator_come_late(
+    proxied, group_id, late, late_s, session_s, heartbeat_s
+):
+    """Later than any heartbeat that is sent meanwhile may be answered: within a fifth of the session."""
+    cluster, proxy = proxied
+    topic = cluster.create_topic(group_id, PARTITIONS)
+    produce = Produce(cluster.bootstrap_servers)
+    for partition in range(PARTITIONS):
+        produce(topic, [b"%d" % partition] * 100, partition=partition)
+    options = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "auto_offset_reset": "earliest",
+        "partition_assignment_strategy": ["cooperative-sticky"],
+        "max_poll_interval_ms": 10_000,
+        "session_timeout_ms": session_s * 1000,
+        "heartbeat_interval_ms": heartbeat_s * 1000,
+    }
+    read_of, ended = set(), threading.Event()
+
+    def reads():
+        with ka.Consumer([topic], group_id=group_id, **options) as consumer:
+            while not ended.is_set():
+                batch = consumer.poll_batch(timeout_ms=100)
+                if batch is not None:
+                    read_of.update(batch["partition"].to_pylist())
+
+    with proxy.delaying(late_s, late):
+        threads = [threading.Thread(target=reads, name=f"reads-{n}") for n in range(2)]
+        try:
+            threads[0].start()
+            until(lambda: proxy.kept[late], 20, "a question that is answered late")
+            threads[1].start()
+            begun = time.monotonic()
+            until(lambda: len(read_of) == PARTITIONS, TAKEN_ON_S, "records of every partition")
+            print(f"all read {time.monotonic() - begun:.1f} s after the second had joined")
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_stop_in_the_midst_of_a_commit_returns_in_its_time(stage):

@@ -264,7 +264,7 @@ class CommitQueue:
             assert isinstance(outcome, Exception)
             error = outcome
         if error is not None:
-            verdict = judge(Api.OFFSET_FETCH, error)
+            verdict = judge(Api.OFFSET_FETCH, error, alive=standing.heard_at >= request.sent_at)
             self._notify(error, verdict, request, standing)
             self._wait(now)
             if verdict is Verdict.FATAL:

@@ -51,7 +51,10 @@ class MemberCore:
         self.heartbeat = HeartbeatTimer(config.heartbeat_interval, config.session_timeout)
         backoff = (config.retry_backoff, config.retry_backoff_max, rand)
         self.finder = CoordinatorFinder(
-            config.group_id, request_timeout=self._short_timeout, backoff=Backoff(*backoff)
+            config.group_id,
+            request_timeout=self._short_timeout,
+            longest_timeout=config.request_timeout,
+            backoff=Backoff(*backoff),
         )
         self._backoff = Backoff(*backoff)
         self._not_before = 0.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from kafka_actors.base.backoff import Backoff
-from kafka_actors.errors import KafkaError, error_for_code
+from kafka_actors.base.backoff import Backoff, GrowingTimeout
+from kafka_actors.errors import KafkaError, KafkaTimeoutError, error_for_code
 from kafka_actors.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 from .steps import CoordinatorNode, Outgoing
@@ -21,17 +21,23 @@ class _Stage(Enum):
 
 
 class CoordinatorFinder:
-    """Finds the coordinator of `group_id` and has it connected. Times are seconds."""
+    """Finds the coordinator of `group_id` and has it connected. Times are seconds.
+
+    request_timeout, longest_timeout: what an answer has at first, and at most where answers are late (`GrowingTimeout`).
+    """
 
     def __init__(
         self,
         group_id: str,
         *,
         request_timeout: float,
+        longest_timeout: float,
         backoff: Backoff,
     ) -> None:
         self._group_id = group_id
-        self._timeout = request_timeout
+        self._finding = GrowingTimeout(request_timeout, longest_timeout)
+        self._connecting = GrowingTimeout(request_timeout, longest_timeout)
+        self._sent_at = 0.0
         self._backoff = backoff
         self._stage = _Stage.UNKNOWN
         self._not_before = 0.0
@@ -51,8 +57,9 @@ class CoordinatorFinder:
         if self._stage is not _Stage.UNKNOWN or now < self._not_before:
             return
         self._stage = _Stage.FINDING
+        self._sent_at = now
         request = FindCoordinatorRequest(coordinator_keys=[self._group_id])
-        send(Api.FIND_COORDINATOR, request, self._timeout)
+        send(Api.FIND_COORDINATOR, request, self._finding.seconds)
 
     def found(self, outcome: object, now: float, send: Callable[[Api, object, float], Outgoing]) -> None:
         """The end of FindCoordinator. Raises what no retry mends."""
@@ -61,14 +68,17 @@ class CoordinatorFinder:
         except Exception as error:
             self._failed(Api.FIND_COORDINATOR, error, now)
             return
+        self._finding.answered(now - self._sent_at)
         self._stage = _Stage.CONNECTING
-        send(Api.CONNECT, self._node, self._timeout)
+        self._sent_at = now
+        send(Api.CONNECT, self._node, self._connecting.seconds)
 
     def connected(self, outcome: object, now: float) -> CoordinatorNode | None:
         """The end of connecting: the node, or None if it is to be found again. Raises what no retry mends."""
         if isinstance(outcome, Exception):
             self._failed(Api.CONNECT, outcome, now)
             return None
+        self._connecting.answered(now - self._sent_at)
         self._stage = _Stage.KNOWN
         return self._node
 
@@ -84,6 +94,8 @@ class CoordinatorFinder:
     def _failed(self, api: Api, error: Exception, now: float) -> None:
         if judge(api, error) is Verdict.FATAL:
             raise error
+        if isinstance(error, KafkaTimeoutError):
+            (self._finding if api is Api.FIND_COORDINATOR else self._connecting).unanswered()
         self.lost(now)
 
 

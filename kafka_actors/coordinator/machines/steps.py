@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NamedTuple
 
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
@@ -31,12 +32,33 @@ class CoordinatorNode(NamedTuple):
     port: int
 
 
+class GroupChannel(Enum):
+    """The connections of a member to its coordinator.
+
+    A broker carries out the requests of one connection one after the other, and a request without an answer in its
+    time closes its connection: what waits long must not hold up heartbeats and commits.
+    """
+
+    MAIN = "main"
+    """JoinGroup and SyncGroup, which wait for the other members."""
+    OFFSETS = "offsets"
+    """Heartbeats, commits, and the rest."""
+    OFFSET_FETCH = "offset fetch"
+    """OffsetFetch, over which a coordinator may take long; open while an answer is wanted."""
+
+
+_CHANNELS = {
+    Api.JOIN: GroupChannel.MAIN,
+    Api.SYNC: GroupChannel.MAIN,
+    Api.OFFSET_FETCH: GroupChannel.OFFSET_FETCH,
+}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Outgoing:
     """A request to send now. Its answer, or what ended it, goes to `on_response` together with this object.
 
-    `body`: the request, of `Api.CONNECT` the `CoordinatorNode` to open two new connections to. `timeout`:
-    seconds. `member_channel`: JoinGroup and SyncGroup wait long and must not hold up heartbeats and commits.
+    `body`: the request, of `Api.CONNECT` the `CoordinatorNode` to open new connections to. `timeout`: seconds.
     """
 
     api: Api
@@ -46,8 +68,9 @@ class Outgoing:
     generation: Generation
 
     @property
-    def member_channel(self) -> bool:
-        return self.api in (Api.JOIN, Api.SYNC)
+    def channel(self) -> GroupChannel:
+        """The connection that carries the request."""
+        return _CHANNELS.get(self.api, GroupChannel.OFFSETS)
 
 
 @dataclass(frozen=True, slots=True)

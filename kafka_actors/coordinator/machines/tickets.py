@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -26,7 +27,8 @@ class Standing:
     `connected`: the coordinator is known. `may_commit`: it would take a commit of `generation`. `settled`: an
     error about `generation` is about the membership itself, since no newer one is on its way. `owned`: what may
     be committed; None where partitions are chosen by hand. `ended`: why nothing will ever be committed again. `topic_id`:
-    the id that a topic has now, None if it isn't known.
+    the id that a topic has now, None if it isn't known. `heard_at`: when the last request was sent that the coordinator
+    acknowledged as a member's.
     """
 
     connected: bool
@@ -36,6 +38,7 @@ class Standing:
     owned: Partitions | None = None
     ended: Exception | None = None
     topic_id: Callable[[str], bytes | None] = lambda _: None
+    heard_at: float = -math.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +91,17 @@ def standing_of(
     if owned is None:
         return Standing(connected, True, ended=ended, topic_id=topic_id)
     may_commit = _may_commit(member)
-    return Standing(connected, may_commit, member.settled, member.generation, owned, ended, topic_id)
+    heard_at = member.heartbeat.acknowledged_at
+    return Standing(
+        connected,
+        may_commit,
+        member.settled,
+        member.generation,
+        owned,
+        ended,
+        topic_id,
+        -math.inf if heard_at is None else heard_at,
+    )
 
 
 def _may_commit(member: GroupMember) -> bool:

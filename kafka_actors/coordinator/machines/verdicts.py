@@ -136,13 +136,18 @@ def judge_code(api: Api, error: KafkaError) -> Verdict:
     return Verdict.PARTITION if api is Api.COMMIT else Verdict.FATAL
 
 
-def judge(api: Api, error: Exception) -> Verdict:
-    """The verdict on whatever ended a request of `api`, an error code or something on the way."""
+def judge(api: Api, error: Exception, *, alive: bool = False) -> Verdict:
+    """The verdict on whatever ended a request of `api`, an error code or something on the way.
+
+    `alive`: the coordinator has acknowledged a heartbeat that was sent after this request. One that takes its time
+    over an OffsetFetch, which has a connection of its own, is then not lost for all else.
+    """
     if isinstance(error, KafkaError):
         return judge_code(api, error)
     if isinstance(error, ClientError) and not isinstance(error, (UnrecognizedBrokerVersion, EncodeError)):
         # Even an answer that does not parse only condemns its connection; another coordinator may do better.
-        return Verdict.RETRY if api is Api.FIND_COORDINATOR else Verdict.REDISCOVER
+        slow = api is Api.OFFSET_FETCH and alive
+        return Verdict.RETRY if slow or api is Api.FIND_COORDINATOR else Verdict.REDISCOVER
     return Verdict.FATAL
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from kafka_actors.commit_metadata import pack
 from kafka_actors.coordinator.machines.commits import CommitQueue
 from kafka_actors.coordinator.machines.policy import GroupConfig
-from kafka_actors.coordinator.machines.steps import Generation
+from kafka_actors.coordinator.machines.steps import Generation, GroupChannel
 from kafka_actors.coordinator.machines.tickets import Notice, Standing, Ticket
 from kafka_actors.coordinator.machines.verdicts import Api, Verdict
 from kafka_actors.errors import (
@@ -510,3 +511,20 @@ def test_a_coordinator_that_is_slow_is_waited_for_longer_each_time_until_it_answ
         s.now += took
         s.answer({A: 0})
     assert given == [9.0, 18.0, 30.0, 30.0, 30.0, 30.0, 9.0]
+
+
+@pytest.mark.parametrize(("heard_at", "verdict"), [(20.0, Verdict.RETRY), (-math.inf, Verdict.REDISCOVER)])
+def test_a_coordinator_that_acknowledges_heartbeats_is_not_lost_though_it_is_slow_to_say_what_was_committed(
+    heard_at, verdict
+):
+    s = Script(heard_at=heard_at)
+    s.submit({A: 5})
+    s.poll()
+    s.answer(KafkaTimeoutError("silent"))
+    assert s.poll(10.0) == "resolve"
+    assert s.request.channel is GroupChannel.OFFSET_FETCH
+    s.now += s.request.timeout
+    s.answer(KafkaTimeoutError("silent"))
+    s.poll()
+    assert [notice.verdict for notice in s.notices] == [Verdict.REDISCOVER, verdict]
+    assert s.poll(10.0) == "resolve"

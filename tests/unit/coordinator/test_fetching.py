@@ -1,12 +1,14 @@
 """Committed offsets are asked of a broker that takes its time."""
 
 import asyncio
-from types import SimpleNamespace
+import math
+from contextlib import nullcontext
 
 import pytest
 
 from kafka_actors.coordinator.fetching import OffsetFetcher
 from kafka_actors.coordinator.machines.policy import GroupConfig
+from kafka_actors.coordinator.machines.steps import GroupChannel
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
@@ -20,14 +22,18 @@ P0 = TopicPartition("t", 0)
 
 
 class Slow:
-    """The channels to a broker that takes `takes_s` seconds for each answer; the time is `now`."""
+    """The channels to a broker that takes `takes_s` seconds for each OffsetFetch; the time is `now`."""
 
     broker = None
 
     def __init__(self, takes_s):
         self.takes_s, self.now, self.asked = takes_s, 0.0, []
 
-    async def ask(self, request, timeout_ms):
+    def fetching_offsets(self):
+        return nullcontext()
+
+    async def ask(self, request, timeout_ms, channel):
+        assert channel is GroupChannel.OFFSET_FETCH
         self.asked.append(timeout_ms / 1000)
         self.now += min(self.takes_s, timeout_ms / 1000)
         if self.takes_s > timeout_ms / 1000:
@@ -37,15 +43,23 @@ class Slow:
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
 
 
-async def known():
-    """The coordinator is."""
+class Coordinator:
+    """A coordinator that acknowledges heartbeats, or doesn't (`alive`); `lost`: why it was given up."""
+
+    def __init__(self, slow, *, alive=True):
+        self.now = lambda: slow.now
+        self.lost = []
+        self.coordinator_dead = self.lost.append
+        self.last_heartbeat_sent_and_acked = math.inf if alive else None
+
+    async def ensure_coordinator_known(self):
+        """It is."""
 
 
 @pytest.mark.parametrize(("takes_s", "asked"), [(1.0, [9.0]), (12.0, [9.0, 18.0]), (25.0, [9.0, 18.0, 30.0])])
 def test_a_broker_that_is_slow_has_more_time_at_each_try_and_one_that_answers_again_the_usual(takes_s, asked):
     slow, config = Slow(takes_s), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
-    coordinator = SimpleNamespace(ensure_coordinator_known=known, coordinator_dead=lambda error: None)
-    fetcher = OffsetFetcher(coordinator, slow, config, lambda: 0.5, clock=lambda: slow.now)
+    fetcher = OffsetFetcher(Coordinator(slow), slow, config, lambda: 0.5)
 
     async def scenario():
         for expected in (asked, asked[-1:]):  # it is as slow the next time
@@ -59,3 +73,13 @@ def test_a_broker_that_is_slow_has_more_time_at_each_try_and_one_that_answers_ag
         assert slow.asked == [asked[-1], 9.0]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("alive", "given_up"), [(True, 0), (False, 1)])
+def test_a_slow_broker_that_acknowledges_heartbeats_is_not_given_up(alive, given_up):
+    slow, config = Slow(12.0), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
+    coordinator = Coordinator(slow, alive=alive)
+    fetcher = OffsetFetcher(coordinator, slow, config, lambda: 0.5)
+    assert asyncio.run(fetcher.fetch([P0], None))[P0].offset == 7
+    assert len(coordinator.lost) == given_up
+    assert fetcher.trouble == "no answer to OffsetFetch"

@@ -12,6 +12,7 @@ from kafka_actors.coordinator.machines.steps import (
     CoordinatorFound,
     CoordinatorLost,
     Failed,
+    GroupChannel,
     Left,
     Lost,
     RejoinStarted,
@@ -39,7 +40,7 @@ def test_first_join_of_a_dynamic_member_takes_the_id_it_is_given(dialogue, tp):
     assert d.connect() == ["JoinGroup"]
     assert d.take(CoordinatorFound)[0].node == (1, "b1", 9092)
     join = d.asked(Api.JOIN)
-    assert (join.body.member_id, join.member_channel) == ("", True)
+    assert (join.body.member_id, join.channel) == ("", GroupChannel.MAIN)
     assert d.error(Api.JOIN, 79, member_id="m-1") == ["JoinGroup"]
     assert d.asked(Api.JOIN).body.member_id == "m-1"
     assert d.joined(7) == ["SyncGroup"]
@@ -66,7 +67,7 @@ def test_a_pending_join_does_not_hold_up_heartbeats(dialogue):
     for _ in range(40):
         for api in d.poll(1.0):
             assert api == "Heartbeat"
-            assert not d.asked(Api.HEARTBEAT).member_channel
+            assert d.asked(Api.HEARTBEAT).channel is GroupChannel.OFFSETS
             d.error(Api.HEARTBEAT, 27)
             heartbeats += 1
     assert heartbeats == 13
@@ -377,7 +378,7 @@ def test_leaving_drains_first_and_then_says_so(dialogue, tp):
     d.member.on_released(revoke.token, d.now)
     assert d.poll() == ["LeaveGroup"]
     leave = d.asked(Api.LEAVE)
-    assert not leave.member_channel  # a pending JoinGroup would hold it up
+    assert leave.channel is GroupChannel.OFFSETS  # a pending JoinGroup would hold it up
     assert (leave.body.members[0].member_id, leave.body.members[0].reason) == ("m-1", "bye")
     d.answer(Api.LEAVE)
     assert d.member.state is S.LEFT
@@ -526,3 +527,19 @@ def test_rejoin_reasons_are_told(dialogue):
     d.error(Api.JOIN, 79, member_id="m-1")
     assert d.asked(Api.JOIN).body.reason == "need to re-join with the given member id"
     assert [e.reason for e in d.take(RejoinStarted)] == ["the consumer starts"]
+
+
+def test_a_broker_that_is_slow_to_name_the_coordinator_or_to_be_connected_has_more_time_at_each_try(dialogue):
+    d = dialogue(heartbeat_timeout=9.0, request_timeout=30.0)
+    d.member.start(d.now)
+    given = []
+    for api in (Api.FIND_COORDINATOR, Api.CONNECT):
+        for _ in range(3):
+            if api is Api.CONNECT and api not in [request.api for request in d.out]:
+                d.answer(Api.FIND_COORDINATOR)
+            d.poll(2.0)
+            given.append(d.asked(api).timeout)
+            d.now += d.asked(api).timeout
+            d.answer(api, KafkaTimeoutError("silent"))
+            d.poll(2.0)
+    assert given == [9.0, 18.0, 30.0] * 2

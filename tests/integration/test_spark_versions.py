@@ -29,7 +29,7 @@ def test_tests_of_what_differs_pass_with_the_oldest_spark() -> None:
     assert found.stdout.strip() == OLDEST_SPARK
     command = [sys.executable, "-m", "pytest", "tests/integration", "-m", "spark_versions and not slow", "-q"]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider"],
+        [*command, "-p", "no:cacheprovider", "-p", "no:time_budgets"],
         cwd=ROOT,
         env=variables,
         capture_output=True,

@@ -67,7 +67,7 @@ class Admin(ProcessBound):
 
     def close(self) -> None:
         """As `AsyncAdmin.close`."""
-        if self._io.alive:
+        if not self._io.loop.is_closed():  # after a fork its thread is not alive, and the loop not closed
             self._check_process()
             try:
                 self._call(self._admin.close())

@@ -178,10 +178,14 @@ class ClusterAdmin(ABC):
         return len(leaders) == partitions and min(leaders) >= 0
 
     def _logs_opened(self, name: str) -> bool:
-        """Whether the leaders answer for the topic; a broker that is asked may not have heard of it yet."""
+        """Whether the leaders answer for the topic; a broker that is asked may not have heard of it, or of them, yet."""
         try:
             self.end_offsets(name)
         except KeyError:
+            return False
+        except _confluent_kafka().KafkaException as error:
+            if error.args[0].code() != _confluent_kafka().KafkaError._NOENT:
+                raise
             return False
         return True
 
@@ -192,6 +196,12 @@ class ClusterAdmin(ABC):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited {timeout:.0f} s in vain for {what}")
             time.sleep(0.02)
+
+
+def _confluent_kafka() -> Any:
+    import confluent_kafka
+
+    return confluent_kafka
 
 
 def _confluent() -> Any:

@@ -22,13 +22,23 @@ class _Running:
 
 @contextmanager
 def spark_session(directory: Path, **settings: str) -> Iterator[SparkSession]:
-    """A session of its own in the Spark of this process, which is started anew where `settings` differ from the last ones: these are
-    Spark's, with `__` for dots. Spark runs on at the end, for whoever comes next. The first one's `directory` has the warehouse."""
+    """The session of this process, which is started anew where `settings` differ from the last ones: these are Spark's, with `__` for
+    dots. It runs on at the end, with its configuration as it was and no query, for whoever comes next. The warehouse is in the `directory` of
+    who started it."""
     if _Running.session is None or _Running.settings != settings or _is_stopped(_Running.session):
         if _Running.session is not None:
             _Running.session.stop()
         _Running.session, _Running.settings = _started(directory, settings), settings
-    yield _Running.session.newSession()
+    session = _Running.session
+    before = session.conf.getAll
+    yield session
+    for query in session.streams.active:
+        query.stop()
+    for name in session.conf.getAll.keys() - before.keys():
+        session.conf.unset(name)
+    for name, value in before.items():
+        if session.conf.get(name) != value:
+            session.conf.set(name, value)
 
 
 def _is_stopped(session: SparkSession) -> bool:

@@ -46,6 +46,7 @@ def command(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Pop
         watchdog.cancel()
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     "arguments", [("groups", "list"), ("topics", "list"), ("lag", "--group", "g")], ids=lambda a: a[0]
 )

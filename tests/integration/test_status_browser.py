@@ -518,7 +518,8 @@ def test_a_page_that_nobody_sees_asks_nothing(page, served):
 
 
 @pytest.mark.ray
-def test_the_page_of_a_job_that_runs_follows_it(browser, scene, pictures):
+def test_the_page_of_a_job_that_runs_follows_it(browser, scene_3, pictures):
+    scene = scene_3
     running = scene.start(workers=2, status_address="127.0.0.1:0")
     scene.under_load()
     scene.spread(2)

@@ -192,6 +192,7 @@ def test_a_detached_jobs_page_is_there_without_its_driver_and_tells_of_its_end(s
     until(lambda: get(page, "healthz")[0] == 0, 20, "the page to go with the job's actor")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_named_job_is_watched_by_its_page_while_another_driver_has_it(scene):
     scene.start(workers=1, name=scene.group, status_address=HERE)
     with watched(scene.group, ray_address()) as lines:
@@ -204,7 +205,8 @@ def test_a_named_job_is_watched_by_its_page_while_another_driver_has_it(scene):
         text=True,
         timeout=60,
     )
-    assert (other.returncode, other.stdout) == (2, "")
+    assert other.returncode == 2
+    assert other.stdout in ("", "waiting for nobody\n"), "that is said where it takes its time"
     assert "no job named 'nobody' runs in this Ray cluster: those with a name are " in other.stderr
     assert scene.group in other.stderr
     with pytest.raises(UsageError, match="runs in its driver: only a detached one can be attached to"):

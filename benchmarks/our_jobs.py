@@ -29,7 +29,7 @@ def own_ray() -> Iterator[None]:
     """A local Ray as a job starts it itself, but for the workers' output."""
     import ray
 
-    from kafka_actors.actors.ray_cluster import start_local_ray
+    from kafka_actors.ray.cluster import start_local_ray
 
     start_local_ray(log_to_driver=False)
     try:
@@ -247,9 +247,9 @@ class Bare:
 
     def megabytes(self) -> float:
         import benchmarks.our_jobs as imported
-        import kafka_actors.actors.connection_actor
-        import kafka_actors.actors.coordinator_actor
-        import kafka_actors.actors.worker_actor  # noqa: F401  for what it takes of memory
+        import kafka_actors.ray.actors.connection_actor
+        import kafka_actors.ray.actors.coordinator_actor
+        import kafka_actors.ray.actors.worker_actor  # noqa: F401  for what it takes of memory
 
         return imported.private_mb(os.getpid())
 

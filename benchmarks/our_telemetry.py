@@ -33,11 +33,11 @@ def _taken(told: dict[str, Any]) -> str:
 
 
 def _tell_nothing() -> None:
-    from kafka_actors.consumer.observing import ConsumerObserver
+    from kafka_actors.consumer.telemetry import ConsumerTelemetry
     from kafka_actors.telemetry import recorder
 
     recorder.record_into(recorder.Recorder())
-    ConsumerObserver.delivered = ConsumerObserver.polled = lambda *_: None  # type: ignore[method-assign]  # measured without it
+    ConsumerTelemetry.delivered = ConsumerTelemetry.polled = lambda *_: None  # type: ignore[method-assign]  # measured without it
 
 
 def _measure() -> None:

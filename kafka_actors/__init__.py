@@ -14,19 +14,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .lazy import lazily
+from kafka_actors.lazy import lazily
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .actors import Autoscale, Job, JobStatus, RunningJob
-    from .admin import Admin, AsyncAdmin
-    from .consumer import AsyncConsumer, Consumer, Message
-    from .errors import JobFailed, KafkaActorsError, ProcessError
-    from .pipeline import Pipeline
-    from .producer import AsyncProducer, Producer, RecordMetadata
-    from .protocol.types import OffsetAndMetadata, TopicPartition
-    from .sinks import KafkaSink, ParquetSink
+    from kafka_actors.admin import Admin, AsyncAdmin
+    from kafka_actors.consumer import AsyncConsumer, Consumer, Message
+    from kafka_actors.errors import JobFailed, KafkaActorsError, ProcessError
+    from kafka_actors.job import Autoscale, JobStatus
+    from kafka_actors.pipeline import Pipeline
+    from kafka_actors.producer import AsyncProducer, Producer, RecordMetadata
+    from kafka_actors.ray import Job, RunningJob
+    from kafka_actors.sinks import KafkaSink, ParquetSink
+    from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 # Loaded when first used: `import kafka_actors` stays cheap, and Ray is imported only by who starts a job.
 _HOMES = {
@@ -34,22 +35,22 @@ _HOMES = {
     "AsyncAdmin": "admin",
     "AsyncConsumer": "consumer",
     "AsyncProducer": "producer",
-    "Autoscale": "actors",
+    "Autoscale": "job",
     "Consumer": "consumer",
-    "Job": "actors",
+    "Job": "ray",
     "JobFailed": "errors",
-    "JobStatus": "actors",
+    "JobStatus": "job",
     "KafkaActorsError": "errors",
     "KafkaSink": "sinks",
     "Message": "consumer",
-    "OffsetAndMetadata": "protocol.types",
+    "OffsetAndMetadata": "types",
     "ParquetSink": "sinks",
     "Pipeline": "pipeline",
     "ProcessError": "errors",
     "Producer": "producer",
     "RecordMetadata": "producer",
-    "RunningJob": "actors",
-    "TopicPartition": "protocol.types",
+    "RunningJob": "ray",
+    "TopicPartition": "types",
 }
 
 __all__ = [

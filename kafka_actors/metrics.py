@@ -46,7 +46,7 @@ class Stat(Enum):
     """Their sum since the sensor was made."""
 
 
-class _Sample:
+class _SensorSample:
     __slots__ = ("count", "maximum", "start", "total")
 
     def __init__(self, start: float) -> None:
@@ -70,7 +70,7 @@ class Sensor:
         self._registry = registry
         self._export = export
         self._scale = scale
-        self._samples: tuple[_Sample, ...] = ()
+        self._samples: tuple[_SensorSample, ...] = ()
         self._count = 0
         self._total = 0.0
 
@@ -85,7 +85,7 @@ class Sensor:
         now = self._registry.now()
         current = self._samples[-1] if self._samples else None
         if current is None or now - current.start >= self._registry.window:
-            current = _Sample(now)
+            current = _SensorSample(now)
             self._samples = (*self._samples, current)[-self._registry.num_samples :]
         current.count += 1
         current.total += value

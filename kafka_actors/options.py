@@ -2,7 +2,7 @@
 
 `ClientConfig` holds what any connection needs, `ConsumerConfig` adds fetching and the group, `JobConfig` adds what a
 job of workers needs and changes the defaults that a job has of its own; `ProducerConfig` adds sending. How values
-become one of them, and what is refused, is in `kafka_actors.config`. docs/reference/options.md is made from the
+become one of them, and what is refused, is in `kafka_actors.config.builder`. docs/reference/options.md is made from the
 declarations and the texts below them: `make docs-options`.
 """
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from .security import Secret
+from kafka_actors.config.security import Secret
 
 __all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "ProducerConfig"]
 
@@ -35,7 +35,7 @@ PositiveInt32 = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 def default_client_id() -> str:
-    from . import __version__
+    from kafka_actors import __version__
 
     return f"kafka-actors-{__version__}"
 

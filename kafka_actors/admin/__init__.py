@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
     from kafka_actors.net import ListedOffset
     from kafka_actors.net.offsets import MAX_TIMESTAMP
-    from kafka_actors.protocol.types import EARLIEST, LATEST
+    from kafka_actors.types import EARLIEST, LATEST
 
     from .async_admin import AsyncAdmin
     from .machines.reset import OffsetTarget
-    from .sync_admin import Admin
-    from .types import (
+    from .results import (
         ClusterDescription,
         GroupDescription,
         GroupListing,
@@ -25,26 +25,27 @@ if TYPE_CHECKING:
         TopicDescription,
         TopicListing,
     )
+    from .sync_admin import Admin
 
 # Loaded when first used: who only asks brokers, as Spark's planner does at each query, imports no consumer.
 _HOMES = {
-    "EARLIEST": "kafka_actors.protocol.types",
-    "LATEST": "kafka_actors.protocol.types",
+    "EARLIEST": "kafka_actors.types",
+    "LATEST": "kafka_actors.types",
     "MAX_TIMESTAMP": "kafka_actors.net.offsets",
-    "Admin": ".sync_admin",
-    "AsyncAdmin": ".async_admin",
-    "ClusterDescription": ".types",
-    "GroupDescription": ".types",
-    "GroupListing": ".types",
+    "Admin": "sync_admin",
+    "AsyncAdmin": "async_admin",
+    "ClusterDescription": "results",
+    "GroupDescription": "results",
+    "GroupListing": "results",
     "ListedOffset": "kafka_actors.net",
-    "MemberDescription": ".types",
-    "NewTopic": ".types",
-    "OffsetReset": ".types",
-    "OffsetTarget": ".machines.reset",
-    "PartitionDescription": ".types",
-    "PartitionLag": ".types",
-    "TopicDescription": ".types",
-    "TopicListing": ".types",
+    "MemberDescription": "results",
+    "NewTopic": "results",
+    "OffsetReset": "results",
+    "OffsetTarget": "machines.reset",
+    "PartitionDescription": "results",
+    "PartitionLag": "results",
+    "TopicDescription": "results",
+    "TopicListing": "results",
 }
 
 __all__ = [
@@ -68,11 +69,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(home, __name__), name)
+__getattr__ = lazily(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -7,21 +7,20 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kafka_actors.arguments import offsets_of, partition_of
+from kafka_actors.base.arguments import offsets_of, partition_of
+from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.config import ClientConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
 from kafka_actors.net import KafkaClient, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
-from kafka_actors.timeouts import timeouts_by_name
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-from .asking import Deadline, raise_first
 from .cluster import describe_cluster
-from .groups import Groups
+from .groups import GroupRequests
 from .machines.reset import OffsetTarget
-from .offsets import Offsets, Scope
-from .topics import Topics
-from .types import (
+from .offsets import OffsetRequests, Scope
+from .requests import CallDeadline, raise_first
+from .results import (
     ClusterDescription,
     GroupDescription,
     GroupListing,
@@ -31,6 +30,7 @@ from .types import (
     TopicDescription,
     TopicListing,
 )
+from .topics import TopicRequests
 
 __all__ = ["AsyncAdmin"]
 
@@ -56,9 +56,9 @@ class AsyncAdmin:
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         self.config = resolved(build(ClientConfig, config, **options))
         self._client = KafkaClient(self.config)
-        self._groups = Groups(self._client)
-        self._topics = Topics(self._client)
-        self._offsets = Offsets(self._client, self._groups, self._topics)
+        self._groups = GroupRequests(self._client)
+        self._topics = TopicRequests(self._client)
+        self._offsets = OffsetRequests(self._client, self._groups, self._topics)
 
     async def __aenter__(self) -> Self:
         await self._client.bootstrap()
@@ -80,9 +80,9 @@ class AsyncAdmin:
         """Why none of the bootstrap servers has answered yet, with the last error of each; empty once one has."""
         return self._client.trouble()
 
-    async def _connected(self, timeout_ms: float | None) -> Deadline:
+    async def _connected(self, timeout_ms: float | None) -> CallDeadline:
         """Connects with the first call. Returns until when this call may last, which connecting is part of."""
-        deadline = Deadline(self._client, timeout_ms)
+        deadline = CallDeadline(self._client, timeout_ms)
         await self._client.bootstrap(timeout_ms=timeout_ms)
         return deadline
 

@@ -7,8 +7,8 @@ from kafka_actors.errors import UnsupportedVersionError, raise_for_code
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import DescribeClusterRequest
 
-from .asking import Deadline, ask_any, fresh_snapshot, persist
-from .types import ClusterDescription
+from .requests import CallDeadline, ask_any, fresh_snapshot, persist
+from .results import ClusterDescription
 
 __all__ = ["describe_cluster", "operations_of"]
 
@@ -32,7 +32,7 @@ UNKNOWN_OPERATIONS = -0x80000000
 
 
 async def describe_cluster(
-    client: KafkaClient, with_operations: bool, deadline: Deadline
+    client: KafkaClient, with_operations: bool, deadline: CallDeadline
 ) -> ClusterDescription:
     """See `AsyncAdmin.describe_cluster`."""
 

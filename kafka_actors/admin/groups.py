@@ -8,9 +8,6 @@ from functools import partial
 from typing import TypeVar
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
-from kafka_actors.commit_metadata import pack
-from kafka_actors.coordinator import fetch_offsets_of_groups
-from kafka_actors.coordinator.machines.origins import as_committed, of_this_cluster
 from kafka_actors.errors import (
     GroupIdNotFoundError,
     KafkaActorsError,
@@ -20,6 +17,9 @@ from kafka_actors.errors import (
     error_for_code,
     raise_for_code,
 )
+from kafka_actors.group import fetch_offsets_of_groups
+from kafka_actors.group.commit_metadata import pack
+from kafka_actors.group.machines.committed_starts import as_committed, of_this_cluster
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import (
     ConsumerGroupDescribeRequest,
@@ -35,19 +35,19 @@ from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-from .asking import Coordinators, Deadline, ask_node, fresh_snapshot, persist, raise_first
 from .machines.answers import classic_group, consumer_group, group_listing, unknown_group
-from .types import GroupDescription, GroupListing
+from .requests import CallDeadline, Coordinators, ask_node, fresh_snapshot, persist, raise_first
+from .results import GroupDescription, GroupListing
 
-__all__ = ["Groups"]
+__all__ = ["GroupRequests"]
 
 T = TypeVar("T")
 Committed = dict[TopicPartition, OffsetAndMetadata]
 
 
-class Groups:
+class GroupRequests:
     """What `AsyncAdmin` does with groups; see there."""
 
     def __init__(self, client: KafkaClient) -> None:
@@ -55,7 +55,7 @@ class Groups:
         self._coordinators = Coordinators(client)
 
     async def listed(
-        self, states: Collection[str], types: Collection[str], deadline: Deadline
+        self, states: Collection[str], types: Collection[str], deadline: CallDeadline
     ) -> list[GroupListing]:
         snapshot = await persist(self._client, partial(fresh_snapshot, self._client), deadline)
         lists = await asyncio.gather(
@@ -70,7 +70,7 @@ class Groups:
             and (not wanted_types or group.type.lower() in wanted_types)
         ]
 
-    async def _listed_by(self, node_id: int, with_states: bool, deadline: Deadline) -> list[GroupListing]:
+    async def _listed_by(self, node_id: int, with_states: bool, deadline: CallDeadline) -> list[GroupListing]:
         async def attempt(limit_ms: float) -> list[GroupListing]:
             response = await self._client.send(
                 node_id,
@@ -84,11 +84,11 @@ class Groups:
         return await persist(self._client, attempt, deadline)
 
     async def describe(
-        self, group_ids: Iterable[str], deadline: Deadline
+        self, group_ids: Iterable[str], deadline: CallDeadline
     ) -> dict[str, GroupDescription | KafkaActorsError]:
         return await self._coordinators.ask(group_ids, self._describe, deadline)
 
-    async def members_of(self, group_id: str, deadline: Deadline) -> int:
+    async def members_of(self, group_id: str, deadline: CallDeadline) -> int:
         """How many members the group has: 0 for one that its first commit will make. Raises its error."""
         [group] = (await self.describe([group_id], deadline)).values()
         if isinstance(group, GroupIdNotFoundError):
@@ -117,7 +117,7 @@ class Groups:
         return described
 
     async def committed(
-        self, group_id: str, deadline: Deadline, topic_ids: Mapping[str, bytes] | None = None
+        self, group_id: str, deadline: CallDeadline, topic_ids: Mapping[str, bytes] | None = None
     ) -> Committed:
         """All that a group has committed. `topic_ids`: without the offsets of topics that had another id than these."""
 
@@ -143,7 +143,7 @@ class Groups:
         self,
         group_id: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        deadline: Deadline,
+        deadline: CallDeadline,
         topic_ids: Mapping[str, bytes] | None = None,
     ) -> None:
         """`topic_ids`: of the topics that the offsets are of, where they hold for these only."""
@@ -171,7 +171,7 @@ class Groups:
         _only(await self._coordinators.ask([group_id], ask, deadline))
 
     async def delete(
-        self, group_ids: Iterable[str], deadline: Deadline
+        self, group_ids: Iterable[str], deadline: CallDeadline
     ) -> dict[str, KafkaActorsError | None]:
         async def ask(
             node: BrokerMetadata, its_groups: list[str], limit_ms: float

@@ -13,16 +13,16 @@ from kafka_actors.errors import (
 )
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.net.offsets import IsolationLevel
-from kafka_actors.protocol.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
-from .asking import Deadline, raise_first
-from .groups import Groups
+from .groups import GroupRequests
 from .machines.lag import lag_rows
 from .machines.reset import OffsetTarget, plan_reset
-from .topics import Topics
-from .types import GroupDescription, OffsetReset, PartitionLag
+from .requests import CallDeadline, raise_first
+from .results import GroupDescription, OffsetReset, PartitionLag
+from .topics import TopicRequests
 
-__all__ = ["Offsets", "Scope"]
+__all__ = ["OffsetRequests", "Scope"]
 
 Scope = Mapping[str, Iterable[int] | None] | None
 """Topics, each with some of its partitions or None for all; None for all that the group has committed for."""
@@ -30,10 +30,10 @@ Scope = Mapping[str, Iterable[int] | None] | None
 RESETTABLE = ("Empty", "Dead")
 
 
-class Offsets:
+class OffsetRequests:
     """What `AsyncAdmin` does with offsets; see there."""
 
-    def __init__(self, client: KafkaClient, groups: Groups, topics: Topics) -> None:
+    def __init__(self, client: KafkaClient, groups: GroupRequests, topics: TopicRequests) -> None:
         self._lookups = OffsetLookups(client)
         self._groups = groups
         self._topics = topics
@@ -42,7 +42,7 @@ class Offsets:
         self,
         wanted: Mapping[TopicPartition, int],
         isolation_level: IsolationLevel,
-        deadline: Deadline,
+        deadline: CallDeadline,
     ) -> dict[TopicPartition, ListedOffset]:
         leaders = await self._leaders({tp.topic for tp in wanted}, deadline)
         raise_first(_unknown(tp) for tp in sorted(wanted) if tp not in leaders)
@@ -51,7 +51,7 @@ class Offsets:
     async def _ask(
         self,
         wanted: Mapping[TopicPartition, int],
-        deadline: Deadline,
+        deadline: CallDeadline,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, ListedOffset]:
         answers = await self._lookups.list_offsets(
@@ -60,7 +60,9 @@ class Offsets:
         raise_first(answer for answer in answers.values() if isinstance(answer, KafkaActorsError))
         return {tp: a for tp, a in answers.items() if not isinstance(a, KafkaActorsError)}
 
-    async def _leaders(self, topics: Iterable[str], deadline: Deadline) -> dict[TopicPartition, int | None]:
+    async def _leaders(
+        self, topics: Iterable[str], deadline: CallDeadline
+    ) -> dict[TopicPartition, int | None]:
         """The leader, or None, of each partition that exists."""
         described = await self._topics.describe(topics, deadline)
         raise_first(
@@ -78,7 +80,7 @@ class Offsets:
     # ------------------------------------------------------------ lag
 
     async def lag(
-        self, group: GroupDescription, isolation_level: IsolationLevel, deadline: Deadline
+        self, group: GroupDescription, isolation_level: IsolationLevel, deadline: CallDeadline
     ) -> list[PartitionLag]:
         committed = await self._groups.committed(group.group_id, deadline)
         tps = {*committed, *(tp for member in group.members for tp in member.assignment)}
@@ -94,7 +96,7 @@ class Offsets:
     # ------------------------------------------------------------ resets
 
     async def reset(
-        self, group_id: str, target: OffsetTarget, scope: Scope, execute: bool, deadline: Deadline
+        self, group_id: str, target: OffsetTarget, scope: Scope, execute: bool, deadline: CallDeadline
     ) -> list[OffsetReset]:
         await self._check_inactive(group_id, deadline)
         committed = await self._groups.committed(group_id, deadline)
@@ -118,7 +120,7 @@ class Offsets:
             await self._groups.commit(group_id, offsets, deadline)
         return plan
 
-    async def _check_inactive(self, group_id: str, deadline: Deadline) -> None:
+    async def _check_inactive(self, group_id: str, deadline: CallDeadline) -> None:
         """The broker refuses a commit for a group with members, too: who starts one meanwhile wins."""
         [group] = (await self._groups.describe([group_id], deadline)).values()
         if isinstance(group, GroupIdNotFoundError):
@@ -137,7 +139,7 @@ class Offsets:
         target: OffsetTarget,
         scope: Scope,
         committed: Mapping[TopicPartition, OffsetAndMetadata],
-        deadline: Deadline,
+        deadline: CallDeadline,
     ) -> list[TopicPartition]:
         if target.kind == "explicit":
             chosen = set(target.offsets)

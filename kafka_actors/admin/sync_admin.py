@@ -7,18 +7,18 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.io_thread import IoThread
+from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import UsageError
 from kafka_actors.net import ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
-from kafka_actors.net.process_bound import ProcessBound
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
-from kafka_actors.timeouts import timeouts_by_name
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 from .async_admin import AsyncAdmin, Offset
 from .machines.reset import OffsetTarget
 from .offsets import Scope
-from .types import (
+from .results import (
     ClusterDescription,
     GroupDescription,
     GroupListing,
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @timeouts_by_name
-class Admin(ProcessBound):
+class Admin(ForkGuard):
     """`AsyncAdmin` without coroutines: the same options, calls, results and errors; see there. For any thread.
 
         with Admin(bootstrap_servers="localhost:9092") as admin:

@@ -15,31 +15,31 @@ from kafka_actors.protocol.messages.create_topics import (
 from kafka_actors.protocol.messages.describe_configs import DescribeConfigsResource
 from kafka_actors.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
 
-from .asking import Deadline, ask_any, ask_node, fresh_snapshot, persist, raise_first
 from .machines.answers import topic_description, topic_listing
-from .types import NewTopic, TopicDescription, TopicListing
+from .requests import CallDeadline, ask_any, ask_node, fresh_snapshot, persist, raise_first
+from .results import NewTopic, TopicDescription, TopicListing
 
-__all__ = ["Topics"]
+__all__ = ["TopicRequests"]
 
 TOPIC_RESOURCE = 2
 DEFAULT_CONFIG = 5
 """`ConfigSource`: the value is Kafka's own, nobody set it."""
 
 
-class Topics:
+class TopicRequests:
     """What `AsyncAdmin` does with topics; see there."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
 
-    async def listed(self, exclude_internal: bool, deadline: Deadline) -> list[TopicListing]:
+    async def listed(self, exclude_internal: bool, deadline: CallDeadline) -> list[TopicListing]:
         topics = [topic_listing(topic) for topic in await self._metadata(None, deadline)]
         return sorted(
             (t for t in topics if not (exclude_internal and t.is_internal)), key=lambda topic: topic.name
         )
 
     async def describe(
-        self, names: Iterable[str] | None, deadline: Deadline
+        self, names: Iterable[str] | None, deadline: CallDeadline
     ) -> dict[str, TopicDescription | KafkaActorsError]:
         wanted = None if names is None else sorted(set(names))
         described: dict[str, TopicDescription | KafkaActorsError] = {}
@@ -48,7 +48,7 @@ class Topics:
             described[topic.name or ""] = error or topic_description(topic)
         return dict(sorted(described.items()))
 
-    async def _metadata(self, names: list[str] | None, deadline: Deadline) -> list[MetadataResponseTopic]:
+    async def _metadata(self, names: list[str] | None, deadline: CallDeadline) -> list[MetadataResponseTopic]:
         """Asked for anew: what the client keeps may be minutes old."""
         if names == []:
             return []
@@ -60,7 +60,7 @@ class Topics:
 
         return await persist(self._client, attempt, deadline)
 
-    async def configs(self, names: Iterable[str], deadline: Deadline) -> dict[str, dict[str, str | None]]:
+    async def configs(self, names: Iterable[str], deadline: CallDeadline) -> dict[str, dict[str, str | None]]:
         resources = [DescribeConfigsResource(TOPIC_RESOURCE, name, None) for name in sorted(set(names))]
         if not resources:
             return {}
@@ -82,7 +82,7 @@ class Topics:
         return await persist(self._client, attempt, deadline)
 
     async def create(
-        self, topics: Iterable[NewTopic], validate_only: bool, deadline: Deadline
+        self, topics: Iterable[NewTopic], validate_only: bool, deadline: CallDeadline
     ) -> dict[str, KafkaActorsError | None]:
         wanted = {topic.name: _creatable(topic) for topic in topics}
         answers: dict[str, KafkaActorsError | None] = {}

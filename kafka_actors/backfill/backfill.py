@@ -15,16 +15,16 @@ from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.engines import engine
-from kafka_actors.spark.machines.stream import StreamOffsets
+from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 
-from .brokers import Brokers
-from .checkpoint import finished_offsets
-from .files import files_of
-from .machines.handover import Commit, Handover, Step
-from .machines.plan import HandoverPlan, Wanted, plan_of
+from .checkpoint_files import files_of
+from .handover_brokers import HandoverBrokers
+from .machines.handover import Handover, HandoverCommit, HandoverStep
+from .machines.handover_plan import HandoverPlan, PlannedRead, plan_of
+from .query_checkpoint import finished_offsets
 
 if TYPE_CHECKING:
-    from kafka_actors.actors import Autoscale
+    from kafka_actors.job import Autoscale
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Backfill:
         self.checkpoint = checkpoint
         self._config = build(JobConfig, None, **given)
         assert self._config.group_id is not None  # checked for Ray
-        self._wanted = Wanted(
+        self._wanted = PlannedRead(
             self._config.group_id, self._config.isolation_level, source.topics, source.pattern
         )
         self._overwrite = overwrite_offsets
@@ -140,7 +140,7 @@ class Backfill:
         mark = done_mark(handover.plan)
         again = self._files.read(mark) is not None
         handover.read(self._finished(handover.plan))
-        if handover.step is Step.READ_HISTORY:
+        if handover.step is HandoverStep.READ_HISTORY:
             self._ask(lambda brokers: _check(handover, brokers, again))
             logger.info("reads the history of %s up to the ends in %s", self.pipeline.title, self._where)
             self._history(handover.plan).run()
@@ -191,7 +191,7 @@ class Backfill:
     def _said(self) -> str | None:
         return None if self._start is None else str(self._start)
 
-    async def _made_plan(self, brokers: Brokers) -> HandoverPlan:
+    async def _made_plan(self, brokers: HandoverBrokers) -> HandoverPlan:
         now = datetime.now(UTC)  # wall clock: people read when it was planned
         return plan_of(
             self._wanted, await brokers.cluster(), uuid.uuid4().hex, now.isoformat(timespec="seconds")
@@ -212,11 +212,11 @@ class Backfill:
             **self._options,
         )
 
-    def _ask(self, asking: Callable[[Brokers], Awaitable[T]]) -> T:
+    def _ask(self, asking: Callable[[HandoverBrokers], Awaitable[T]]) -> T:
         """In a thread of its own: a notebook's has a loop that runs."""
 
         async def asked() -> T:
-            async with Brokers(self._config, self._wanted) as brokers:
+            async with HandoverBrokers(self._config, self._wanted) as brokers:
                 return await asking(brokers)
 
         io = IoThread("kafka-handover")
@@ -226,14 +226,14 @@ class Backfill:
             io.stop()
 
 
-async def _check(handover: Handover, brokers: Brokers, again: bool) -> None:
+async def _check(handover: Handover, brokers: HandoverBrokers, again: bool) -> None:
     """What would keep the hand-over from being committed is said before the history is read, not after."""
     commit = await _what_to_commit(handover, brokers, again)
     if commit.takes_over:
         await brokers.check_empty()
 
 
-async def _hand_over(handover: Handover, brokers: Brokers, again: bool) -> None:
+async def _hand_over(handover: Handover, brokers: HandoverBrokers, again: bool) -> None:
     commit = await _what_to_commit(handover, brokers, again)
     if commit.offsets:
         # A driver that was killed when it was live leaves a member behind for a while.
@@ -247,6 +247,6 @@ async def _hand_over(handover: Handover, brokers: Brokers, again: bool) -> None:
     handover.handed_over()
 
 
-async def _what_to_commit(handover: Handover, brokers: Brokers, again: bool) -> Commit:
+async def _what_to_commit(handover: Handover, brokers: HandoverBrokers, again: bool) -> HandoverCommit:
     cluster = await brokers.cluster()
     return handover.commit(await brokers.committed(), cluster, again=again)

@@ -1,1 +1,1 @@
-"""Pieces that every other package may use: they know nothing of brokers, records, Ray or Spark."""
+"""Small pure helpers and shells that every other package may use; they know nothing of Kafka's protocol."""

@@ -10,19 +10,19 @@ import click
 from msgspec import Struct
 
 from kafka_actors.config import build
+from kafka_actors.config.security import SECRETS
 from kafka_actors.options import JobConfig
-from kafka_actors.security import SECRETS
 
 from .connection import note
-from .documents import FORMS, columns, form_option, show
 from .errors import EXIT_DONE
 from .job_options import OF_RUN, changed, job_options, job_settings, target_of
-from .late import late
-from .layers import Settings, Source
+from .option_sources import OptionSource, OptionValues
 from .options import command
 from .output import Output
 from .reference import SECTIONS, options
 from .reference_page import markdown
+from .results import FORMS, columns, form_option, show
+from .slow_notice import late
 from .workers import written_workers
 
 __all__ = ["config", "rows"]
@@ -31,7 +31,7 @@ MASKED = "***"
 _PLAIN = (str, int, float, type(None))
 
 
-class Row(Struct, frozen=True):
+class ConfigRow(Struct, frozen=True):
     """One option: `source` is `flag`, `environment`, `file`, `definition` (of the job) or `default`, `name` which one,
     `given` how the option is called there, where that is another name, and `reference` what was looked up for it."""
 
@@ -77,7 +77,7 @@ def show_config(
     return EXIT_DONE
 
 
-def _values(settings: Settings, target: str | None) -> dict[str, Any]:
+def _values(settings: OptionValues, target: str | None) -> dict[str, Any]:
     """The options of `run`, then those of `JobConfig`; checked together as a start would."""
     if target is None:
         with settings.named():
@@ -100,7 +100,7 @@ def _values(settings: Settings, target: str | None) -> dict[str, Any]:
     return {**of_run, **{name: getattr(built, name) for name in JobConfig.__struct_fields__}}
 
 
-def rows(settings: Settings, target: str | None, values: dict[str, Any]) -> list[Row]:
+def rows(settings: OptionValues, target: str | None, values: dict[str, Any]) -> list[ConfigRow]:
     """One row an option, in the order of their declarations; what is secret is masked."""
     defaults = JobConfig()
     table = []
@@ -108,13 +108,13 @@ def rows(settings: Settings, target: str | None, values: dict[str, Any]) -> list
         shown = _masked(name, value)
         source = settings.sources.get(name)
         if source is not None and not (name == "job" and target != settings.options.get("job")):
-            table.append(Row(name, shown, source.kind, source.name, source.reference, source.given))
+            table.append(ConfigRow(name, shown, source.kind, source.name, source.reference, source.given))
         elif name == "job" and target is not None:
-            table.append(Row(name, shown, "flag", "TARGET"))
+            table.append(ConfigRow(name, shown, "flag", "TARGET"))
         elif target is not None and value != getattr(defaults, name, None):
-            table.append(Row(name, shown, "definition", target))
+            table.append(ConfigRow(name, shown, "definition", target))
         else:
-            table.append(Row(name, shown, "default"))
+            table.append(ConfigRow(name, shown, "default"))
     return table
 
 
@@ -142,8 +142,8 @@ def _shown(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _said(row: Row) -> str:
-    return str(Source(row.source, row.name, row.reference, row.given)) if row.name else row.source
+def _said(row: ConfigRow) -> str:
+    return str(OptionSource(row.source, row.name, row.reference, row.given)) if row.name else row.source
 
 
 @config.command("options")

@@ -1,6 +1,6 @@
 """Files of options: TOML, and Kafka's .properties.
 
-Names are those of `kafka_actors.options` with underscores or dots, or Java's, as `kafka_actors.java_options` reads
+Names are those of `kafka_actors.options` with underscores or dots, or Java's, as `kafka_actors.config.java` reads
 them. A dotted name is what it looks like in both kinds of file, though TOML makes tables of it: `session.timeout.ms`,
 `[sasl]` with `mechanism`, and `sasl_mechanism` are options all the same.
 """
@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kafka_actors.config.properties import parse_properties
 from kafka_actors.errors import ConfigError, UsageError
-from kafka_actors.properties import parse_properties
 
 __all__ = ["parse_toml", "read_config_file"]
 

@@ -15,12 +15,12 @@ from kafka_actors.config import build
 from kafka_actors.options import ClientConfig
 
 from .config_file import read_config_file
-from .documents import form_option
 from .job_options import OF_RUN, DeclaredOption, RunConfig, other_variables
-from .late import late
-from .layers import Layer, Settings, from_environment, from_file, from_flags, layered
+from .option_sources import Layer, OptionValues, from_environment, from_file, from_flags, layered
 from .options import command
 from .output import Output
+from .results import form_option
+from .slow_notice import late
 
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin
@@ -77,7 +77,9 @@ def admin_command(function: Body) -> Callable[..., None]:
     return body
 
 
-async def _run(function: Body, output: Output, settings: Settings, form: str, options: dict[str, Any]) -> int:
+async def _run(
+    function: Body, output: Output, settings: OptionValues, form: str, options: dict[str, Any]
+) -> int:
     from kafka_actors.admin import AsyncAdmin
 
     with settings.named():

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .documents import columns
+from .results import columns
 
 if TYPE_CHECKING:
     from kafka_actors.admin import GroupDescription, GroupListing, MemberDescription, PartitionLag
-    from kafka_actors.protocol.types import TopicPartition
+    from kafka_actors.types import TopicPartition
 
 __all__ = ["describe_lines", "list_lines"]
 

@@ -9,12 +9,12 @@ import click
 from kafka_actors.errors import UsageError
 
 from .connection import admin_command, note
-from .documents import plain, show
 from .errors import EXIT_DONE
 from .group_choice import all_lags, all_or_named, consumer_groups, group_options
 from .group_tables import describe_lines, list_lines
 from .output import Output
 from .reset import reset_offsets
+from .results import plain, show
 from .scopes import names
 
 if TYPE_CHECKING:

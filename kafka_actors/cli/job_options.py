@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 from msgspec import Struct
 
-from kafka_actors.addresses import parse_listening
+from kafka_actors.base.addresses import parse_listening
 from kafka_actors.errors import UsageError
 from kafka_actors.options import JobConfig, Positive
 
 from .config_file import read_config_file
-from .layers import PREFIX, Settings, from_environment, from_file, from_flags, layered
-from .load import load_job
+from .load_job import load_job
+from .option_sources import PREFIX, OptionValues, from_environment, from_file, from_flags, layered
 from .workers import read_workers, written_workers
 
 if TYPE_CHECKING:
-    from kafka_actors.actors import Job
+    from kafka_actors.ray import Job
 
 __all__ = [
     "ARGUMENTS",
@@ -164,7 +164,7 @@ def job_options(function: F) -> F:
 
 def job_settings(
     config_file: str | None, pairs: tuple[str, ...], environment: Mapping[str, str], **flags: Any
-) -> Settings:
+) -> OptionValues:
     """What counts for a run: flags, then the environment, then the file.
 
     Raises `UsageError` for a file that can't be read, `ConfigError` with the option and where its value came from.
@@ -182,7 +182,7 @@ def job_settings(
 
 def _layered(
     config_file: str | None, pairs: tuple[str, ...], environment: Mapping[str, str], **flags: Any
-) -> Settings:
+) -> OptionValues:
     line = from_flags(RunConfig, pairs, **flags)
     around = from_environment(RunConfig, environment, other_variables())
     if config_file is None:
@@ -200,12 +200,12 @@ def _beside(file: str, target: Any) -> Any:
     return os.path.join(os.path.dirname(file), target)
 
 
-def target_of(target: str | None, settings: Settings) -> str | None:
+def target_of(target: str | None, settings: OptionValues) -> str | None:
     """The job that is named, by the argument or else by `job`."""
     return target if target is not None else settings.options.get("job")
 
 
-def changed(target: str, settings: Settings) -> Job:
+def changed(target: str, settings: OptionValues) -> Job:
     """The job that `target` names, with these settings. Raises what `load_job` and `Job.changed` do."""
     job = load_job(target)
     options = {name: value for name, value in settings.options.items() if name not in OF_RUN}

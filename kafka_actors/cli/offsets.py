@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafka_actors.errors import UnknownTopicOrPartitionError
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 from .connection import admin_command
-from .documents import columns, show
 from .errors import EXIT_DONE
 from .group_choice import all_lags, all_or_named, group_options
 from .output import Output
+from .results import columns, show
 from .scopes import exclude_internal_option, time_of, topic_scope, topics_option
 
 if TYPE_CHECKING:

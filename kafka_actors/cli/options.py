@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from kafka_actors.actors.ray_logging import quiet_lines
 from kafka_actors.errors import UsageError
+from kafka_actors.ray.log_settings import quiet_lines
 
 from .errors import EXIT_FAILED, describe, exit_code
 from .output import Output

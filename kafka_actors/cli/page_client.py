@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from kafka_actors import decoders
+from kafka_actors.base import decoders
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UsageError
 from kafka_actors.status_page.document import Document
 

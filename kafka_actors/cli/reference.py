@@ -8,19 +8,19 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Struct
 
+from kafka_actors.config.security import Secret
 from kafka_actors.options import ClientConfig, ConsumerConfig, JobConfig, ProducerConfig
-from kafka_actors.security import Secret
 
 from .java_names import JAVA_DEFAULTS, java_name
 from .job_options import RunConfig, meanings
 
-__all__ = ["SECTIONS", "Option", "Section", "options"]
+__all__ = ["SECTIONS", "OptionEntry", "OptionSection", "options"]
 
 _UNITS = {"_ms": "milliseconds", "_s": "seconds", "_bytes": "bytes"}
 _SIZES = ("batch_size", "max_request_size", "buffer_memory")
 
 
-class Section(Struct, frozen=True):
+class OptionSection(Struct, frozen=True):
     """Options that are declared together."""
 
     title: str
@@ -29,15 +29,15 @@ class Section(Struct, frozen=True):
 
 
 SECTIONS = (
-    Section("Connections", ClientConfig, "Of a `Consumer`, a `Job`, a `Producer` and an `Admin`."),
-    Section("Reading, and the group", ConsumerConfig, "Of a `Consumer` and a `Job`."),
-    Section("Jobs", JobConfig, "Of a `Job` alone."),
-    Section("Sending", ProducerConfig, "Of a `Producer` and a `KafkaSink`."),
-    Section("Runs", RunConfig, "Of `kafka-actors run`, beside those of a job."),
+    OptionSection("Connections", ClientConfig, "Of a `Consumer`, a `Job`, a `Producer` and an `Admin`."),
+    OptionSection("Reading, and the group", ConsumerConfig, "Of a `Consumer` and a `Job`."),
+    OptionSection("Jobs", JobConfig, "Of a `Job` alone."),
+    OptionSection("Sending", ProducerConfig, "Of a `Producer` and a `KafkaSink`."),
+    OptionSection("Runs", RunConfig, "Of `kafka-actors run`, beside those of a job."),
 )
 
 
-class Option(Struct, frozen=True):
+class OptionEntry(Struct, frozen=True):
     """One option. `default` and `java_default` as they would be written, None for none; `job_default` where a job has
     another one; `java` is None where Java's clients have no such option."""
 
@@ -55,7 +55,7 @@ class Option(Struct, frozen=True):
         return self.java is not None and self.name not in JAVA_DEFAULTS
 
 
-def options(section: Section) -> list[Option]:
+def options(section: OptionSection) -> list[OptionEntry]:
     """The options that the section's Struct declares, in its order, without those of which it only changes the
     default."""
     kind = section.kind
@@ -68,11 +68,11 @@ def options(section: Section) -> list[Option]:
     return [_option(section, field, hints[field.name], texts[field.name]) for field in own]
 
 
-def _option(section: Section, field: msgspec.structs.FieldInfo, hint: Any, meaning: str) -> Option:
+def _option(section: OptionSection, field: msgspec.structs.FieldInfo, hint: Any, meaning: str) -> OptionEntry:
     default = written(_default_of(section.kind, field.name))
     of_job = written(_default_of(JobConfig, field.name)) if issubclass(JobConfig, section.kind) else default
     java = java_name(field.name)
-    return Option(
+    return OptionEntry(
         name=field.name,
         type="name, or an object" if hint is Any and default else type_of(field.name, hint),
         default=default,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import click
 
 from .job_options import DeclaredOption
-from .layers import PREFIX
-from .reference import SECTIONS, Option, options
+from .option_sources import PREFIX
+from .reference import SECTIONS, OptionEntry, options
 
 __all__ = ["markdown"]
 
@@ -62,7 +62,7 @@ def markdown(run: click.Command) -> str:
     return "\n".join(parts)
 
 
-def _table(listed: list[Option]) -> Iterator[str]:
+def _table(listed: list[OptionEntry]) -> Iterator[str]:
     yield "| option | type | default | Java's name | Java's default | meaning |"
     yield "|---|---|---|---|---|---|"
     for option in listed:
@@ -77,12 +77,12 @@ def _table(listed: list[Option]) -> Iterator[str]:
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _default(option: Option) -> str:
+def _default(option: OptionEntry) -> str:
     default = _code(option.default)
     return default if option.job_default is None else f"{default}; a job's {_code(option.job_default)}"
 
 
-def _java(option: Option) -> str:
+def _java(option: OptionEntry) -> str:
     if option.java is None:
         return ""
     classes = (option.java_default or "").split(",")

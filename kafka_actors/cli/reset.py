@@ -13,10 +13,10 @@ import click
 from kafka_actors.errors import UsageError
 
 from .connection import admin_command, note
-from .documents import columns, show
 from .errors import EXIT_DONE
 from .group_choice import all_or_named, group_options
 from .output import Output
+from .results import columns, show
 from .scopes import ago, moment, offsets_of_file, topic_scope, topics_option
 
 if TYPE_CHECKING:

@@ -12,17 +12,18 @@ from kafka_actors.errors import ConfigError
 
 from .errors import EXIT_DONE, EXIT_FAILED
 from .job_options import changed, job_options, job_settings, required, target_of
-from .late import late
+from .job_progress import JobProgress, JobReading
+from .job_tables import count
 from .options import command, needs
 from .output import Output
-from .progress import Progress, Reading
-from .render import count
+from .slow_notice import late
 from .telemetry import ask_for
 from .views import View, view_for
-from .watch import End, watch
+from .watch_job import WatchEnd, watch
 
 if TYPE_CHECKING:
-    from kafka_actors.actors import Job, JobStatus, RunningJob
+    from kafka_actors.job import JobStatus
+    from kafka_actors.ray import Job, RunningJob
 
 __all__ = ["run"]
 
@@ -77,7 +78,7 @@ def start(job: Job, view: View) -> RunningJob | None:
 
     Until `watch` takes over, SIGTERM raises `SystemExit` (Ray's handler) and Ctrl-C `KeyboardInterrupt`.
     """
-    progress = Progress()
+    progress = JobProgress()
     try:
         with late(view.note, "starting the job on Ray") as in_ray:
 
@@ -108,10 +109,10 @@ def unconfirmed_line(partitions: list[tuple[str, int]]) -> str:
     return f"no broker has confirmed the last commits of {named}{more}: their last records come again"
 
 
-def closing_line(end: End, reading: Reading) -> str:
+def closing_line(end: WatchEnd, reading: JobReading) -> str:
     """What a run ends with."""
     seconds = max(reading.elapsed_s, 1e-9)
-    what = "done" if end is End.FINISHED else "stopped"
+    what = "done" if end is WatchEnd.FINISHED else "stopped"
     return (
         f"{what}: {count(reading.records, 'record')} in {seconds:.1f} s ({reading.records / seconds:,.0f}/s), "
         f"{count(reading.restarts, 'restart')}"

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from kafka_actors.durations import parse_iso8601
+from kafka_actors.base.durations import parse_iso8601
 from kafka_actors.errors import UsageError
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 __all__ = [
     "ago",

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafka_actors.base.paths import wrong_path
 from kafka_actors.errors import ConfigError
-from kafka_actors.paths import wrong_path
 
-from .documents import columns, form_option, show
 from .errors import EXIT_DONE
 from .options import command
 from .output import Output
+from .results import columns, form_option, show
 
 if TYPE_CHECKING:
-    from kafka_actors.spark.conversion import Batch, QueryCheckpoint
+    from kafka_actors.spark.source.checkpoint_conversion import OffsetLogBatch, QueryCheckpoint
 
 __all__ = ["spark_checkpoint"]
 
@@ -44,7 +44,7 @@ def show_checkpoint(output: Output, path: str, state_location: str | None, form:
 
     FORM is that of the offsets: kafka-actors with topic ids, or spark, which Spark's own source reads.
     """
-    from kafka_actors.spark.conversion import described
+    from kafka_actors.spark.source.checkpoint_conversion import described
 
     checkpoint = _opened(path, state_location)
     rows = [row for batch in described(checkpoint.batches()) for row in _rows(checkpoint, batch)]
@@ -78,7 +78,7 @@ def convert_checkpoint(output: Output, path: str, form: Any, state_location: str
 
 
 def _opened(path: str, state_location: str | None) -> QueryCheckpoint:
-    from kafka_actors.spark.conversion import QueryCheckpoint
+    from kafka_actors.spark.source.checkpoint_conversion import QueryCheckpoint
 
     whole = [_whole(name, given) for name, given in (("PATH", path), ("--state-location", state_location))]
     assert whole[0] is not None
@@ -93,7 +93,7 @@ def _whole(name: str, path: str | None) -> str | None:
     return path if "://" in path else str(Path(path).absolute())
 
 
-def _rows(checkpoint: QueryCheckpoint, batch: Batch) -> list[tuple[Any, ...]]:
+def _rows(checkpoint: QueryCheckpoint, batch: OffsetLogBatch) -> list[tuple[Any, ...]]:
     state = "finished" if batch.finished else "planned"
     found: list[tuple[Any, ...]] = []
     for each in batch.kafka:

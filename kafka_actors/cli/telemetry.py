@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kafka_actors.addresses import parse_listening
+from kafka_actors.base.addresses import parse_listening
 
 __all__ = ["ask_for"]
 

@@ -12,15 +12,15 @@ import msgspec
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError
 
 from .errors import EXIT_DONE
-from .late import late
+from .job_progress import JobProgress, JobReading, reading_of
 from .options import command, needs
 from .output import Output
 from .page_client import PageClient, is_url
-from .progress import Progress, Reading, reading_of
+from .slow_notice import late
 from .views import View, view_for
 
 if TYPE_CHECKING:
-    from kafka_actors.actors import RunningJob
+    from kafka_actors.ray import RunningJob
     from kafka_actors.status_page.document import Entry
 
 __all__ = ["top"]
@@ -30,7 +30,7 @@ PATIENCE_S = 15.0
 """A job that was there is waited for so long: its coordinator may be about to be replaced."""
 ENDED = frozenset({"stopped", "failed"})
 
-Look = Callable[[], tuple[Reading, "list[Entry]"]]
+Look = Callable[[], tuple[JobReading, "list[Entry]"]]
 """The job now, and what happened to it lately."""
 
 
@@ -112,7 +112,7 @@ def _tell(view: View, timeline: list[Entry], told: int) -> int:
 def of_page(client: PageClient) -> Look:
     """By the status page."""
 
-    def look() -> tuple[Reading, list[Entry]]:
+    def look() -> tuple[JobReading, list[Entry]]:
         document = client.document()
         return reading_of(document), document.timeline
 
@@ -121,7 +121,7 @@ def of_page(client: PageClient) -> Look:
 
 def of_named(name: str | None) -> Look:
     """By the Ray cluster, which knows the jobs that have a name. Raises `UsageError` where that shows none."""
-    from kafka_actors.actors.start import job_to_watch
+    from kafka_actors.ray.start import job_to_watch
 
     found = job_to_watch(name)
     return of_page(PageClient(found)) if isinstance(found, str) else of_job(found)
@@ -129,9 +129,9 @@ def of_named(name: str | None) -> Look:
 
 def of_job(running: RunningJob) -> Look:
     """By the job's actor."""
-    progress = Progress()
+    progress = JobProgress()
 
-    def look() -> tuple[Reading, list[Entry]]:
+    def look() -> tuple[JobReading, list[Entry]]:
         status = running.status()
         reading = progress.observe(status, time.monotonic())
         now_s = time.time()  # wall clock: the job says by it when it began

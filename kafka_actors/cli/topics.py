@@ -11,9 +11,9 @@ import click
 from kafka_actors.errors import TopicAlreadyExistsError, UsageError
 
 from .connection import admin_command, note
-from .documents import plain, show
 from .errors import EXIT_DONE
 from .output import Output
+from .results import plain, show
 from .scopes import exclude_internal_option, names
 
 if TYPE_CHECKING:

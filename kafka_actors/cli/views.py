@@ -8,9 +8,9 @@ from typing import Protocol, Self
 
 from rich.live import Live
 
+from .job_progress import JobReading
+from .job_tables import fields, line, screen
 from .output import Output, put_line
-from .progress import Reading
-from .render import fields, line, screen
 
 __all__ = ["JsonView", "LineView", "ScreenView", "View", "view_for"]
 
@@ -32,7 +32,7 @@ class View(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def show(self, reading: Reading) -> None: ...
+    def show(self, reading: JobReading) -> None: ...
 
     def note(self, text: str) -> None:
         """Something that happened: stays to be read."""
@@ -67,7 +67,7 @@ class ScreenView:
         self._output.above(None)
         self._live.stop()
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: JobReading) -> None:
         self._live.update(screen(reading, self._output.console.height, self._title), refresh=True)
 
     def note(self, text: str) -> None:
@@ -89,7 +89,7 @@ class PacedView:
     ) -> None:
         pass
 
-    def _due(self, reading: Reading) -> bool:
+    def _due(self, reading: JobReading) -> bool:
         starting = reading.state == "starting"
         if starting and reading.elapsed_s < PATIENCE_S:
             return False
@@ -110,7 +110,7 @@ class LineView(PacedView):
         super().__init__(every_s)
         self._output = output
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: JobReading) -> None:
         if self._due(reading):
             self.note(line(reading))
 
@@ -126,7 +126,7 @@ class JsonView(PacedView):
         logger.setLevel(logging.INFO)
         return self
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: JobReading) -> None:
         if self._due(reading):
             logger.info("progress", extra=fields(reading))
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kafka_actors.actors import Autoscale
+    from kafka_actors.job import Autoscale
 
 __all__ = ["read_workers", "written_workers"]
 
 
 def read_workers(given: int | str) -> int | Autoscale:
     """What the command line, the environment or a file says. Raises `ConfigError`."""
-    from kafka_actors.actors.autoscale import parsed_workers
+    from kafka_actors.job.autoscale import parsed_workers
 
     return parsed_workers(str(given))
 

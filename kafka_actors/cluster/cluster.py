@@ -8,12 +8,13 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from kafka_actors.addresses import format_address, parse_address, parse_bootstrap_servers
+from kafka_actors.base.addresses import format_address, parse_address, parse_bootstrap_servers
 from kafka_actors.base.backoff import exponential_backoff
-from kafka_actors.cluster.snapshot import ClusterSnapshot, TopicMetadata
 from kafka_actors.errors import KafkaActorsError, NoBrokersError, error_for_code
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
+
+from .snapshot import ClusterSnapshot, TopicMetadata
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import Any
 
-from kafka_actors.addresses import parse_address, parse_bootstrap_servers
+from kafka_actors.base.addresses import parse_address, parse_bootstrap_servers
 from kafka_actors.errors import ConfigError, NoBrokersError, error_for_code
 from kafka_actors.protocol import FindCoordinatorResponse, MetadataResponse
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 from .future import Future
 from .listeners import call_each

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 NO_LEADER = -1
 NO_EPOCH = -1

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
+from kafka_actors.base.topics import check_pattern, check_topics
 from kafka_actors.errors import ConfigError, UsageError
-from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.topics import check_pattern, check_topics
+from kafka_actors.types import TopicPartition
 
 from .snapshot import ClusterSnapshot
 

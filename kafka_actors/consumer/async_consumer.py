@@ -12,24 +12,24 @@ from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from kafka_actors.arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
+from kafka_actors.base.arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
+from kafka_actors.base.fork_guard import another_loop
+from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
 from kafka_actors.net import ListedOffset
-from kafka_actors.net.process_bound import another_loop
-from kafka_actors.protocol.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
-from kafka_actors.timeouts import timeouts_by_name
+from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
-from .core import Core
+from .base_consumer import BaseConsumer
+from .call_deadline import CallLimit
+from .consumer_io import ConsumerIO
+from .consumer_session import GRACE_S, ConsumerSession, Pattern, Topics, check_listener
 from .cursor import Cursor
-from .face import ConsumerFace
-from .limit import Limit
 from .message import Message, messages_of
 from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener, awaited
-from .session import GRACE_S, Pattern, Session, Topics, check_listener
-from .waking import LoopWake
+from .wakeup import LoopWakeup
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @timeouts_by_name
-class AsyncConsumer(ConsumerFace):
+class AsyncConsumer(BaseConsumer):
     """`Consumer` with coroutines: the same options, the same calls, the same promises; see there.
 
         async with AsyncConsumer(topics=["orders"], group_id="g", bootstrap_servers="localhost:9092") as consumer:
@@ -58,8 +58,8 @@ class AsyncConsumer(ConsumerFace):
         config: Mapping[str, Any] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._wake = LoopWake()
-        self._session = Session(topics, pattern, listener, events, self._wake, config, options)
+        self._wake = LoopWakeup()
+        self._session = ConsumerSession(topics, pattern, listener, events, self._wake, config, options)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="kafka-decode")
 
     async def __aenter__(self) -> Self:
@@ -107,7 +107,7 @@ class AsyncConsumer(ConsumerFace):
                     break  # something changed, or the rest was handed out as a batch
 
     async def _wait_for(
-        self, session: Session, take: Callable[[], T | None], deadline: float | None
+        self, session: ConsumerSession, take: Callable[[], T | None], deadline: float | None
     ) -> T | None:
         began = time.monotonic()
         while True:
@@ -126,7 +126,7 @@ class AsyncConsumer(ConsumerFace):
                 await self._wake.wait(left)
                 session.check_open()
 
-    async def _decoded(self, session: Session, take: Callable[[], T | None]) -> T | None:
+    async def _decoded(self, session: ConsumerSession, take: Callable[[], T | None]) -> T | None:
         """Takes in the decoder's thread, which no cancellation stops: what it took for a cancelled call goes back,
         or it would count as handed out and be committed, unseen."""
         work = asyncio.wrap_future(self._decoder.submit(take))
@@ -142,7 +142,7 @@ class AsyncConsumer(ConsumerFace):
                 session.reader.put_back()
             raise
 
-    async def _attend(self, session: Session) -> None:
+    async def _attend(self, session: ConsumerSession) -> None:
         for callback in session.attend():
             await awaited(callback())
 
@@ -222,7 +222,7 @@ class AsyncConsumer(ConsumerFace):
 
     async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """As `Consumer.position`."""
-        limit = Limit(timeout_ms)
+        limit = CallLimit(timeout_ms)
         session = await self._started(limit)
         tp = partition_of(partition)
         known = session.reader.position(tp)
@@ -245,7 +245,7 @@ class AsyncConsumer(ConsumerFace):
         timeout_ms: float | None = None,
     ) -> None:
         """As `Consumer.commit`."""
-        limit = Limit(timeout_ms)
+        limit = CallLimit(timeout_ms)
         session = await self._started(limit)
         wanted = session.to_commit(offsets)
         if wanted:
@@ -301,11 +301,11 @@ class AsyncConsumer(ConsumerFace):
     async def _ask(
         self,
         timeout_ms: float | None,
-        question: Callable[[Core, float], Coroutine[Any, Any, T]],
+        question: Callable[[ConsumerIO, float], Coroutine[Any, Any, T]],
         grace_s: float = 0.0,
     ) -> T:
         """Connects if need be and asks, with the seconds that are left, all within the limit."""
-        limit = Limit(timeout_ms)
+        limit = CallLimit(timeout_ms)
         core = (await self._started(limit)).core
         return await self._call(question(core, limit.left()), limit, grace_s)
 
@@ -328,31 +328,31 @@ class AsyncConsumer(ConsumerFace):
             await asyncio.to_thread(session.end)
             self._decoder.shutdown(wait=False)
 
-    async def _leave(self, session: Session, timeout_s: float) -> None:
+    async def _leave(self, session: ConsumerSession, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s + GRACE_S):
                 await asyncio.wrap_future(session.leave(timeout_s))
         except TimeoutError:
             log.warning("the consumer could not be closed in %g s: it is given up", timeout_s)
 
-    async def _reading(self) -> Session:
+    async def _reading(self) -> ConsumerSession:
         self._open().check_wanted()
         return await self._started()
 
-    def _open(self) -> Session:
+    def _open(self) -> ConsumerSession:
         self._session.check_open()
         if self._session.started and self._wake.loop is not asyncio.get_running_loop():
             raise UsageError(another_loop(self))
         return self._session
 
-    async def _started(self, limit: Limit | None = None) -> Session:
+    async def _started(self, limit: CallLimit | None = None) -> ConsumerSession:
         """As `Consumer._started`."""
         session = self._open()
         if not session.ready and not await self._begun(session, None if limit is None else limit.left()):
             raise session.begin().why_not()
         return session
 
-    async def _begun(self, session: Session, timeout_s: float | None) -> bool:
+    async def _begun(self, session: ConsumerSession, timeout_s: float | None) -> bool:
         """As `Consumer._begun`. Goes on where the caller is cancelled."""
         self._wake.loop = asyncio.get_running_loop()
         beginning = session.begin().done
@@ -381,10 +381,10 @@ class AsyncConsumer(ConsumerFace):
                 await asyncio.to_thread(session.undo)
 
     async def _call(
-        self, work: Coroutine[Any, Any, T], limit: Limit | None = None, grace_s: float = 0.0
+        self, work: Coroutine[Any, Any, T], limit: CallLimit | None = None, grace_s: float = 0.0
     ) -> T:
         """Runs a coroutine in the IO thread and awaits it."""
-        limit = limit or Limit(None)
+        limit = limit or CallLimit(None)
         try:
             async with asyncio.timeout(limit.left() + grace_s) as over:
                 return await asyncio.wrap_future(self._session.io.submit(work))

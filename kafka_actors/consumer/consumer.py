@@ -11,24 +11,24 @@ from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from kafka_actors.arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
+from kafka_actors.base.arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
 from kafka_actors.base.io_thread import ended_within
+from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.events import EventSink
 from kafka_actors.net import ListedOffset
-from kafka_actors.protocol.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from kafka_actors.telemetry.spans import committing
-from kafka_actors.timeouts import timeouts_by_name
+from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
-from .core import Core
+from .base_consumer import BaseConsumer
+from .call_deadline import CallLimit
+from .consumer_io import ConsumerIO
+from .consumer_session import GRACE_S, ConsumerSession, Pattern, Topics, check_listener
 from .cursor import Cursor
-from .face import ConsumerFace
-from .limit import Limit
 from .message import Message, messages_of
 from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener
-from .session import GRACE_S, Pattern, Session, Topics, check_listener
-from .waking import Wake
+from .wakeup import ThreadWakeup
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @timeouts_by_name
-class Consumer(ConsumerFace):
+class Consumer(BaseConsumer):
     """A member of a consumer group, or a reader of chosen partitions. For one thread at a time.
 
         with Consumer(topics=["orders"], group_id="g", bootstrap_servers="localhost:9092") as consumer:
@@ -65,8 +65,8 @@ class Consumer(ConsumerFace):
         config: Mapping[str, Any] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._wake = Wake()
-        self._session = Session(topics, pattern, listener, events, self._wake, config, options)
+        self._wake = ThreadWakeup()
+        self._session = ConsumerSession(topics, pattern, listener, events, self._wake, config, options)
 
     def __enter__(self) -> Self:
         try:
@@ -104,7 +104,7 @@ class Consumer(ConsumerFace):
             session.reader.put_back()
             raise
 
-    def _next_batch(self, session: Session, deadline: float | None) -> pa.RecordBatch | None:
+    def _next_batch(self, session: ConsumerSession, deadline: float | None) -> pa.RecordBatch | None:
         began = time.monotonic()
         while True:
             self._wake.clear()
@@ -135,7 +135,7 @@ class Consumer(ConsumerFace):
                 if session.attention or cursor.row != row or cursor.batch is not batch:
                     break  # something changed, or the rest was handed out as a batch
 
-    def _next_cursor(self, session: Session) -> Cursor:
+    def _next_cursor(self, session: ConsumerSession) -> Cursor:
         session.check_open()
         session.reader.settle()
         began = time.monotonic()
@@ -151,7 +151,7 @@ class Consumer(ConsumerFace):
                 self._wake.wait(None)
                 session.check_open()
 
-    def _attend(self, session: Session) -> None:
+    def _attend(self, session: ConsumerSession) -> None:
         for callback in session.attend():
             callback()
 
@@ -244,7 +244,7 @@ class Consumer(ConsumerFace):
         Waits until it is known. Raises `UsageError` if unassigned, `KafkaTimeoutError`, and the error of a
         partition without a valid position.
         """
-        limit = Limit(timeout_ms)
+        limit = CallLimit(timeout_ms)
         session = self._started(limit)
         tp = partition_of(partition)
         known = session.reader.position(tp)
@@ -270,7 +270,7 @@ class Consumer(ConsumerFace):
         Returns when the group's coordinator has confirmed them. Raises what it refused them with, and
         `IllegalGenerationError` where a partition was lost since the last poll.
         """
-        limit = Limit(timeout_ms)
+        limit = CallLimit(timeout_ms)
         session = self._started(limit)
         wanted = session.to_commit(offsets)
         if wanted:
@@ -326,11 +326,11 @@ class Consumer(ConsumerFace):
     def _ask(
         self,
         timeout_ms: float | None,
-        question: Callable[[Core, float], Coroutine[Any, Any, T]],
+        question: Callable[[ConsumerIO, float], Coroutine[Any, Any, T]],
         grace_s: float = 0.0,
     ) -> T:
         """Connects if need be and asks, with the seconds that are left, all within the limit."""
-        limit = Limit(timeout_ms)
+        limit = CallLimit(timeout_ms)
         core = self._started(limit).core
         return self._call(question(core, limit.left()), limit, grace_s)
 
@@ -360,7 +360,7 @@ class Consumer(ConsumerFace):
             finally:
                 session.end()
 
-    def _leave(self, session: Session, timeout_s: float) -> None:
+    def _leave(self, session: ConsumerSession, timeout_s: float) -> None:
         leaving = session.leave(timeout_s)
         try:
             leaving.result(timeout_s + GRACE_S)
@@ -368,18 +368,18 @@ class Consumer(ConsumerFace):
             leaving.cancel()
             log.warning("the consumer could not be closed in %g s: it is given up", timeout_s)
 
-    def _open(self) -> Session:
+    def _open(self) -> ConsumerSession:
         self._session.check_open()
         return self._session
 
-    def _started(self, limit: Limit | None = None) -> Session:
+    def _started(self, limit: CallLimit | None = None) -> ConsumerSession:
         """Connected. Raises what kept it from that within the limit; then the next call waits on."""
         session = self._open()
         if not session.ready and not self._begun(session, None if limit is None else limit.left()):
             raise session.begin().why_not()
         return session
 
-    def _begun(self, session: Session, timeout_s: float | None) -> bool:
+    def _begun(self, session: ConsumerSession, timeout_s: float | None) -> bool:
         """Whether the beginning is done in time. Where it fails it is undone, and the next call begins anew."""
         beginning = session.begin().done
         if not ended_within(beginning, timeout_s):
@@ -404,13 +404,13 @@ class Consumer(ConsumerFace):
             finally:
                 session.undo()
 
-    def _reading(self) -> Session:
+    def _reading(self) -> ConsumerSession:
         self._open().check_wanted()
         return self._started()
 
-    def _call(self, work: Coroutine[Any, Any, T], limit: Limit | None = None, grace_s: float = 0.0) -> T:
+    def _call(self, work: Coroutine[Any, Any, T], limit: CallLimit | None = None, grace_s: float = 0.0) -> T:
         """Runs a coroutine in the IO thread and waits for it."""
-        limit = limit or Limit(None)
+        limit = limit or CallLimit(None)
         future = self._session.io.submit(work)
         try:
             if not ended_within(future, limit.left() + grace_s):

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kafka_actors.commit_metadata import pack
 from kafka_actors.errors import UsageError
 from kafka_actors.fetch import FetchedBytes, Fetcher
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.group.commit_metadata import pack
 from kafka_actors.records import Chunk
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 
 class Cursor:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from kafka_actors.batches import numbers
+from kafka_actors.base.batches import numbers
 
 __all__ = ["Message", "messages_of"]
 

@@ -1,6 +1,6 @@
 """Rebalances, as the user's thread sees them: it is told between two polls, and what it has in hand is done then.
 
-The coordinator calls `Rebalances` in the IO thread and waits for `on_partitions_revoked`; the user's thread works
+The coordinator calls `RebalanceQueue` in the IO thread and waits for `on_partitions_revoked`; the user's thread works
 the notices off at its next poll. So a partition is given up only after the batch in hand was finished and its
 position committed, as with Java's consumer; and heartbeats go on meanwhile.
 """
@@ -15,7 +15,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Protocol
 
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 Partitions = frozenset[TopicPartition]
 Offsets = dict[TopicPartition, OffsetAndMetadata]
@@ -36,18 +36,18 @@ class ConsumerRebalanceListener:
         return self.on_partitions_revoked(partitions)
 
 
-class What(Enum):
+class RebalanceKind(Enum):
     REVOKED = "revoked"
     ASSIGNED = "assigned"
     LOST = "lost"
 
 
-class Notice:
+class RebalanceNotice:
     """One thing for the user's thread to take in. `done` is to be called with the offsets to commit."""
 
     __slots__ = ("_finished", "_loop", "offsets", "partitions", "what")
 
-    def __init__(self, what: What, partitions: Partitions) -> None:
+    def __init__(self, what: RebalanceKind, partitions: Partitions) -> None:
         self.what = what
         self.partitions = partitions
         self.offsets: Offsets = {}
@@ -65,7 +65,7 @@ class Notice:
         await self._finished.wait()
 
 
-class Owner(Protocol):
+class PartitionOwner(Protocol):
     """What a rebalance needs of the consumer's core, in the IO thread."""
 
     async def take_on(self, partitions: Partitions) -> None: ...
@@ -74,13 +74,13 @@ class Owner(Protocol):
     def lose(self, partitions: Partitions) -> None: ...
 
 
-class Rebalances:
+class RebalanceQueue:
     """The coordinator's listener. `on_notice` is called in the IO thread when the user's thread should look."""
 
-    def __init__(self, owner: Owner, on_notice: Callable[[], None]) -> None:
+    def __init__(self, owner: PartitionOwner, on_notice: Callable[[], None]) -> None:
         self._owner = owner
         self._on_notice = on_notice
-        self._notices: deque[Notice] = deque()
+        self._notices: deque[RebalanceNotice] = deque()
         self._lock = threading.Lock()
         self._known: Partitions = frozenset()  # what the user's thread has heard of, and not that it is gone
         self.unattended = False  # the user's thread won't come any more: nobody is waited for
@@ -93,12 +93,12 @@ class Rebalances:
             self._known -= partitions
             await self._owner.take_on(partitions)
             self._known |= partitions
-            self._put(Notice(What.ASSIGNED, partitions))
+            self._put(RebalanceNotice(RebalanceKind.ASSIGNED, partitions))
 
     async def on_partitions_revoked(self, partitions: Partitions, deadline_s: float) -> None:
         """Drains, commits, gives up: in this order. The coordinator bounds the wait by `deadline_s`."""
         self._owner.stop_delivery(partitions)
-        notice = Notice(What.REVOKED, partitions & self._known)
+        notice = RebalanceNotice(RebalanceKind.REVOKED, partitions & self._known)
         try:
             if notice.partitions and not self.unattended:
                 self._put(notice)
@@ -121,7 +121,7 @@ class Rebalances:
         lost = partitions & self._known
         self._known -= lost
         if lost:
-            self._put(Notice(What.LOST, lost))
+            self._put(RebalanceNotice(RebalanceKind.LOST, lost))
 
     # ------------------------------------------------------------ called by the user's thread
 
@@ -134,19 +134,19 @@ class Rebalances:
     def lost(self) -> Partitions:
         """What was lost and the user's thread has not heard of."""
         with self._lock:
-            return Partitions().union(*(n.partitions for n in self._notices if n.what is What.LOST))
+            return Partitions().union(*(n.partitions for n in self._notices if n.what is RebalanceKind.LOST))
 
-    def next(self) -> Notice | None:
+    def next(self) -> RebalanceNotice | None:
         """The oldest notice, out of the queue."""
         with self._lock:
             return self._notices.popleft() if self._notices else None
 
-    def _put(self, notice: Notice) -> None:
+    def _put(self, notice: RebalanceNotice) -> None:
         with self._lock:
             self._notices.append(notice)
         self._on_notice()
 
-    def _forget(self, notice: Notice) -> bool:
+    def _forget(self, notice: RebalanceNotice) -> bool:
         """Whether the user's thread had not begun with it."""
         with self._lock:
             waiting = notice in self._notices
@@ -158,14 +158,14 @@ class Rebalances:
 Callback = Callable[[list[TopicPartition]], object]
 
 
-def callback_of(listener: ConsumerRebalanceListener | None, notice: Notice) -> Callback | None:
+def callback_of(listener: ConsumerRebalanceListener | None, notice: RebalanceNotice) -> Callback | None:
     """The listener's method for a notice."""
     if listener is None:
         return None
-    methods: dict[What, Callback] = {
-        What.REVOKED: listener.on_partitions_revoked,
-        What.ASSIGNED: listener.on_partitions_assigned,
-        What.LOST: listener.on_partitions_lost,
+    methods: dict[RebalanceKind, Callback] = {
+        RebalanceKind.REVOKED: listener.on_partitions_revoked,
+        RebalanceKind.ASSIGNED: listener.on_partitions_assigned,
+        RebalanceKind.LOST: listener.on_partitions_lost,
     }
     return methods[notice.what]
 

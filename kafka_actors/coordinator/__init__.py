@@ -1,20 +1,36 @@
-"""A member of a classic consumer group: machines that decide, and asyncio shells under the known names."""
+"""The member of a group for programs that build a client of their own: names of `kafka_actors.group` that stay where they are."""
 
-from .base import BaseCoordinator
-from .committing import CommitCallback
-from .consumer import ConsumerCoordinator, default_offset_commit_callback
-from .fetching import fetch_offsets_of_groups
-from .heartbeat import Heartbeat
-from .machines.origins import Origin
-from .machines.states import MemberState
-from .metrics import ConsumerCoordinatorMetrics, GroupCoordinatorMetrics
-from .ports import GroupBroker, GroupClient, IgnoreRebalances, RebalanceListener
-from .tasks import AutoCommitTask, HeartbeatTask
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_actors.lazy import lazily
+
+if TYPE_CHECKING:
+    from kafka_actors.group import (
+        AutoCommitTask,
+        BaseCoordinator,
+        CommitCallback,
+        CommittedStart,
+        ConsumerCoordinator,
+        ConsumerCoordinatorMetrics,
+        GroupBroker,
+        GroupClient,
+        GroupCoordinatorMetrics,
+        Heartbeat,
+        HeartbeatTask,
+        IgnoreRebalances,
+        MemberState,
+        RebalanceListener,
+        default_offset_commit_callback,
+        fetch_offsets_of_groups,
+    )
 
 __all__ = [
     "AutoCommitTask",
     "BaseCoordinator",
     "CommitCallback",
+    "CommittedStart",
     "ConsumerCoordinator",
     "ConsumerCoordinatorMetrics",
     "GroupBroker",
@@ -24,8 +40,13 @@ __all__ = [
     "HeartbeatTask",
     "IgnoreRebalances",
     "MemberState",
-    "Origin",
     "RebalanceListener",
     "default_offset_commit_callback",
     "fetch_offsets_of_groups",
 ]
+
+__getattr__ = lazily(__name__, dict.fromkeys(__all__, "kafka_actors.group"))
+
+
+def __dir__() -> list[str]:
+    return __all__

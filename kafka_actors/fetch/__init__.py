@@ -8,47 +8,47 @@ from typing import TYPE_CHECKING
 from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
-    from .ahead import Ahead
     from .broker_fetcher import BrokerFetcher
+    from .decode_ahead import DecodeAhead
+    from .fetch_driver import RecordSource
     from .fetcher import Fetcher
     from .local_sources import LocalSources
+    from .lookups import LookupClient
     from .machines.buffer import FetchedBytes
-    from .machines.partition import Standing, Start
-    from .messages import Fetched, FetchReply, Pull, Want
-    from .offsets import OffsetLookup
-    from .pump import RecordSource
+    from .machines.partition_state import FetchProgress, PartitionStart
+    from .messages import FetchedPartition, FetchReply, PartitionFetch, Pull
 
 # Loaded when first used: who fetches for others decodes nothing.
 _HOMES = {
-    "Ahead": "ahead",
+    "DecodeAhead": "decode_ahead",
     "BrokerFetcher": "broker_fetcher",
     "FetchReply": "messages",
-    "Fetched": "messages",
+    "FetchedPartition": "messages",
     "FetchedBytes": "machines.buffer",
     "Fetcher": "fetcher",
     "LocalSources": "local_sources",
-    "OffsetLookup": "offsets",
+    "LookupClient": "lookups",
     "Pull": "messages",
-    "RecordSource": "pump",
-    "Standing": "machines.partition",
-    "Start": "machines.partition",
-    "Want": "messages",
+    "RecordSource": "fetch_driver",
+    "FetchProgress": "machines.partition_state",
+    "PartitionStart": "machines.partition_state",
+    "PartitionFetch": "messages",
 }
 
 __all__ = [
-    "Ahead",
     "BrokerFetcher",
+    "DecodeAhead",
+    "FetchProgress",
     "FetchReply",
-    "Fetched",
     "FetchedBytes",
+    "FetchedPartition",
     "Fetcher",
     "LocalSources",
-    "OffsetLookup",
+    "LookupClient",
+    "PartitionFetch",
+    "PartitionStart",
     "Pull",
     "RecordSource",
-    "Standing",
-    "Start",
-    "Want",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

@@ -21,7 +21,7 @@ from kafka_actors.errors import AuthenticationError, DisconnectedError, KafkaAct
 from kafka_actors.protocol import ApiKey, FetchRequest, FetchResponse, decode_header, decode_message, frame
 from kafka_actors.records import next_offset
 
-from .machines.session import FetchSession, SequenceGap
+from .machines.fetch_session import FetchSession, SequenceGap
 from .messages import Answer, Outcome, Pull
 
 logger = logging.getLogger(__name__)
@@ -31,27 +31,27 @@ JOIN_S = 1.0
 THIN_BYTES = 64 * 1024
 
 
-class Versions(Protocol):
+class ApiVersions(Protocol):
     """What a broker speaks."""
 
     def pick(self, request: type[FetchRequest]) -> int: ...
 
 
-class Channel(Protocol):
+class BlockingChannel(Protocol):
     """A blocking connection to a broker, as `net.FetchSocket`."""
 
     @property
-    def versions(self) -> Versions: ...
+    def versions(self) -> ApiVersions: ...
     def open(self) -> object: ...
     def send(self, frame: bytes, *, timeout_ms: float | None = None) -> None: ...
     def receive(self, *, timeout_ms: float | None = None) -> memoryview: ...
     def close(self) -> None: ...
 
 
-Connect = Callable[[str, int, ConsumerConfig], Channel]
+Connect = Callable[[str, int, ConsumerConfig], BlockingChannel]
 
 
-class _Job(NamedTuple):
+class _PullJob(NamedTuple):
     pull: Pull
     answered: Callable[[Outcome], None]
 
@@ -80,14 +80,14 @@ class BrokerFetcher:
         self._connect = connect
         self._clock = clock
         self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_PullJob | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._channel: Channel | None = None
+        self._channel: BlockingChannel | None = None
         self._session = FetchSession(broker=broker)
         self._correlation_id = 0
         self._used = 0.0
         self._thin = False  # the last answer brought little
-        self._held: tuple[_Job, Answer] | None = None  # received, not handed over yet
+        self._held: tuple[_PullJob, Answer] | None = None  # received, not handed over yet
         self._closed = False
 
     def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
@@ -95,7 +95,7 @@ class BrokerFetcher:
         with self._lock:
             closed = self._closed
             if not closed:
-                self._jobs.put(_Job(pull, answered))
+                self._jobs.put(_PullJob(pull, answered))
                 if self._thread is None:
                     name = f"fetch-{self.broker}"
                     self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -143,7 +143,7 @@ class BrokerFetcher:
         self._hand_over()
         self._break()
 
-    def _next_job(self) -> _Job | None:
+    def _next_job(self) -> _PullJob | None:
         """Waits for one only when nothing is left to be handed over."""
         if self._held is not None:
             try:
@@ -158,7 +158,7 @@ class BrokerFetcher:
         if held is not None:
             _tell(*held)
 
-    def _carry_out(self, job: _Job) -> None:
+    def _carry_out(self, job: _PullJob) -> None:
         failure: Exception
         try:
             answer = self._answer(job.pull)
@@ -192,7 +192,7 @@ class BrokerFetcher:
             self._hand_over()
             time.sleep(left)
 
-    def _exchange(self, channel: Channel, wait_ms: int) -> Answer:
+    def _exchange(self, channel: BlockingChannel, wait_ms: int) -> Answer:
         best = channel.versions.pick(FetchRequest)
         request, version = self._session.request(best, wait=wait_ms > 0)
         self._correlation_id += 1
@@ -212,7 +212,7 @@ class BrokerFetcher:
             response, next_offset=next_offset, size=len(view), seconds=self._used - asked
         )
 
-    def _ready(self, pull: Pull) -> Channel:
+    def _ready(self, pull: Pull) -> BlockingChannel:
         """The open connection. One that was idle for long is replaced: the broker, or something between, may
         have forgotten it without a word."""
         if (
@@ -236,7 +236,7 @@ class BrokerFetcher:
         )
         return self._open()
 
-    def _open(self) -> Channel:
+    def _open(self) -> BlockingChannel:
         self._hand_over()
         channel = self._connect(*self.address, self._config)
         self._channel = channel
@@ -255,7 +255,7 @@ class BrokerFetcher:
         return f"{self.address[0]}:{self.address[1]}"
 
 
-def _tell(job: _Job, outcome: Outcome) -> None:
+def _tell(job: _PullJob, outcome: Outcome) -> None:
     try:
         job.answered(outcome)
     except Exception:  # the thread has other pulls to carry out

@@ -8,24 +8,24 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from kafka_actors.batches import numbers
+from kafka_actors.base.batches import numbers
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import CorruptRecordBatchError, RecordError
 from kafka_actors.events import EventSink, log_event
-from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import Chunk, Decoder, Limits
 from kafka_actors.records.arrow import EMPTY
 from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.types import TopicPartition
 
-from .ahead import AHEAD
+from .decode_ahead import AHEAD
+from .fetch_driver import FetchDriver, RecordSource
+from .lookups import LookupClient
 from .machines.buffer import FetchedBytes
-from .machines.fetching import FetchMachine
-from .machines.partition import Purpose, Standing, Start, Where
+from .machines.fetch_machine import FetchMachine
+from .machines.partition_state import CommitPosition, FetchProgress, LookupPurpose, PartitionStart
 from .messages import Epoch
-from .meter import FetchMeter
-from .offsets import OffsetLookup
-from .pump import Pump, RecordSource
+from .telemetry import FetchTelemetry
 
 
 class Fetcher:
@@ -45,7 +45,7 @@ class Fetcher:
         config: ConsumerConfig,
         *,
         sources: Callable[[int], RecordSource | None],
-        lookups: OffsetLookup,
+        lookups: LookupClient,
         request_metadata: Callable[[], None] = lambda: None,
         events: EventSink = log_event,
         on_ready: Callable[[], None] = lambda: None,
@@ -70,8 +70,8 @@ class Fetcher:
         )
         self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget, one_by_one=one_by_one)
         self._lock = threading.RLock()
-        self._meter = FetchMeter(recorder or Recorder(), config.group_id)
-        self._pump = Pump(
+        self._meter = FetchTelemetry(recorder or Recorder(), config.group_id)
+        self._pump = FetchDriver(
             self._machine,
             self._lock,
             config,
@@ -106,7 +106,7 @@ class Fetcher:
             self._machine.update_metadata(snapshot)
         self._pump.soon()
 
-    def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
+    def assign(self, starts: Mapping[TopicPartition, PartitionStart]) -> None:
         """Takes partitions on. One that is held under the same epoch is left as it is."""
         with self._lock:
             for tp, start in starts.items():
@@ -163,13 +163,13 @@ class Fetcher:
 
     def seek_to_beginning(self, tp: TopicPartition) -> None:
         """Looks up the start of the log and goes on from there. Raises `UsageError` if unassigned."""
-        self._seek_to(tp, Purpose.SEEK_BEGINNING)
+        self._seek_to(tp, LookupPurpose.SEEK_BEGINNING)
 
     def seek_to_end(self, tp: TopicPartition) -> None:
         """Looks up the end (under read_committed the last stable offset) and goes on from there."""
-        self._seek_to(tp, Purpose.SEEK_END)
+        self._seek_to(tp, LookupPurpose.SEEK_END)
 
-    def _seek_to(self, tp: TopicPartition, purpose: Purpose) -> None:
+    def _seek_to(self, tp: TopicPartition, purpose: LookupPurpose) -> None:
         with self._lock:
             self._machine.seek_to(tp, purpose)
         self._pump.soon()
@@ -181,7 +181,7 @@ class Fetcher:
         with self._lock:
             return self._machine.positions.require(tp).known_position
 
-    def where(self, tp: TopicPartition) -> Where | None:
+    def where(self, tp: TopicPartition) -> CommitPosition | None:
         """The position to commit, with leader epoch and topic id; None until it is known. Raises `UsageError` if
         unassigned."""
         with self._lock:
@@ -227,7 +227,7 @@ class Fetcher:
             positions = self._machine.positions
             return positions.require(tp).end(positions.read_committed)
 
-    def standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Standing]:
+    def standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
         """Of each partition `position`, `end` and `reason`, at once. Raises `UsageError` for one that isn't assigned."""
         with self._lock:
             return self._machine.standings(partitions, self._clock())

@@ -18,21 +18,21 @@ __all__ = [
     "Answer",
     "Epoch",
     "FetchReply",
-    "Fetched",
+    "FetchedPartition",
     "Outcome",
+    "PartitionFetch",
     "Pull",
     "Records",
-    "Want",
     "without_records",
 ]
 
 Epoch = tuple[int, int]  # an assignment epoch: (incarnation, n), compared for equality only
 
 
-class Want(Struct, frozen=True, tag=True, gc=False):
+class PartitionFetch(Struct, frozen=True, tag=True, gc=False):
     """Fetch this partition from here on.
 
-    `epoch` comes back in each `Fetched`. `topic_id` is 16 bytes, None where the broker doesn't know ids.
+    `epoch` comes back in each `FetchedPartition`. `topic_id` is 16 bytes, None where the broker doesn't know ids.
     `leader_epoch` is the leader's as metadata has it, so that a broker behind or ahead of it says so (KIP-320).
     """
 
@@ -55,7 +55,7 @@ class Pull(Struct, frozen=True, tag=True):
     """
 
     sequence: int
-    wants: list[Want] = []
+    wants: list[PartitionFetch] = []
     forget: list[tuple[str, int]] = []
     max_bytes: int = 0
     max_wait_ms: int = 0
@@ -63,7 +63,7 @@ class Pull(Struct, frozen=True, tag=True):
     followers: bool = True
 
 
-class Fetched(Struct, frozen=True, tag=True, gc=False):
+class FetchedPartition(Struct, frozen=True, tag=True, gc=False):
     """One partition of one fetch response.
 
     `size` is the length of its record bytes; offsets run from `fetch_offset` to `next_offset`.
@@ -113,7 +113,7 @@ class FetchReply(Struct, frozen=True, tag=True):
 
     broker: int
     sequence: int
-    partitions: list[Fetched]
+    partitions: list[FetchedPartition]
     size: int = 0
     throttle_ms: int = 0
     error_code: int = 0

@@ -8,14 +8,14 @@ from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
     from kafka_actors.base.io_thread import IoThread
-    from kafka_actors.protocol.types import EARLIEST, LATEST
+    from kafka_actors.types import EARLIEST, LATEST
 
     from .broker import Broker
     from .channels import OFFSETS_CHANNEL, ConnectionOpener
     from .client import KafkaClient
     from .connection import Connection
     from .fetch_socket import FetchSocket
-    from .machines.versions import ApiVersionTable
+    from .machines.api_versions import ApiVersionTable
     from .offsets import EpochEnd, ListedOffset, OffsetLookups
     from .partition_requests import (
         MemberAssignment,
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 # Loaded when first used: most who talk to brokers fetch nothing.
 _HOMES = {
-    "ApiVersionTable": "machines.versions",
+    "ApiVersionTable": "machines.api_versions",
     "Broker": "broker",
     "Connection": "connection",
     "ConnectionOpener": "channels",
-    "EARLIEST": "kafka_actors.protocol.types",
+    "EARLIEST": "kafka_actors.types",
     "EpochEnd": "offsets",
     "FetchSocket": "fetch_socket",
     "IoThread": "kafka_actors.base.io_thread",
     "KafkaClient": "client",
-    "LATEST": "kafka_actors.protocol.types",
+    "LATEST": "kafka_actors.types",
     "ListedOffset": "offsets",
     "MemberAssignment": "partition_requests",
     "OFFSETS_CHANNEL": "channels",

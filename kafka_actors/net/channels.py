@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from kafka_actors.addresses import format_address
+from kafka_actors.base.addresses import format_address
+from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.protocol.schema import Request, Response
 
 from .connection import Connection
-from .process_bound import ProcessBound
 
 R = TypeVar("R", bound=Response)
 
@@ -51,7 +51,7 @@ class ConnectionOpener:
         )
 
 
-class Channel:
+class BrokerChannel:
     """One connection and the time that its requests have. `connection` is the last one, None before the first."""
 
     def __init__(self, name: str, timeout_ms: int, open_one: Callable[[int], Awaitable[Connection]]) -> None:
@@ -98,7 +98,7 @@ class Channel:
             self.connection.close()
 
 
-class BrokerChannels(ProcessBound):
+class BrokerChannels(ForkGuard):
     """A main channel, an offsets channel, and a channel for each further `connection_id`.
 
     The first `connection_id` that is used has the main channel; `OFFSETS_CHANNEL` is the offsets channel's.
@@ -124,10 +124,10 @@ class BrokerChannels(ProcessBound):
         self._socket_timeout_ms = socket_timeout_ms
         self._buffer_size = buffer_size
         self._source = (source_host, source_port) if source_host or source_port else None
-        self._main = Channel(repr(self), socket_timeout_ms, self._open)
-        self._offsets = Channel(repr(self), offsets_channel_socket_timeout_ms, self._open)
+        self._main = BrokerChannel(repr(self), socket_timeout_ms, self._open)
+        self._offsets = BrokerChannel(repr(self), offsets_channel_socket_timeout_ms, self._open)
         self._main_id: str | None = None
-        self._unique: dict[str, Channel] = {OFFSETS_CHANNEL: self._offsets}
+        self._unique: dict[str, BrokerChannel] = {OFFSETS_CHANNEL: self._offsets}
 
     def __repr__(self) -> str:
         return f"<Broker {self._id} {format_address(self._host, self._port)}>"
@@ -225,7 +225,7 @@ class BrokerChannels(ProcessBound):
         """The connection of a `connection_id`, opened if it never was."""
         return await self._channel(connection_id).ensure()
 
-    def _channel(self, connection_id: str | None) -> Channel:
+    def _channel(self, connection_id: str | None) -> BrokerChannel:
         if connection_id is None or connection_id == self._main_id:
             return self._main
         if connection_id not in self._unique and self._main_id is None:
@@ -233,11 +233,13 @@ class BrokerChannels(ProcessBound):
             return self._main
         return self._further(connection_id)
 
-    def _further(self, connection_id: str) -> Channel:
+    def _further(self, connection_id: str) -> BrokerChannel:
         channel = self._unique.get(connection_id)
         # Opened anew where it was lost; whoever waited on the lost connection has been told.
         if channel is None or (channel.lost and channel is not self._offsets):
-            channel = self._unique[connection_id] = Channel(repr(self), self._socket_timeout_ms, self._open)
+            channel = self._unique[connection_id] = BrokerChannel(
+                repr(self), self._socket_timeout_ms, self._open
+            )
         return channel
 
     def close(self) -> None:

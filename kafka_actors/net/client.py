@@ -16,11 +16,11 @@ from kafka_actors.protocol.schema import Request, Response
 
 from .broker import Broker
 from .channels import ConnectionOpener
+from .client_metadata import ClientMetadata
 from .connection import Connection
+from .machines.api_versions import ApiVersionTable
 from .machines.releases import lacking
-from .machines.versions import ApiVersionTable
-from .polling import Settled
-from .tracking import ClientMetadata
+from .response_watch import SettledFuture
 
 R = TypeVar("R", bound=Response)
 
@@ -88,7 +88,9 @@ class KafkaClient(ClientMetadata):
             raise NodeNotReadyError(f"broker {node_id} is not in the cluster's metadata")
         return await self._pool.connection(node_id, end)
 
-    async def poll(self, timeout_ms: float | None = None, future: Settled | None = None) -> list[Response]:
+    async def poll(
+        self, timeout_ms: float | None = None, future: SettledFuture | None = None
+    ) -> list[Response]:
         """Waits for a response to this client, and returns those that came meanwhile, metadata's among them.
 
         It waits for `timeout_ms`, `request_timeout_ms` or until metadata is due, whichever is shortest; with

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConnectionFailedError, DisconnectedError, KafkaTimeoutError
 
+from .connect import SocketOptions, connect
+from .frame_protocol import FrameStream
 from .handshake import handshake
 from .machines.framing import MAX_RESPONSE_BYTES
 from .machines.releases import limit_of
 from .machines.sasl import renew_at
-from .opening import SocketOptions, connect
-from .pipeline import Pipeline
-from .plaintext import answers_in_plaintext
-from .security.exchange import authenticate
+from .plaintext_probe import answers_in_plaintext
+from .request_queue import RequestQueue
+from .security.authentication import authenticate
 from .security.tls import context_of, hung_up, no_tls, refusal
-from .wire import Stream
 
 
-class Connection(Pipeline):
+class Connection(RequestQueue):
     """One socket to one broker, ready for requests. It is live, or it is closed and stays so.
 
     Made by `open`, in the running event loop, whose it is from then on. Not for use after a fork, nor pickled.
@@ -63,7 +63,7 @@ class Connection(Pipeline):
         sock = await connect(host, port, SocketOptions.of(config, source), limit / 1000)
         try:
             if tls is None:
-                await self._loop.create_connection(lambda: Stream(self), sock=sock)
+                await self._loop.create_connection(lambda: FrameStream(self), sock=sock)
             else:
                 await self._open_tls(sock, tls, end)
             await self._shake_hands(end - clock())
@@ -77,7 +77,7 @@ class Connection(Pipeline):
     async def _open_tls(self, sock: socket.socket, tls: ssl.SSLContext, end: float) -> None:
         try:
             await self._loop.create_connection(
-                lambda: Stream(self),
+                lambda: FrameStream(self),
                 sock=sock,
                 ssl=tls,
                 server_hostname=self.host,

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Generator
 from typing import TypeVar, cast
 
-from kafka_actors.addresses import format_address
+from kafka_actors.base.addresses import format_address
+from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import (
     ConnectionFailedError,
@@ -21,15 +22,14 @@ from kafka_actors.errors import (
     ProtocolError,
 )
 
+from .connect import SocketOptions, connect_blocking
 from .handshake import advance, handshake
+from .machines.api_versions import ApiVersionTable
 from .machines.framing import MAX_HANDSHAKE_BYTES, MAX_RESPONSE_BYTES, check_length
 from .machines.releases import limit_of
 from .machines.sasl import renew_at
-from .machines.versions import ApiVersionTable
-from .opening import SocketOptions, connect_blocking
-from .process_bound import ProcessBound
-from .ring import Ring
-from .security.exchange import authenticate
+from .receive_ring import ReceiveRing
+from .security.authentication import authenticate
 from .security.tls import context_of, refusal
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ T = TypeVar("T")
 _TIMEVAL = struct.Struct("@ll")
 
 
-class FetchSocket(ProcessBound):
+class FetchSocket(ForkGuard):
     """One socket to one broker, used by one thread; only `close` may be called from another.
 
     A response is received into memory of a ring. The caller slices it as it likes; when the last slice is
@@ -52,7 +52,7 @@ class FetchSocket(ProcessBound):
         config: ClientConfig,
         *,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
-        ring: Ring | None = None,
+        ring: ReceiveRing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class FetchSocket(ProcessBound):
         self._established = False
         self._outstanding = 0
         self._renew_at = float("inf")
-        self._ring = ring or Ring()
+        self._ring = ring or ReceiveRing()
 
     @property
     def address(self) -> str:

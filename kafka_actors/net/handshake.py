@@ -19,8 +19,8 @@ from kafka_actors.protocol import (
     frame,
 )
 
+from .machines.api_versions import ApiVersionTable, first_version, retry_version
 from .machines.releases import Release
-from .machines.versions import ApiVersionTable, first_version, retry_version
 
 Handshake = Generator[bytes, bytes, ApiVersionTable]
 

@@ -19,9 +19,9 @@ from kafka_actors.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafka_actors.protocol.schema import Request, Response
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
-from .machines.lookups import Lookups
+from .machines.leader_queries import LeaderQueries
 
 MAX_TIMESTAMP = -3
 
@@ -56,7 +56,7 @@ Answers = dict[TopicPartition, tuple[int, A]]
 """By partition: error code and answer."""
 
 
-class LookupClient(Protocol):
+class LeaderClient(Protocol):
     """What look-ups need of a client: `KafkaClient`, or whatever else reaches the leaders."""
 
     @property
@@ -87,7 +87,7 @@ class OffsetLookups:
     partition: the answer, or the error that is final or was the last one.
     """
 
-    def __init__(self, client: LookupClient) -> None:
+    def __init__(self, client: LeaderClient) -> None:
         self._client = client
 
     async def list_offsets(
@@ -130,7 +130,7 @@ class OffsetLookups:
                 for p in t.partitions
             }
 
-        return await _Asking(self._client, partitions, "ListOffsets", ask, timeout_ms).run()
+        return await _LeaderCall(self._client, partitions, "ListOffsets", ask, timeout_ms).run()
 
     async def offsets_for_leader_epoch(
         self,
@@ -160,18 +160,18 @@ class OffsetLookups:
                 for p in t.partitions
             }
 
-        return await _Asking(self._client, partitions, "OffsetForLeaderEpoch", ask, timeout_ms).run()
+        return await _LeaderCall(self._client, partitions, "OffsetForLeaderEpoch", ask, timeout_ms).run()
 
     def _epoch(self, tp: TopicPartition, known: Mapping[TopicPartition, int]) -> int:
         return max(known.get(tp, -1), self._client.snapshot.leader_epoch(tp))
 
 
-class _Asking(Generic[A]):
+class _LeaderCall(Generic[A]):
     """One call: a task per leader that is being asked, and what the machine says to do next."""
 
     def __init__(
         self,
-        client: LookupClient,
+        client: LeaderClient,
         partitions: Iterable[TopicPartition],
         request: str,
         ask: Callable[[int, list[TopicPartition], float], Awaitable[Answers[A]]],
@@ -183,7 +183,7 @@ class _Asking(Generic[A]):
         config = client.config
         limit = config.request_timeout_ms if timeout_ms is None else timeout_ms
         self._deadline = client.now() + limit / 1000
-        self._lookups: Lookups[A] = Lookups(
+        self._lookups: LeaderQueries[A] = LeaderQueries(
             partitions,
             request,
             deadline=self._deadline,

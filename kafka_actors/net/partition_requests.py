@@ -22,7 +22,7 @@ from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequestTopic
-from kafka_actors.protocol.types import LATEST
+from kafka_actors.types import LATEST
 
 
 class PartitionFetchRequest(Struct, frozen=True):

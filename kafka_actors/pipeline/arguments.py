@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from kafka_actors.calls import async_method, is_async, misfit
+from kafka_actors.base.callables import async_method, is_async, misfit
 from kafka_actors.errors import ConfigError, kind_of
 
 from .columns import KAFKA

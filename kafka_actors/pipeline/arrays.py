@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from .columns import Array
-from .losses import check_cast
-from .nested import with_children
-from .required import null_in
-from .whole import check_whole
+from .lossless_casts import check_cast
+from .nested_types import with_children
+from .not_null import null_in
+from .whole_values import check_whole
 
 CONVERSION: TypeAlias = tuple[type[Exception], ...]
 CONVERSION_ERRORS: CONVERSION = (pa.ArrowException, ValueError, TypeError, OverflowError)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_actors.batches import SCHEMA
+from kafka_actors.base.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 
 Array: TypeAlias = Any  # pyarrow publishes no types of its own

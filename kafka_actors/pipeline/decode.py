@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from kafka_actors import decoders
+from kafka_actors.base import decoders
 
 from .arrays import Failure, columns_of, one_line
 from .columns import Numbers
@@ -17,7 +17,7 @@ from .columns import Numbers
 _BOM = b"\xef\xbb\xbf"
 
 
-class Decoded(NamedTuple):
+class DecodedRows(NamedTuple):
     """Rows, of which record each is (ascending numbers of what was given), and what failed instead."""
 
     batch: pa.RecordBatch
@@ -25,7 +25,7 @@ class Decoded(NamedTuple):
     failures: list[Failure]
 
 
-Decode = Callable[[Sequence[bytes | None]], Decoded]
+Decode = Callable[[Sequence[bytes | None]], DecodedRows]
 
 
 def json_decoder(
@@ -52,7 +52,7 @@ def _each(
     getters: Sequence[Callable[[Any], Any]],
     schema: pa.Schema,
     reason: Callable[[bytes, Exception], str],
-) -> Decoded:
+) -> DecodedRows:
     rows: list[Any] = []
     failures: dict[int, str] = {}
     add = rows.append
@@ -68,7 +68,7 @@ def _each(
         kept = np.delete(np.arange(len(rows)), [row for row, _ in unfit])
         columns = [column.take(pa.array(kept)) for column in columns]
         numbers = numbers[kept]
-    return Decoded(pa.RecordBatch.from_arrays(columns, schema=schema), numbers, sorted(failures.items()))
+    return DecodedRows(pa.RecordBatch.from_arrays(columns, schema=schema), numbers, sorted(failures.items()))
 
 
 _NULL = "the value is null (a tombstone): drop those first with .filter(pc.field('value').is_valid())"

@@ -7,8 +7,8 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from kafka_actors.base.topics import check_topic
 from kafka_actors.errors import ConfigError
-from kafka_actors.topics import check_topic
 
 from .source import ReadKafka, producer_options
 from .stages import OnError, Stage

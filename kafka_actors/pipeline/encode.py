@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from .columns import Array
-from .nested import with_children
+from .nested_types import with_children
 
 _ENCODE = msgspec.json.Encoder(decimal_format="number").encode
 

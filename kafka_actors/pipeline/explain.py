@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from kafka_actors.batches import SCHEMA
+from kafka_actors.base.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 
-from .checking import Checked, Step, check
+from .check import CheckedPipeline, CheckedStage, check
 from .stages import RAY, SPARK, Columns, DataFrames, Function
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ _SAID: dict[Place, str] = {
 }
 
 
-def placed(checked: Checked, engine: str) -> list[tuple[Step, Place]]:
+def placed(checked: CheckedPipeline, engine: str) -> list[tuple[CheckedStage, Place]]:
     """Where each step runs. On Spark the Arrow stages before the first DataFrame stage are fused into the source; one
     that wants a GPU is not, nor is what follows it."""
-    found: list[tuple[Step, Place]] = []
+    found: list[tuple[CheckedStage, Place]] = []
     fused = True
     for step in checked.steps:
         if engine == RAY:
@@ -69,13 +69,13 @@ def explain(pipeline: Definition, engine: str) -> str:
     return "\n".join(lines)
 
 
-def _step(number: int, step: Step) -> list[str]:
+def _step(number: int, step: CheckedStage) -> list[str]:
     gpus = getattr(step.stage, "num_gpus", 0)
     more = f", num_gpus {gpus:g} in each worker" if gpus else ""
     return [f"  {number:>3} {step.stage.name}{_policy(step)}{more}", f"      {_columns(step.behind)}"]
 
 
-def _policy(step: Step) -> str:
+def _policy(step: CheckedStage) -> str:
     return "" if step.on_error == "fail" else f"  on_error {step.on_error}"
 
 

@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from kafka_actors.errors import ConfigError
 
-from .nested import is_list
-from .objects import builtin_getter
+from .nested_types import is_list
+from .struct_values import builtin_getter
 
 FLOAT32_MAX = 3.4028234663852886e38
 

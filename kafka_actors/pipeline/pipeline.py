@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from kafka_actors.base.paths import wrong_path
+from kafka_actors.base.topics import check_topic
 from kafka_actors.config import PARQUET_COMPRESSIONS
 from kafka_actors.errors import ConfigError
-from kafka_actors.paths import wrong_path
-from kafka_actors.topics import check_topic
 
 from . import stages as s
 from .arguments import checked_function, checked_items
 from .avro import checked_id, parse_avro
-from .checking import Checked, check
+from .check import CheckedPipeline, check
 from .definition import Definition
 from .engines import engine
 from .explain import explain
@@ -23,7 +23,7 @@ from .schemas import as_schema, is_struct
 from .source import producer_options, read_kafka
 
 if TYPE_CHECKING:
-    from kafka_actors.actors import Autoscale
+    from kafka_actors.job import Autoscale
 
 OnError = s.OnError
 
@@ -332,7 +332,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         return engine("ray")(self, workers=workers, **options)
 
     def on_spark(self, spark: Any, **options: Any) -> Any:
-        """This pipeline in a Spark session: see `kafka_actors.on_spark.OnSpark`. Raises `ConfigError` as `check`."""
+        """This pipeline in a Spark session: see `kafka_actors.spark.OnSpark`. Raises `ConfigError` as `check`."""
         return engine("spark")(self, spark, **options)
 
     def backfill(self, spark: Any, *, checkpoint: str, **options: Any) -> Any:
@@ -342,7 +342,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
 
     # ------------------------------------------------------------ before it starts
 
-    def check(self, engine: str | None = None) -> Checked:
+    def check(self, engine: str | None = None) -> CheckedPipeline:
         """The whole definition, for one engine or for any: which columns go into and out of each stage.
 
         Raises `ConfigError`, naming the stage and what to do.

@@ -11,7 +11,7 @@ from kafka_actors.base.rates import WINDOW_S, Window, rate
 UNKNOWN = "-"
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class RunProgress(Struct, frozen=True, kw_only=True):
     """A run at one moment. `records`: worked on so far; `lag`: how many are left; both None where that isn't known.
     `batch`: the number of the micro-batch, and `tasks`: those that are done and all, where the engine has them; `waits_for`: what keeps it from having started."""
 
@@ -27,7 +27,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     waits_for: list[str] = []
 
 
-class Meter:
+class RateMeter:
     """Records a second over the last few seconds."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
@@ -42,7 +42,7 @@ class Meter:
         return now - self._began, rate(records, before, span_s)
 
 
-def line(reading: Reading) -> str:
+def line(reading: RunProgress) -> str:
     """`orders → scored  running 12 s  1,234,567 records  98,765/s  lag 42  4 workers`."""
     parts = [
         reading.title,
@@ -65,7 +65,7 @@ def line(reading: Reading) -> str:
     return "  ".join(parts)
 
 
-def html(reading: Reading) -> str:
+def html(reading: RunProgress) -> str:
     """A small table."""
     cells = {
         "state": reading.state,

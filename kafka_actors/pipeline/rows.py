@@ -11,7 +11,7 @@ import pyarrow as pa
 from .columns import KAFKA_FIELD, NO_RECORD, Numbers, kafka_struct
 
 
-class Rows(NamedTuple):
+class StageRows(NamedTuple):
     """`origin[i]` is the number, in the batch that was read, of the record that row i came from; -1: of no single one.
 
     So the hidden `_kafka` costs nothing until somebody asks for it.
@@ -20,12 +20,12 @@ class Rows(NamedTuple):
     batch: pa.RecordBatch
     origin: Numbers
 
-    def take(self, mask: npt.NDArray[np.bool_]) -> Rows:
+    def take(self, mask: npt.NDArray[np.bool_]) -> StageRows:
         """The rows that the mask marks."""
-        return Rows(self.batch.filter(pa.array(mask)), self.origin[mask])
+        return StageRows(self.batch.filter(pa.array(mask)), self.origin[mask])
 
-    def slice(self, first: int, count: int) -> Rows:
-        return Rows(self.batch.slice(first, count), self.origin[first : first + count])
+    def slice(self, first: int, count: int) -> StageRows:
+        return StageRows(self.batch.slice(first, count), self.origin[first : first + count])
 
     def with_kafka(self, source: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the hidden column at its end."""
@@ -38,12 +38,12 @@ class Rows(NamedTuple):
         return np.unique(self.origin)
 
 
-def rows_of(source: pa.RecordBatch) -> Rows:
+def rows_of(source: pa.RecordBatch) -> StageRows:
     """A batch as it was read."""
-    return Rows(source, np.arange(source.num_rows, dtype=np.int32))
+    return StageRows(source, np.arange(source.num_rows, dtype=np.int32))
 
 
-class Failed(NamedTuple):
+class FailedRecord(NamedTuple):
     """A record that a stage could not take: its number in the batch that was read, and why."""
 
     record: int

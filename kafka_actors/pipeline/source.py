@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from kafka_actors.base.topics import check_topics
 from kafka_actors.config import ClientConfig, JobConfig, ProducerConfig, build, convert, producer_over
 from kafka_actors.errors import ConfigError
-from kafka_actors.topics import check_topics
 
 STAGE = "read_kafka"
 _OWN = ("on_error", "retries")

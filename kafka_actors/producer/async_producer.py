@@ -11,16 +11,16 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from kafka_actors.arguments import limit_of, seconds_of
+from kafka_actors.base.arguments import limit_of, seconds_of
+from kafka_actors.base.fork_guard import ForkGuard, another_loop
+from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
-from kafka_actors.net.process_bound import ProcessBound, another_loop
-from kafka_actors.timeouts import timeouts_by_name
 
-from .core import Core
 from .futures import BatchFuture, RecordFuture
 from .producer import _GRACE_S, _NOT_CLOSED, _no_room
-from .steps import Full, Headers, Sending, Steps, Wait
+from .producer_io import ProducerIO
+from .send_steps import Full, Headers, Sending, Steps, Wait
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 @timeouts_by_name
-class AsyncProducer(ProcessBound):
+class AsyncProducer(ForkGuard):
     """`Producer` with coroutines; the same options, results and errors; see there. For the loop it is first used in.
 
     async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
@@ -46,7 +46,7 @@ class AsyncProducer(ProcessBound):
         self._make()
 
     def _make(self) -> None:
-        self._core = Core(self.config)
+        self._core = ProducerIO(self.config)
         self._sending = Sending(self._core, random.random)
 
     async def __aenter__(self) -> Self:

@@ -12,14 +12,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kafka_actors.base.timeouts import timeouts_by_name, wait_of
 from kafka_actors.cluster.future import in_loop, until_called
 from kafka_actors.cluster.listeners import call_each
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
-from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.timeouts import timeouts_by_name, wait_of
+from kafka_actors.types import TopicPartition
 
-from .machines.batch import Batch
-from .machines.sender import Settled
+from .machines.batch import ProducerBatch
+from .machines.sender import SettledBatch
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class BatchResult:
         self._left: int | None = None
         self._callbacks: list[Callable[[], object]] = []
 
-    def settle(self, batch: Batch, outcome: Settled) -> bool:
+    def settle(self, batch: ProducerBatch, outcome: SettledBatch) -> bool:
         """A batch with this ticket has its outcome: all of it, or what it was split into. Returns whether that is all."""
         if self._left is None:
             self._left = batch.total
@@ -229,7 +229,7 @@ class RecordFuture(SendFuture[RecordMetadata]):
         )
 
 
-class _Part(NamedTuple):
+class _BatchPart(NamedTuple):
     """Rows that went into one batch, its records from `first` on; `rows` and `base` added are their numbers."""
 
     result: BatchResult
@@ -245,7 +245,7 @@ class BatchFuture(SendFuture[BatchMetadata]):
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
-        self._parts: list[_Part] = []
+        self._parts: list[_BatchPart] = []
         self._waiting = 1  # `complete` takes this one away
         self._done = False
         self._seen = False
@@ -253,7 +253,7 @@ class BatchFuture(SendFuture[BatchMetadata]):
 
     def add(self, result: BatchResult, first: int, rows: Numbers, base: int = 0) -> None:
         """These rows are in a batch, as its records from `first` on."""
-        self._parts.append(_Part(result, first, rows, base))
+        self._parts.append(_BatchPart(result, first, rows, base))
         with _LOCK:
             self._waiting += 1
         result.when_done(self.complete)

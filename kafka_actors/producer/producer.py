@@ -14,16 +14,16 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from kafka_actors.arguments import limit_of, seconds_of
+from kafka_actors.base.arguments import limit_of, seconds_of
+from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.io_thread import IoThread, ended_within
+from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
-from kafka_actors.net.process_bound import ProcessBound
-from kafka_actors.timeouts import timeouts_by_name
 
-from .core import Core
 from .futures import BatchFuture, RecordFuture, wait_all
-from .steps import Full, Headers, Sending, Steps, Wait
+from .producer_io import ProducerIO
+from .send_steps import Full, Headers, Sending, Steps, Wait
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _POLL_S = 0.05
 
 
 @timeouts_by_name
-class Producer(ProcessBound):
+class Producer(ForkGuard):
     """Sends records to Kafka. For any thread, and several at once.
 
         with Producer(bootstrap_servers="localhost:9092") as producer:
@@ -52,7 +52,7 @@ class Producer(ProcessBound):
     """
 
     _missing_s: float | None = None
-    """See `Core`."""
+    """See `ProducerIO`."""
 
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Producer(ProcessBound):
         self._make()
 
     def _make(self) -> None:
-        self._core = Core(self.config, missing_s=self._missing_s)
+        self._core = ProducerIO(self.config, missing_s=self._missing_s)
         self._core.on_room = self._room.set
         self._sending = Sending(self._core, random.random)
 

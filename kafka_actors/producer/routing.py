@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_actors.errors import MessageTooLargeError, UsageError
-from kafka_actors.records.batch import HEADER_SIZE, MAX_MILLIS, Kernel, Places, Rows
+from kafka_actors.records.batch import HEADER_SIZE, MAX_MILLIS, Kernel, Places, RecordRows
 from kafka_actors.records.columns import row_columns
 
-from .machines.sticky import Sticky
+from .machines.sticky_partitioner import StickyPartitioner
 
 COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 _IGNORED = ("offset", "timestampType")
 """What a batch that was read has besides: a consumer's batches may be sent as they are."""
 
 
-class Part(NamedTuple):
+class PartitionRows(NamedTuple):
     """The rows of a batch that go to one topic; `numbers` are their numbers in the batch, None for all of them."""
 
     topic: str
@@ -29,14 +29,14 @@ class Part(NamedTuple):
     numbers: npt.NDArray[np.int64] | None
 
 
-def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[Part]:
+def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[PartitionRows]:
     """The rows of each topic: all go to `topic` if that is given, else the column `topic` says where.
 
     Raises `UsageError` for unknown columns and where a row's topic isn't known.
     """
     check_columns(batch.schema)
     if topic is not None:
-        yield Part(topic, batch, None)
+        yield PartitionRows(topic, batch, None)
         return
     at = batch.schema.get_field_index("topic")
     if at < 0:
@@ -56,7 +56,7 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[Part]:
         numbers = np.flatnonzero(codes == code)
         everything = len(numbers) == batch.num_rows
         rows = batch if everything else batch.take(pa.array(numbers))
-        yield Part(names[code], rows, None if everything else numbers)
+        yield PartitionRows(names[code], rows, None if everything else numbers)
 
 
 def check_columns(schema: pa.Schema) -> None:
@@ -72,7 +72,7 @@ def check_columns(schema: pa.Schema) -> None:
             raise UsageError(f"send_batch: there is more than one column {name!r}")
 
 
-def rows_of(part: Part, kernel: Kernel, now_ms: int, max_request_size: int) -> Rows:
+def rows_of(part: PartitionRows, kernel: Kernel, now_ms: int, max_request_size: int) -> RecordRows:
     """The rows ready to be written. Raises `UsageError` for a column of another type and for a timestamp that no reader here
     could express, `MessageTooLargeError`."""
     try:
@@ -93,7 +93,7 @@ def rows_of(part: Part, kernel: Kernel, now_ms: int, max_request_size: int) -> R
     return rows
 
 
-def _number(part: Part, row: int) -> int:
+def _number(part: PartitionRows, row: int) -> int:
     """The row's number in the batch that was given."""
     return row if part.numbers is None else int(part.numbers[row])
 
@@ -121,7 +121,12 @@ class Grouped(NamedTuple):
 
 
 def place(
-    part: Part, rows: Rows, kernel: Kernel, partitions: int, available: list[int], sticky: Sticky
+    part: PartitionRows,
+    rows: RecordRows,
+    kernel: Kernel,
+    partitions: int,
+    available: list[int],
+    sticky: StickyPartitioner,
 ) -> Grouped:
     """Chooses the partition of each row: the column `partition` where it isn't null, else by the key, as Java does;
     rows without either go to the sticky one. Raises `UsageError` for a partition that the topic lacks."""
@@ -143,14 +148,14 @@ def place(
     return Grouped(order, bounds)
 
 
-def highest_partition(part: Part) -> int:
+def highest_partition(part: PartitionRows) -> int:
     """The highest partition in the column `partition`; -1 for none. Raises `UsageError` for a column of another type."""
     column = _column(part)
     highest = None if column is None else pc.max(column).as_py()
     return -1 if highest is None else int(highest)
 
 
-def _column(part: Part) -> pa.Array | None:
+def _column(part: PartitionRows) -> pa.Array | None:
     """The column `partition`, if there is one and it has anything."""
     at = part.batch.schema.get_field_index("partition")
     if at < 0:
@@ -163,7 +168,7 @@ def _column(part: Part) -> pa.Array | None:
     return column
 
 
-def _explicit(part: Part, partitions: int) -> npt.NDArray[np.int64] | None:
+def _explicit(part: PartitionRows, partitions: int) -> npt.NDArray[np.int64] | None:
     """The column `partition`, -1 where it is null."""
     column = _column(part)
     if column is None:

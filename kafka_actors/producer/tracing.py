@@ -7,16 +7,16 @@ from collections.abc import Callable
 from opentelemetry.trace import Span, SpanKind
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
-from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry.attributes import Attributes, of_cluster
 from kafka_actors.telemetry.context import TRACEPARENT, links_to, parse, traceparent
 from kafka_actors.telemetry.headers import links_of, with_context
 from kafka_actors.telemetry.instruments import OFFSET, TOMBSTONE
 from kafka_actors.telemetry.spans import end, start, tracing
+from kafka_actors.types import TopicPartition
 
 from .futures import BatchFuture, BatchResult
-from .observing import server_of
-from .routing import Part
+from .routing import PartitionRows
+from .telemetry import server_of
 
 __all__ = ["TRACEPARENT_BYTES", "SendSpans"]
 
@@ -36,7 +36,7 @@ class SendSpans:
         self._snapshot = snapshot
         self.on = tracing()
 
-    def batch(self, part: Part, future: BatchFuture) -> Part:
+    def batch(self, part: PartitionRows, future: BatchFuture) -> PartitionRows:
         """The rows of one topic with the context of a span that ends when all of them are settled."""
         if not tracing() or not part.batch.num_rows:
             return part

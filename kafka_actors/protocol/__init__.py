@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
+    from kafka_actors.types import OffsetAndMetadata, TopicPartition
+
     from .api import ApiKey
     from .codec import (
         decode,
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
     from .messages.sync_group import SyncGroupRequest, SyncGroupResponse
     from .messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
     from .schema import ZERO_UUID, Message, Request, Response
-    from .types import OffsetAndMetadata, TopicPartition
 
 # Loaded when first used: nobody speaks of all.
 _HOMES = {
@@ -124,7 +125,7 @@ _HOMES = {
     "Message": "schema",
     "MetadataRequest": "messages.metadata",
     "MetadataResponse": "messages.metadata",
-    "OffsetAndMetadata": "types",
+    "OffsetAndMetadata": "kafka_actors.types",
     "OffsetCommitRequest": "messages.offset_commit",
     "OffsetCommitResponse": "messages.offset_commit",
     "OffsetDeleteRequest": "messages.offset_delete",
@@ -145,7 +146,7 @@ _HOMES = {
     "SaslHandshakeResponse": "messages.sasl_handshake",
     "SyncGroupRequest": "messages.sync_group",
     "SyncGroupResponse": "messages.sync_group",
-    "TopicPartition": "types",
+    "TopicPartition": "kafka_actors.types",
     "TxnOffsetCommitRequest": "messages.txn_offset_commit",
     "TxnOffsetCommitResponse": "messages.txn_offset_commit",
     "ZERO_UUID": "schema",

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, overload
 
 from kafka_actors.errors import DecodeError, EncodeError, UnsupportedVersionError
-from kafka_actors.protocol.api import ApiKey
-from kafka_actors.protocol.decoder import decoder
-from kafka_actors.protocol.encoder import encoder
-from kafka_actors.protocol.explain import explain
-from kafka_actors.protocol.messages.api_versions import ApiVersionsResponse
-from kafka_actors.protocol.messages.headers import RequestHeader, ResponseHeader
-from kafka_actors.protocol.schema import REQUESTS, RESPONSES, Message, Request, Response
+
+from .api import ApiKey
+from .decoder import decoder
+from .encoder import encoder
+from .explain import explain
+from .messages.api_versions import ApiVersionsResponse
+from .messages.headers import RequestHeader, ResponseHeader
+from .schema import REQUESTS, RESPONSES, Message, Request, Response
 
 _APIS = frozenset(ApiKey)
 Kind = Literal["request", "response"]

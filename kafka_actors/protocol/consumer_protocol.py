@@ -10,9 +10,10 @@ import struct
 from typing import TypeVar
 
 from kafka_actors.errors import DecodeError
-from kafka_actors.protocol.codec import Buffer, decode_prefix, encode_into
-from kafka_actors.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from kafka_actors.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+
+from .codec import Buffer, decode_prefix, encode_into
+from .messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from .messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 
 P = TypeVar("P", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 _VERSION = struct.Struct(">h")

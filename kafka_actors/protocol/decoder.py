@@ -16,8 +16,9 @@ from struct import Struct
 from typing import Any, NoReturn
 
 from kafka_actors.errors import DecodeError
-from kafka_actors.protocol.schema import ZERO_UUID, Element, Field, Message, fields_of
-from kafka_actors.protocol.source import FIXED, Source, compiled_struct
+
+from .schema import ZERO_UUID, Element, FieldSpec, Message, fields_of
+from .source import FIXED, CodecSource, compiled_struct
 
 Decode = Callable[[memoryview, int, int], tuple[Any, int]]
 
@@ -33,7 +34,7 @@ class _Decoder:
     def __init__(self, version: int, flexible: bool) -> None:
         self.version = version
         self.flexible = flexible
-        self.source = Source()
+        self.source = CodecSource()
         self.source.namespace.update(
             varint=_varint, truncated=_truncated, null=_null, tag_size=_tag_size, new_uuid=_uuid
         )
@@ -64,7 +65,7 @@ class _Decoder:
         arguments = (present.get(f.name) or self.default(f) for f in fields_of(cls))
         return f"{self.source.constant(cls, cls.__name__)}({', '.join(arguments)})"
 
-    def default(self, f: Field) -> str:
+    def default(self, f: FieldSpec) -> str:
         return "[]" if f.default == [] else self.source.constant(f.default)
 
     def flush(self) -> None:
@@ -80,7 +81,7 @@ class _Decoder:
 
     # -------------------------------------------------------- values
 
-    def value(self, f: Field, path: str) -> str:
+    def value(self, f: FieldSpec, path: str) -> str:
         """Emit the reading of a field; the answer is the variable that holds it (after the next flush)."""
         target = self.source.fresh("v")
         nullable = self.version in f.nullable
@@ -97,7 +98,7 @@ class _Decoder:
         if wire == "uuid":
             self.after.append(f"{target} = new_uuid({target})")
 
-    def inner_struct(self, f: Field, target: str, nullable: bool, path: str) -> None:
+    def inner_struct(self, f: FieldSpec, target: str, nullable: bool, path: str) -> None:
         assert f.struct is not None
         self.flush()
         if not nullable:
@@ -109,7 +110,7 @@ class _Decoder:
         with self.source.block("else:"):
             self.source.line(f"{target} = {self.struct(f.struct, path)}")
 
-    def sized(self, f: Field, target: str, nullable: bool, path: str) -> None:
+    def sized(self, f: FieldSpec, target: str, nullable: bool, path: str) -> None:
         """A string, bytes or array: a length, null if it says so, then the content."""
         source = self.source
         n = self.length(f)
@@ -125,7 +126,7 @@ class _Decoder:
             else:
                 source.line(f"null({path!r}, {n})")
 
-    def length(self, f: Field) -> str:
+    def length(self, f: FieldSpec) -> str:
         """Emit the reading of a length; null is -1, as in the classic form."""
         source, n = self.source, self.source.fresh("n")
         if not (self.flexible and f.flexible):
@@ -146,7 +147,7 @@ class _Decoder:
         made = {"string": f'str(b[p:{q}], "utf-8")', "bytes": f"bytes(b[p:{q}])", "records": f"b[p:{q}]"}
         source.line(f"{target} = {made[wire]}; p = {q}")
 
-    def array(self, f: Field, target: str, n: str, path: str) -> None:
+    def array(self, f: FieldSpec, target: str, n: str, path: str) -> None:
         source = self.source
         least = self.least_size(f)
         with source.block(f"if {n} * {least} > e - p:"):
@@ -161,7 +162,7 @@ class _Decoder:
             element = self.element(f, path)
             source.line(f"{add}({element})")
 
-    def element(self, f: Field, path: str) -> str:
+    def element(self, f: FieldSpec, path: str) -> str:
         if f.struct is not None:
             return self.struct(f.struct, f"{path}[]")
         target = self.source.fresh("v")
@@ -173,7 +174,7 @@ class _Decoder:
             self.sized(f.element(), target, False, f"{path}[]")
         return target
 
-    def least_size(self, f: Field) -> int:
+    def least_size(self, f: FieldSpec) -> int:
         """The fewest bytes that an element of an array can have."""
         if f.struct is not None:
             size = self.least_struct_size(f.struct)
@@ -186,7 +187,7 @@ class _Decoder:
         present = (f for f in fields_of(cls) if self.version in f.versions and f.tag is None)
         return sum(map(self.least_field_size, present)) + self.flexible
 
-    def least_field_size(self, f: Field) -> int:
+    def least_field_size(self, f: FieldSpec) -> int:
         if f.wire in FIXED:
             return compiled_struct(">" + FIXED[f.wire]).size
         if f.wire == "struct":
@@ -198,7 +199,7 @@ class _Decoder:
 
     # -------------------------------------------------------- tagged fields
 
-    def tags(self, tagged: list[Field], path: str) -> dict[str, str]:
+    def tags(self, tagged: list[FieldSpec], path: str) -> dict[str, str]:
         """Emit the tagged fields of a struct; those that are not known are skipped (KIP-482)."""
         source = self.source
         targets = {f.name: source.fresh("v") for f in tagged}
@@ -216,7 +217,7 @@ class _Decoder:
             source.line("p += 1")
         return targets
 
-    def tagged_value(self, f: Field, target: str, tag: str, end: str, path: str) -> None:
+    def tagged_value(self, f: FieldSpec, target: str, tag: str, end: str, path: str) -> None:
         source = self.source
         with source.block(f"if {tag} == {f.tag}:"):
             value = self.value(f, f"{path}.{f.name}")

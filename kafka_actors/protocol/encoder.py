@@ -13,8 +13,9 @@ from struct import pack
 from typing import Any, NoReturn
 
 from kafka_actors.errors import EncodeError
-from kafka_actors.protocol.schema import Element, Field, Message, fields_of
-from kafka_actors.protocol.source import FIXED, Source
+
+from .schema import Element, FieldSpec, Message, fields_of
+from .source import FIXED, CodecSource
 
 Encode = Callable[[Any, bytearray], None]
 MAX_STRING = 0x7FFF
@@ -32,7 +33,7 @@ class _Encoder:
     def __init__(self, version: int, flexible: bool) -> None:
         self.version = version
         self.flexible = flexible
-        self.source = Source()
+        self.source = CodecSource()
         self.source.namespace.update(
             put_varint=put_varint, too_long=_too_long, lacking=self.lacking, pack=pack
         )
@@ -71,13 +72,13 @@ class _Encoder:
         if self.flexible:
             self.tags(tagged, value)
 
-    def refuse(self, cls: type[Element], f: Field, attribute: str) -> None:
+    def refuse(self, cls: type[Element], f: FieldSpec, attribute: str) -> None:
         with self.source.block(f"if {attribute} != {self.source.constant(f.default)}:"):
             self.source.line(f"lacking({f'{cls.__name__}.{f.name}'!r})")
 
     # -------------------------------------------------------- values
 
-    def value(self, f: Field, expression: str) -> None:
+    def value(self, f: FieldSpec, expression: str) -> None:
         nullable = self.version in f.nullable
         if f.wire in FIXED:
             self.fixed(f.wire, expression)
@@ -91,7 +92,7 @@ class _Encoder:
     def fixed(self, wire: str, expression: str) -> None:
         self.source.run.append((FIXED[wire], f"{expression}.bytes" if wire == "uuid" else expression))
 
-    def inner_struct(self, f: Field, expression: str, nullable: bool) -> None:
+    def inner_struct(self, f: FieldSpec, expression: str, nullable: bool) -> None:
         assert f.struct is not None
         source, inner = self.source, self.source.fresh("m")
         self.flush()
@@ -105,7 +106,7 @@ class _Encoder:
             source.line(f"{self.out}.append(1)")
             self.struct(f.struct, inner)
 
-    def blob(self, f: Field, expression: str, nullable: bool) -> None:
+    def blob(self, f: FieldSpec, expression: str, nullable: bool) -> None:
         """A string, bytes or records: a length and the content."""
         source, v, n = self.source, self.source.fresh("v"), self.source.fresh("n")
         source.line(f"{v} = {expression}")
@@ -125,7 +126,7 @@ class _Encoder:
         self.length(f, n)
         source.line(f"{self.out} += {v}")
 
-    def array(self, f: Field, expression: str, nullable: bool) -> None:
+    def array(self, f: FieldSpec, expression: str, nullable: bool) -> None:
         source, v, n = self.source, self.source.fresh("v"), self.source.fresh("n")
         source.line(f"{v} = {expression}")
         if nullable:
@@ -145,7 +146,7 @@ class _Encoder:
                 self.value(f.element(), element)
             self.flush()
 
-    def length(self, f: Field, n: str) -> None:
+    def length(self, f: FieldSpec, n: str) -> None:
         """Emit a length (-1 for null) and all that was pending before it."""
         if not (self.flexible and f.flexible):
             self.source.run.append(("h" if f.wire == "string" else "i", n))
@@ -159,7 +160,7 @@ class _Encoder:
 
     # -------------------------------------------------------- tagged fields
 
-    def tags(self, tagged: list[Field], value: str) -> None:
+    def tags(self, tagged: list[FieldSpec], value: str) -> None:
         """Emit the tagged fields: those that differ from their default, in ascending order (KIP-482)."""
         source = self.source
         if not tagged:

@@ -6,8 +6,9 @@ import uuid
 from typing import Any
 
 from kafka_actors.errors import kind_of
-from kafka_actors.protocol.encoder import MAX_STRING
-from kafka_actors.protocol.schema import Element, Field, fields_of
+
+from .encoder import MAX_STRING
+from .schema import Element, FieldSpec, fields_of
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
@@ -23,7 +24,7 @@ def explain(message: Element, version: int, path: str = "") -> str | None:
     return None
 
 
-def _field(f: Field, value: Any, version: int, path: str) -> str | None:
+def _field(f: FieldSpec, value: Any, version: int, path: str) -> str | None:
     if value is None:
         return None if version in f.nullable else f"{path} is None, which it can't be in version {version}"
     if f.wire == "array":

@@ -52,7 +52,7 @@ NEVER = Range(0, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class WireType:
     """The wire type behind a Python type that has several."""
 
     name: str
@@ -84,11 +84,11 @@ class V:
         self.flexible = flexible
 
 
-Int8: TypeAlias = Annotated[int, Wire("int8")]
-Int16: TypeAlias = Annotated[int, Wire("int16")]
-Int32: TypeAlias = Annotated[int, Wire("int32")]
-Int64: TypeAlias = Annotated[int, Wire("int64")]
-Records: TypeAlias = Annotated[bytes | memoryview | None, Wire("records")]
+Int8: TypeAlias = Annotated[int, WireType("int8")]
+Int16: TypeAlias = Annotated[int, WireType("int16")]
+Int32: TypeAlias = Annotated[int, WireType("int32")]
+Int64: TypeAlias = Annotated[int, WireType("int64")]
+Records: TypeAlias = Annotated[bytes | memoryview | None, WireType("records")]
 """Record batches. Decoded as a view of the input, not a copy."""
 
 Uuid: TypeAlias = uuid.UUID
@@ -170,7 +170,7 @@ def data(versions: str, *, flexible: str, latest: int | None = None) -> Callable
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldSpec:
     """One field. `wire` is a wire type's name, or `"array"` or `"struct"`.
 
     Of an array `item` is the wire type of its elements (`"struct"` too); `struct` the class of the struct.
@@ -187,7 +187,7 @@ class Field:
     flexible: bool
     default: Any
 
-    def element(self) -> Field:
+    def element(self) -> FieldSpec:
         """An array's element as a field of its own: never null, and compact if the array is."""
         assert self.item is not None
         return replace(self, wire=self.item, item=None, nullable=NEVER, tag=None)
@@ -198,7 +198,7 @@ _EVERYWHERE = V()
 
 
 @cache
-def fields_of(cls: type[Element]) -> tuple[Field, ...]:
+def fields_of(cls: type[Element]) -> tuple[FieldSpec, ...]:
     """The fields of a message or inner struct, in wire order."""
     hints = typing.get_type_hints(cls, include_extras=True)
     defaults = {f.name: f for f in msgspec.structs.fields(cls)}
@@ -209,18 +209,20 @@ def _default(info: msgspec.structs.FieldInfo) -> Any:
     return info.default if info.default_factory is msgspec.NODEFAULT else info.default_factory()
 
 
-def _field(name: str, hint: Any, default: Any) -> Field:
+def _field(name: str, hint: Any, default: Any) -> FieldSpec:
     hint, wire, v = _unwrap(hint)
     kind, item, struct = (wire.name, None, None) if wire else _kind(hint)
-    return Field(name, kind, item, struct, v.versions, v.nullable, v.ignorable, v.tag, v.flexible, default)
+    return FieldSpec(
+        name, kind, item, struct, v.versions, v.nullable, v.ignorable, v.tag, v.flexible, default
+    )
 
 
-def _unwrap(hint: Any) -> tuple[Any, Wire | None, V]:
+def _unwrap(hint: Any) -> tuple[Any, WireType | None, V]:
     """The bare type of an annotation, and what was annotated."""
     wire, v = None, _EVERYWHERE
     if typing.get_origin(hint) is Annotated:
         hint, *extras = typing.get_args(hint)
-        wire = next((x for x in extras if isinstance(x, Wire)), None)
+        wire = next((x for x in extras if isinstance(x, WireType)), None)
         v = next((x for x in extras if isinstance(x, V)), _EVERYWHERE)
     if wire is None and typing.get_origin(hint) in (types.UnionType, typing.Union):
         (hint,) = (arg for arg in typing.get_args(hint) if arg is not type(None))

@@ -12,7 +12,7 @@ FIXED = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "bool": "?", "uu
 """Wire types of fixed size, as `struct` formats."""
 
 
-class Source:
+class CodecSource:
     """A function in the making.
 
     `run` collects values of fixed size that follow each other, so that they are read or written by one call;

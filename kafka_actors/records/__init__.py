@@ -4,11 +4,12 @@
 batch, `next_offset` tells where a response ends by its headers alone. `SCHEMA` is what all batches look like.
 """
 
-from kafka_actors.batches import SCHEMA
-from kafka_actors.records.decoder import Chunk, Decoder, Limits, decode
-from kafka_actors.records.encode import encode
-from kafka_actors.records.kernel import ACTIVE as _ACTIVE
-from kafka_actors.records.kernel import KERNEL
+from kafka_actors.base.batches import SCHEMA
+
+from .decoder import Chunk, Decoder, Limits, decode
+from .encode import encode
+from .kernel import ACTIVE as _ACTIVE
+from .kernel import KERNEL
 
 next_offset = _ACTIVE.next_offset
 """`next_offset(data) -> int | None`: the offset behind the last complete batch of `data`, by headers alone, without

@@ -12,9 +12,9 @@ import crc32c as _crc32c
 import numpy as np
 import pyarrow as pa
 
-from kafka_actors.records._reference_frames import lz4_blocks, xxh32, zstd_end
-from kafka_actors.records._reference_writer import group, murmur2, rows, writer
-from kafka_actors.records.batch import (
+from ._reference_frames import lz4_blocks, xxh32, zstd_end
+from ._reference_writer import group, murmur2, rows, writer
+from .batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL,
@@ -33,19 +33,19 @@ from kafka_actors.records.batch import (
     TIMESTAMP_TYPE,
     BinaryBuffers,
     ColumnBuffers,
-    Field,
+    ColumnField,
     Fill,
     HeaderBuffers,
     Scan,
     Table,
 )
-from kafka_actors.records.record import MalformedError, Record, read_message, read_record, timestamp_of
+from .record import MalformedError, Record, read_message, read_record, timestamp_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
-    "Columns",
+    "ReferenceColumns",
     "columns",
     "crc32c",
     "group",
@@ -123,8 +123,8 @@ def scan(data: Buffer, pos: int, table: Table, span: int) -> tuple[int, int, int
             status = _read_header(table[n], view, pos, length)
             if status != Scan.MORE:
                 break
-            flags |= int(table[n, Field.ATTRIBUTES])
-            count += int(table[n, Field.COUNT])
+            flags |= int(table[n, ColumnField.ATTRIBUTES])
+            count += int(table[n, ColumnField.COUNT])
             pos = end
             n += 1
     return n, pos, int(status), flags, count
@@ -191,7 +191,7 @@ def _bitmap(valid: list[bool]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(np.array(valid, dtype=bool), bitorder="little").tobytes())
 
 
-class Columns:
+class ReferenceColumns:
     """The columns of one chunk under construction: at most `max_rows` records and about `max_bytes` bytes.
 
     `next_offset` is the first offset wanted; it moves behind everything that was decoded or stepped over.
@@ -225,33 +225,37 @@ class Columns:
         with fetched, unpacked:
             while lo < hi:
                 row = table[lo]
-                if self.rows and row[Field.LEADER_EPOCH] != self.leader_epoch:
+                if self.rows and row[ColumnField.LEADER_EPOCH] != self.leader_epoch:
                     return lo, int(Fill.FULL)  # all rows have one leader epoch
-                if row[Field.COUNT] > 0 and not row[Field.ATTRIBUTES] & CONTROL:
-                    status = self._fill_batch(unpacked if row[Field.SOURCE] else fetched, row)
+                if row[ColumnField.COUNT] > 0 and not row[ColumnField.ATTRIBUTES] & CONTROL:
+                    status = self._fill_batch(unpacked if row[ColumnField.SOURCE] else fetched, row)
                     if status != Fill.DONE:
                         return lo, int(status)
-                self.leader_epoch = int(row[Field.LEADER_EPOCH])
-                self.next_offset = max(self.next_offset, int(row[Field.LAST_OFFSET]) + 1)
+                self.leader_epoch = int(row[ColumnField.LEADER_EPOCH])
+                self.next_offset = max(self.next_offset, int(row[ColumnField.LAST_OFFSET]) + 1)
                 lo += 1
         return lo, int(Fill.DONE)
 
     def _fill_batch(self, data: memoryview, row: Table) -> Fill:
         """Decodes the records of one batch, from its cursor to its end or until the chunk is full."""
         cursor = row.tolist()
-        floor, pos, end = self.next_offset, cursor[Field.POS], cursor[Field.END]
-        count, last, base = cursor[Field.COUNT], cursor[Field.LAST_DELTA], cursor[Field.BASE_OFFSET]
+        floor, pos, end = self.next_offset, cursor[ColumnField.POS], cursor[ColumnField.END]
+        count, last, base = (
+            cursor[ColumnField.COUNT],
+            cursor[ColumnField.LAST_DELTA],
+            cursor[ColumnField.BASE_OFFSET],
+        )
         status = Fill.DONE
         if pos < 0 or pos > end or end > len(data):
             return Fill.TRUNCATED
         while count > 0:
             try:
-                magic = cursor[Field.MAGIC]
+                magic = cursor[ColumnField.MAGIC]
                 record = read_record(data, pos, end) if magic == 2 else read_message(data, pos, end, magic)
             except MalformedError as error:
                 status = error.code
                 break
-            if not last < record.offset_delta <= cursor[Field.LAST_OFFSET] - base:
+            if not last < record.offset_delta <= cursor[ColumnField.LAST_OFFSET] - base:
                 status = Fill.BAD_OFFSET
                 break
             if base + record.offset_delta >= floor:
@@ -264,11 +268,11 @@ class Columns:
                 self._append(cursor, record, record.end - pos)
             last, pos = record.offset_delta, record.end
             count -= 1
-        row[Field.COUNT], row[Field.LAST_DELTA], row[Field.POS] = count, last, pos
+        row[ColumnField.COUNT], row[ColumnField.LAST_DELTA], row[ColumnField.POS] = count, last, pos
         if status == Fill.DONE and pos != end:
             status = Fill.TRAILING
         if last >= 0:
-            self.leader_epoch = cursor[Field.LEADER_EPOCH]
+            self.leader_epoch = cursor[ColumnField.LEADER_EPOCH]
             self.next_offset = max(self.next_offset, base + last + 1)
         return status
 
@@ -276,9 +280,9 @@ class Columns:
         return self.rows >= self._max_rows or (self.rows > 0 and self._spent + size > self._max_bytes)
 
     def _append(self, batch: list[int], record: Record, size: int) -> None:
-        self._offset.append(batch[Field.BASE_OFFSET] + record.offset_delta)
+        self._offset.append(batch[ColumnField.BASE_OFFSET] + record.offset_delta)
         self._timestamp.append(timestamp_of(batch, record) * 1000)
-        self._timestamp_type.append(batch[Field.TIMESTAMP_TYPE])
+        self._timestamp_type.append(batch[ColumnField.TIMESTAMP_TYPE])
         self._key.values.append(record.key)
         self._value.values.append(record.value)
         self._headers.append(len(record.headers))
@@ -313,6 +317,8 @@ class Columns:
         )
 
 
-def columns(next_offset: int, max_rows: int, max_bytes: int, rows_hint: int, bytes_hint: int) -> Columns:
+def columns(
+    next_offset: int, max_rows: int, max_bytes: int, rows_hint: int, bytes_hint: int
+) -> ReferenceColumns:
     """New columns for one chunk; the hints, of use to the compiled kernel, change nothing."""
-    return Columns(next_offset, max_rows, max_bytes)
+    return ReferenceColumns(next_offset, max_rows, max_bytes)

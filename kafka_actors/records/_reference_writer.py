@@ -10,17 +10,8 @@ import crc32c as _crc32c
 import numpy as np
 import numpy.typing as npt
 
-from kafka_actors.records.batch import (
-    ATTRIBUTES_AT,
-    CRC_AT,
-    HEADER,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    BinaryColumn,
-    Places,
-    RowColumns,
-)
-from kafka_actors.records.record import Headers, wrap_int64, write_record
+from .batch import ATTRIBUTES_AT, CRC_AT, HEADER, HEADER_SIZE, LOG_OVERHEAD, BinaryColumn, Places, RowColumns
+from .record import Headers, wrap_int64, write_record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -70,7 +61,7 @@ def _value(column: BinaryColumn | None, i: int) -> bytes | None:
     return b"" if begin == end or column.data is None else bytes(memoryview(column.data)[begin:end])
 
 
-class Rows:
+class ReferenceRows:
     """Arrow columns as rows to be written."""
 
     def __init__(self, columns: RowColumns, default_timestamp: int) -> None:
@@ -127,7 +118,7 @@ class Rows:
         return lo, spent
 
 
-class Writer:
+class ReferenceWriter:
     """One batch of format v2 under construction: records are appended, then it is sealed with a header."""
 
     def __init__(self) -> None:
@@ -141,7 +132,7 @@ class Writer:
         """Bytes so far, the header's included."""
         return len(self._out)
 
-    def append(self, rows: Rows, order: Places | None, lo: int, hi: int, limit: int) -> int:
+    def append(self, rows: ReferenceRows, order: Places | None, lo: int, hi: int, limit: int) -> int:
         """Appends rows order[lo:hi], or rows lo to hi where `order` is None, as long as the batch stays within
         `limit` bytes; an empty batch takes one row of any size. Returns the place in the order to go on from."""
         for at in range(lo, hi):
@@ -218,11 +209,11 @@ class Writer:
         return view
 
 
-def rows(columns: RowColumns, default_timestamp: int) -> Rows:
+def rows(columns: RowColumns, default_timestamp: int) -> ReferenceRows:
     """A batch.RowColumns as rows to be written; rows without a timestamp get the default, in milliseconds."""
-    return Rows(columns, default_timestamp)
+    return ReferenceRows(columns, default_timestamp)
 
 
-def writer(capacity: int) -> Writer:
+def writer(capacity: int) -> ReferenceWriter:
     """An empty batch; the capacity, of use to the compiled kernel, changes nothing."""
-    return Writer()
+    return ReferenceWriter()

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_actors.batches import HEADER_TYPE, HEADERS_TYPE, SCHEMA
-from kafka_actors.records.batch import BinaryBuffers, ColumnBuffers, HeaderBuffers
+from kafka_actors.base.batches import HEADER_TYPE, HEADERS_TYPE, SCHEMA
+
+from .batch import BinaryBuffers, ColumnBuffers, HeaderBuffers
 
 Array: TypeAlias = Any  # pyarrow publishes no types of its own
 

@@ -58,7 +58,7 @@ MAX_MILLIS: Final = (2**63 - 1) // 1000
 MAX_BINARY: Final = 2**31 - 1  # int32 offsets of Arrow's binary columns
 
 
-class Field(IntEnum):
+class ColumnField(IntEnum):
     """The columns of a batch table: one row per batch, int64 each; the same numbers stand in the kernel."""
 
     SOURCE = 0  # 0: records in the fetched bytes, 1: in the scratch of decompressed ones
@@ -78,7 +78,7 @@ class Field(IntEnum):
     MAGIC = 14  # of the records: 2, or that of messages of the old formats, whose own offsets are added to BASE_OFFSET
 
 
-TABLE_WIDTH: Final = len(Field)
+TABLE_WIDTH: Final = len(ColumnField)
 Table = npt.NDArray[np.int64]
 
 
@@ -185,7 +185,7 @@ class RowColumns(msgspec.Struct, gc=False):
     deltas: npt.NDArray[np.int64] | None = None
 
 
-class Columns(Protocol):
+class ColumnsView(Protocol):
     """Growing columns of one chunk."""
 
     @property
@@ -206,7 +206,7 @@ Places = npt.NDArray[np.int32]
 """Rows by number, or the partition of each row."""
 
 
-class Rows(Protocol):
+class RecordRows(Protocol):
     """Arrow columns as rows to be written."""
 
     def __len__(self) -> int: ...
@@ -218,7 +218,7 @@ class Rows(Protocol):
     def stick(self, partitions: Places, lo: int, partition: int, budget: int) -> tuple[int, int]: ...
 
 
-class Writer(Protocol):
+class KernelWriter(Protocol):
     """One batch under construction."""
 
     @property
@@ -273,11 +273,11 @@ class Kernel(Protocol):
 
     def columns(
         self, next_offset: int, max_rows: int, max_bytes: int, rows_hint: int, bytes_hint: int
-    ) -> Columns: ...
+    ) -> ColumnsView: ...
 
-    def rows(self, columns: RowColumns, default_timestamp: int) -> Rows: ...
+    def rows(self, columns: RowColumns, default_timestamp: int) -> RecordRows: ...
 
-    def writer(self, capacity: int) -> Writer: ...
+    def writer(self, capacity: int) -> KernelWriter: ...
 
     def group(self, partitions: Places, order: Places, bounds: npt.NDArray[np.int64]) -> None: ...
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_actors.records.batch import BinaryColumn, HeadersColumn, RowColumns
+from .batch import BinaryColumn, HeadersColumn, RowColumns
 
 Array: TypeAlias = Any  # pyarrow publishes no types of its own
 

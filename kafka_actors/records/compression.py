@@ -16,7 +16,7 @@ from typing import Final
 import cramjam
 import zstandard
 
-from kafka_actors.records.kernel import ACTIVE
+from .kernel import ACTIVE
 
 GZIP: Final = 1
 SNAPPY: Final = 2

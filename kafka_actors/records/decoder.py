@@ -16,30 +16,27 @@ from kafka_actors.errors import (
     UnknownMagicError,
     UnsupportedCompressionError,
 )
-from kafka_actors.records import legacy
-from kafka_actors.records.arrow import EMPTY, record_batch
-from kafka_actors.records.batch import (
+
+from . import legacy
+from .arrow import EMPTY, record_batch
+from .batch import (
     CODEC_MASK,
     CONTROL,
     MAX_BINARY,
     MIN_RECORD,
     TRANSACTIONAL,
-    Columns,
-    Field,
+    ColumnField,
+    ColumnsView,
     Fill,
     Kernel,
     Scan,
 )
-from kafka_actors.records.compression import (
-    DecompressionError,
-    OversizedError,
-    UnknownCodecError,
-)
-from kafka_actors.records.kernel import ACTIVE
-from kafka_actors.records.record import control_type
-from kafka_actors.records.resume import behind_bad_timestamps, is_cut_off, resume_offset
-from kafka_actors.records.transactions import ABORT, AbortedTransactions
-from kafka_actors.records.workspace import TABLE_ROWS, Workspace, borrow, give_back
+from .compression import DecompressionError, OversizedError, UnknownCodecError
+from .kernel import ACTIVE
+from .record import control_type
+from .resume import behind_bad_timestamps, is_cut_off, resume_offset
+from .transactions import ABORT, AbortedTransactions
+from .workspace import TABLE_ROWS, Workspace, borrow, give_back
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
@@ -69,7 +66,7 @@ _FILL_ERRORS: Final = {
 
 
 _SOURCE, _POS, _END, _COUNT, _ATTRIBUTES = map(
-    int, (Field.SOURCE, Field.POS, Field.END, Field.COUNT, Field.ATTRIBUTES)
+    int, (ColumnField.SOURCE, ColumnField.POS, ColumnField.END, ColumnField.COUNT, ColumnField.ATTRIBUTES)
 )
 """Fields that are used for each batch: looking up a member of an enum takes ten times as long as a constant."""
 
@@ -149,7 +146,7 @@ class Decoder:
         self._kernel = kernel
         self._log_end = log_end
         self._aborted = AbortedTransactions(aborted if isolation_level == "read_committed" else ())
-        self._columns: Columns | None = None
+        self._columns: ColumnsView | None = None
         self._rows_per_byte = 0.0
         self._growth = 1.0  # decompressed bytes per fetched byte
         self._ahead = 0  # bytes of the parts behind the one at hand
@@ -205,7 +202,7 @@ class Decoder:
             except _UnreadableError as error:
                 yield from self._fill(view, work, lo, i)
                 yield from self._flush()
-                raise self._error(error.error, str(error), view, row[Field.START]) from error.__cause__
+                raise self._error(error.error, str(error), view, row[ColumnField.START]) from error.__cause__
             if work.scratch.used >= _FLUSH:
                 yield from self._fill(view, work, lo, i + 1)
                 lo = i + 1
@@ -217,11 +214,11 @@ class Decoder:
         """Decompresses one batch; empties it in the table when its transaction was aborted."""
         attributes = row[_ATTRIBUTES]
         if attributes & (TRANSACTIONAL | CONTROL) and self._aborted.active:
-            self._aborted.advance(row[Field.LAST_OFFSET])
-            if self._aborted.is_aborted(row[Field.PRODUCER_ID]):
+            self._aborted.advance(row[ColumnField.LAST_OFFSET])
+            if self._aborted.is_aborted(row[ColumnField.PRODUCER_ID]):
                 if attributes & CONTROL:
                     self._end_transaction(view, work, row)
-                work.table[i, Field.COUNT] = 0
+                work.table[i, ColumnField.COUNT] = 0
                 return
         if attributes & CODEC_MASK and row[_COUNT] and not attributes & CONTROL:
             start, end = self._decompress(view, work, row)
@@ -260,18 +257,18 @@ class Decoder:
 
     def _end_transaction(self, view: memoryview, work: Workspace, row: list[int]) -> None:
         """Reads a control batch of a producer whose transaction is being left out."""
-        if not row[Field.COUNT]:
+        if not row[ColumnField.COUNT]:
             return
-        if row[Field.ATTRIBUTES] & CODEC_MASK:
+        if row[ColumnField.ATTRIBUTES] & CODEC_MASK:
             start, end = self._decompress(view, work, row)
             body = work.scratch.buffer[start:end]
         else:
-            body = bytes(view[row[Field.POS] : row[Field.END]])
+            body = bytes(view[row[ColumnField.POS] : row[ColumnField.END]])
         kind = control_type(body)
         if kind is None:
             raise _UnreadableError(CorruptRecordBatchError, "a control record without a type")
         if kind == ABORT:
-            self._aborted.end(row[Field.PRODUCER_ID])
+            self._aborted.end(row[ColumnField.PRODUCER_ID])
 
     def _legacy(self, view: memoryview, work: Workspace, pos: int) -> Generator[Chunk, None, int]:
         """Decodes messages of the old formats from `pos` on; returns the position behind them."""
@@ -304,11 +301,11 @@ class Decoder:
             if code == Fill.BAD_TIMESTAMP:
                 raise self._bad_timestamp(view, work, work.table[lo].tolist())
             if code != Fill.FULL:
-                start = int(work.table[lo, Field.START])
+                start = int(work.table[lo, ColumnField.START])
                 raise self._error(CorruptRecordBatchError, _FILL_ERRORS[Fill(code)], view, start)
 
-    def _new_columns(self, view: memoryview, work: Workspace, lo: int) -> Columns:
-        left = len(view) - int(work.table[lo, Field.START]) + self._ahead
+    def _new_columns(self, view: memoryview, work: Workspace, lo: int) -> ColumnsView:
+        left = len(view) - int(work.table[lo, ColumnField.START]) + self._ahead
         # What headers claim is a guess until the records are there: no more is reserved than their bytes could hold.
         rows = min(int(self._rows_per_byte * left * 1.05), (left + work.scratch.used) // MIN_RECORD) + 16
         unpacked = min(int(left * self._growth * 1.05), left + _RESERVE)
@@ -338,7 +335,9 @@ class Decoder:
     def _bad_timestamp(self, view: memoryview, work: Workspace, row: list[int]) -> RecordError:
         """The error for the record that the row of the batch table is at."""
         with memoryview(work.scratch.buffer) as unpacked:
-            offset, timestamp, behind = behind_bad_timestamps(unpacked if row[Field.SOURCE] else view, row)
+            offset, timestamp, behind = behind_bad_timestamps(
+                unpacked if row[ColumnField.SOURCE] else view, row
+            )
         reason = (
             f"the record's timestamp, {timestamp}, is beyond what microseconds in 64 bits hold: Kafka's timestamps are "
             "milliseconds, and its producer seems to have written a finer unit"

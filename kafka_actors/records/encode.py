@@ -11,17 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import zstandard
 
-from kafka_actors.records.batch import (
-    CONTROL,
-    HEADER_SIZE,
-    MAX_BINARY,
-    TIMESTAMP_TYPE,
-    TRANSACTIONAL,
-    Kernel,
-)
-from kafka_actors.records.columns import row_columns
-from kafka_actors.records.compression import CODECS
-from kafka_actors.records.kernel import ACTIVE
+from .batch import CONTROL, HEADER_SIZE, MAX_BINARY, TIMESTAMP_TYPE, TRANSACTIONAL, Kernel
+from .columns import row_columns
+from .compression import CODECS
+from .kernel import ACTIVE
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -5,19 +5,19 @@ from __future__ import annotations
 import warnings
 from typing import Literal
 
-from kafka_actors.records.batch import Kernel
+from .batch import Kernel
 
 ACTIVE: Kernel
 KERNEL: Literal["cython", "python"]
 """Which kernel decodes records in this process."""
 
 try:
-    from kafka_actors.records import _kernel
+    from . import _kernel
 
     ACTIVE = _kernel
     KERNEL = "cython"
 except ImportError as error:
-    from kafka_actors.records import _reference
+    from . import _reference
 
     ACTIVE = _reference
     KERNEL = "python"

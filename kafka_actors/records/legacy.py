@@ -12,7 +12,7 @@ import struct
 import zlib
 from typing import Final
 
-from kafka_actors.records.batch import (
+from .batch import (
     CODEC_MASK,
     CREATE_TIME,
     LOG_APPEND_TIME,
@@ -23,22 +23,17 @@ from kafka_actors.records.batch import (
     MIN_LENGTH_V1,
     NO_TIMESTAMP_TYPE,
     TIMESTAMP_TYPE,
-    Field,
+    ColumnField,
     Kernel,
 )
-from kafka_actors.records.compression import (
-    LZ4,
-    Decompressor,
-    UnknownCodecError,
-    repair_lz4_header,
-)
-from kafka_actors.records.record import MalformedError, read_field
+from .compression import LZ4, Decompressor, UnknownCodecError, repair_lz4_header
+from .record import MalformedError, read_field
 
 _HEAD: Final = struct.Struct(">qiIBB")  # offset, length, crc, magic, attributes
-_EMPTY_ROW: Final = dict.fromkeys(Field, 0) | {
-    Field.LAST_DELTA: -1,
-    Field.PRODUCER_ID: -1,
-    Field.LEADER_EPOCH: -1,
+_EMPTY_ROW: Final = dict.fromkeys(ColumnField, 0) | {
+    ColumnField.LAST_DELTA: -1,
+    ColumnField.PRODUCER_ID: -1,
+    ColumnField.LEADER_EPOCH: -1,
 }
 
 
@@ -64,7 +59,7 @@ def is_sound(view: memoryview, pos: int) -> bool:
 
 def read(
     view: memoryview, pos: int, work: Decompressor, limit: int, kernel: Kernel
-) -> tuple[dict[Field, int], int]:
+) -> tuple[dict[ColumnField, int], int]:
     """The complete message at `pos` as a row of a batch table, and the position behind it.
 
     What is in a compressed message is appended to the scratch of `work`, `limit` bytes at most. Raises LegacyError, and
@@ -74,18 +69,28 @@ def read(
     if not 0 <= offset <= MAX_BASE_OFFSET:
         raise LegacyError("the message's offset is impossible")
     end = pos + LOG_OVERHEAD + length
-    row = _EMPTY_ROW | {Field.START: pos, Field.MAGIC: magic}
-    row[Field.TIMESTAMP_TYPE] = _timestamp_type(magic, attributes)
+    row = _EMPTY_ROW | {ColumnField.START: pos, ColumnField.MAGIC: magic}
+    row[ColumnField.TIMESTAMP_TYPE] = _timestamp_type(magic, attributes)
     if magic == 1 and length >= MIN_LENGTH_V1:
-        (row[Field.MAX_TIMESTAMP],) = struct.unpack_from(">q", view, pos + _HEAD.size)
+        (row[ColumnField.MAX_TIMESTAMP],) = struct.unpack_from(">q", view, pos + _HEAD.size)
     if attributes & CODEC_MASK:
         begin, packed_end = _unpack(view, pos, end, work, limit)
         count, last, behind = kernel.messages(work.scratch.buffer, begin, packed_end)
         base = _base(offset, magic, count, last)
-        row |= {Field.SOURCE: 1, Field.POS: begin, Field.END: behind, Field.COUNT: count}
-        row |= {Field.BASE_OFFSET: base, Field.LAST_OFFSET: max(offset, base + last)}
+        row |= {
+            ColumnField.SOURCE: 1,
+            ColumnField.POS: begin,
+            ColumnField.END: behind,
+            ColumnField.COUNT: count,
+        }
+        row |= {ColumnField.BASE_OFFSET: base, ColumnField.LAST_OFFSET: max(offset, base + last)}
     else:
-        row |= {Field.POS: pos, Field.END: end, Field.COUNT: 1, Field.LAST_OFFSET: offset}
+        row |= {
+            ColumnField.POS: pos,
+            ColumnField.END: end,
+            ColumnField.COUNT: 1,
+            ColumnField.LAST_OFFSET: offset,
+        }
     return row, end
 
 

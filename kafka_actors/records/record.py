@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kafka_actors.records.batch import (
+from .batch import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -15,7 +15,7 @@ from kafka_actors.records.batch import (
     MIN_LENGTH_V0,
     MIN_LENGTH_V1,
     MIN_RECORD,
-    Field,
+    ColumnField,
     Fill,
 )
 
@@ -146,9 +146,9 @@ def read_message(data: memoryview, pos: int, end: int, magic: int) -> Record:
 
 def timestamp_of(batch: Sequence[int], record: Record) -> int:
     """The timestamp in milliseconds of a record of a batch, a row of a batch table; it wraps as Java's does."""
-    if batch[Field.TIMESTAMP_TYPE] == LOG_APPEND_TIME:
-        return batch[Field.MAX_TIMESTAMP]
-    return wrap_int64(batch[Field.BASE_TIMESTAMP] + record.timestamp_delta)
+    if batch[ColumnField.TIMESTAMP_TYPE] == LOG_APPEND_TIME:
+        return batch[ColumnField.MAX_TIMESTAMP]
+    return wrap_int64(batch[ColumnField.BASE_TIMESTAMP] + record.timestamp_delta)
 
 
 def _write_bytes(out: bytearray, value: bytes | None) -> None:

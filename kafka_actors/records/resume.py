@@ -5,19 +5,19 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from kafka_actors.records import legacy
-from kafka_actors.records.batch import (
+from . import legacy
+from .batch import (
     LOG_OVERHEAD,
     MAGIC_AT,
     MAX_BASE_OFFSET,
     MAX_MILLIS,
     MIN_LENGTH_V0,
     MIN_LENGTH_V2,
-    Field,
+    ColumnField,
     Kernel,
     new_table,
 )
-from kafka_actors.records.record import MalformedError, read_message, read_record, timestamp_of
+from .record import MalformedError, read_message, read_record, timestamp_of
 
 _DELTA_AT: Final = 23
 _COUNT_AT: Final = 57
@@ -133,24 +133,24 @@ def behind_bad_timestamps(data: memoryview, row: list[int]) -> tuple[int, int, i
     `row` is that of the batch, at the first of them. Those that follow it are passed over in one go, so that a producer
     whose clock is wrong doesn't cost a fetch for each record.
     """
-    first, behind = None, row[Field.BASE_OFFSET]
-    pos, end = row[Field.POS], row[Field.END]
-    for _ in range(row[Field.COUNT]):
+    first, behind = None, row[ColumnField.BASE_OFFSET]
+    pos, end = row[ColumnField.POS], row[ColumnField.END]
+    for _ in range(row[ColumnField.COUNT]):
         try:
             record = (
                 read_record(data, pos, end)
-                if row[Field.MAGIC] == 2
-                else read_message(data, pos, end, row[Field.MAGIC])
+                if row[ColumnField.MAGIC] == 2
+                else read_message(data, pos, end, row[ColumnField.MAGIC])
             )
         except MalformedError:
             break  # which is found again from there on
-        offset, timestamp = row[Field.BASE_OFFSET] + record.offset_delta, timestamp_of(row, record)
+        offset, timestamp = row[ColumnField.BASE_OFFSET] + record.offset_delta, timestamp_of(row, record)
         if first is None:
             first = offset, timestamp
         elif -MAX_MILLIS <= timestamp <= MAX_MILLIS:
             break
         behind, pos = offset + 1, record.end
     else:
-        behind = row[Field.LAST_OFFSET] + 1
+        behind = row[ColumnField.LAST_OFFSET] + 1
     assert first is not None  # the kernel has just read it
     return *first, behind

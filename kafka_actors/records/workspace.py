@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from kafka_actors.records.batch import new_table
-from kafka_actors.records.compression import Decompressor
+from .batch import new_table
+from .compression import Decompressor
 
 TABLE_ROWS: Final = 1024
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from kafka_actors.batches import HEADERS_TYPE
+from kafka_actors.base.batches import HEADERS_TYPE
 from kafka_actors.config import ProducerConfig
 
 from .kafka import CLOSE_MS

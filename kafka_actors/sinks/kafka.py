@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_actors.base.topics import check_topic
 from kafka_actors.config import ClientConfig, ProducerConfig, convert, producer_over
-from kafka_actors.topics import check_topic
 
 from .targets import SINK_TOPIC, producer_to
 from .writer import Origin

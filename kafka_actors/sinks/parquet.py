@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from kafka_actors.base.paths import sync, wrong_path
 from kafka_actors.config import PARQUET_COMPRESSIONS, ClientConfig
 from kafka_actors.errors import ConfigError
-from kafka_actors.paths import sync, wrong_path
 
 from .writer import Origin
 
@@ -45,7 +45,7 @@ class ParquetSink:
         return f"<ParquetSink {self.path}>"
 
 
-class _Open:
+class _OpenFile:
     """The rows of one partition that are not in a file yet."""
 
     def __init__(self, batch: pa.RecordBatch, origin: Origin) -> None:
@@ -76,7 +76,7 @@ class ParquetWriter:
         self._compression = compression
         self._files, self._directory = file_system(path)
         self._files.create_dir(self._directory, recursive=True)
-        self._open: dict[tuple[str, int], _Open] = {}
+        self._open: dict[tuple[str, int], _OpenFile] = {}
         self._stored: dict[tuple[str, int], tuple[str, int]] = {}  # since a flush, the last file of each
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
@@ -87,7 +87,7 @@ class ParquetWriter:
             self._store(key)
             collected = None
         if collected is None:
-            self._open[key] = _Open(batch, origin)
+            self._open[key] = _OpenFile(batch, origin)
         else:
             collected.add(batch, origin)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_actors.calls import async_method, constructed, is_async, misfit
+from kafka_actors.base.callables import async_method, constructed, is_async, misfit
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError
 
@@ -55,14 +55,14 @@ class UserSink:
     def open(self, connection: ClientConfig) -> Writer:
         """What the class's constructor raises comes through."""
         if inspect.isclass(self.target):
-            return _Object(constructed(self.target, self.arguments))
-        return _Function(self.target)
+            return _ObjectWriter(constructed(self.target, self.arguments))
+        return _FunctionWriter(self.target)
 
     def __repr__(self) -> str:
         return f"<UserSink {getattr(self.target, '__name__', self.target)!r}>"
 
 
-class _Function:
+class _FunctionWriter:
     def __init__(self, function: Callable[[pa.RecordBatch], Any]) -> None:
         self._function = function
 
@@ -76,7 +76,7 @@ class _Function:
         pass
 
 
-class _Object:
+class _ObjectWriter:
     def __init__(self, made: Any) -> None:
         self._made = made
 

@@ -1,6 +1,25 @@
-"""Kafka for Spark through PySpark, with no JAR: `spark.read.format("kafka_actors")`.
+"""Kafka for Spark through PySpark, with no JAR: the data source, and the engine of pipelines, `OnSpark`."""
 
-Spark finds the source by the package `pyspark_kafka_actors`. What decides (options, offsets, how ranges become tasks)
-is pure; `planner` and `reading` are the shells that talk to brokers, the one where the query is planned, the other
-in the executors' Python workers.
-"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_actors.lazy import lazily
+
+if TYPE_CHECKING:
+    from .engine.on_spark import OnSpark
+
+# Loaded when first used: Spark's Python workers read and write without the engine.
+_HOMES = {
+    "OnSpark": "engine.on_spark",
+}
+
+__all__ = [
+    "OnSpark",
+]
+
+__getattr__ = lazily(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,24 +10,24 @@ from __future__ import annotations
 from msgspec import Struct
 
 __all__ = [
-    "Broker",
-    "Connection",
-    "Control",
+    "BrokerView",
+    "ConnectionView",
+    "ControlView",
     "Document",
     "Entry",
-    "Group",
-    "Health",
+    "GroupView",
+    "HealthView",
     "History",
-    "Job",
-    "Partition",
-    "Point",
-    "Scaling",
-    "Totals",
-    "Worker",
+    "JobView",
+    "PartitionView",
+    "PlotPoint",
+    "ScalingView",
+    "TotalsView",
+    "WorkerView",
 ]
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class JobView(Struct, frozen=True, kw_only=True):
     """The job. `state`: starting, running, paused, stopping, stopped or failed. `name`: null without one.
 
     `topics`: what it was told to consume, a pattern as one text.
@@ -42,7 +42,7 @@ class Job(Struct, frozen=True, kw_only=True):
     version: str
 
 
-class Health(Struct, frozen=True, kw_only=True):
+class HealthView(Struct, frozen=True, kw_only=True):
     """What `/healthz` and `/readyz` say now. `reason`: why it isn't ready, in one line; else empty."""
 
     live: bool
@@ -50,7 +50,7 @@ class Health(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class GroupView(Struct, frozen=True, kw_only=True):
     """The job as a member of its Kafka group.
 
     `protocol`: classic or consumer (KIP-848). `state`: as the member is: unjoined, joining, syncing, stable,
@@ -70,7 +70,7 @@ class Group(Struct, frozen=True, kw_only=True):
     answered_s: float | None
 
 
-class Totals(Struct, frozen=True, kw_only=True):
+class TotalsView(Struct, frozen=True, kw_only=True):
     """The whole job. Rates and latency are those of the last five seconds.
 
     `records` and `value_bytes`: processed since the start, by workers that are gone by now, too; bytes are
@@ -96,7 +96,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     restarts: int
 
 
-class Broker(Struct, frozen=True, kw_only=True):
+class BrokerView(Struct, frozen=True, kw_only=True):
     """A broker that the job is connected to. `leads`: so many of the job's partitions."""
 
     broker: int
@@ -105,7 +105,7 @@ class Broker(Struct, frozen=True, kw_only=True):
     leads: int
 
 
-class Connection(Struct, frozen=True, kw_only=True):
+class ConnectionView(Struct, frozen=True, kw_only=True):
     """A connection actor: one for each broker on each node of the Ray cluster that has workers. It fetches
     for those workers. `name`: role and incarnation, and where there are several nodes the beginning of its
     node: `connection-2.1@3f1c0a5b`."""
@@ -118,7 +118,7 @@ class Connection(Struct, frozen=True, kw_only=True):
     restarts: int
 
 
-class Control(Struct, frozen=True, kw_only=True):
+class ControlView(Struct, frozen=True, kw_only=True):
     """One of the job's other actors. `role`: coordinator, metadata or spare (takes the place of a connection
     actor that dies)."""
 
@@ -130,7 +130,7 @@ class Control(Struct, frozen=True, kw_only=True):
     restarts: int
 
 
-class Worker(Struct, frozen=True, kw_only=True):
+class WorkerView(Struct, frozen=True, kw_only=True):
     """A worker. `name`: role and incarnation, as `worker-3.2`. `state`: starting, ready, or retiring.
 
     `records` and `value_bytes`: processed by this incarnation. `busy`: the share of its time that it was at
@@ -151,7 +151,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     restarts: int
 
 
-class Partition(Struct, frozen=True, kw_only=True):
+class PartitionView(Struct, frozen=True, kw_only=True):
     """A partition of the job.
 
     `leader`: the broker that it is read from; `worker`: who has it. `position`: the next offset to read,
@@ -174,7 +174,7 @@ class Partition(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Scaling(Struct, frozen=True, kw_only=True):
+class ScalingView(Struct, frozen=True, kw_only=True):
     """How many workers there should be, and why. `policy`: such as `1..16`; null where a number was said, and
     then there are no measures. `holding`: why the policy changes nothing though it might seem that it should.
     `backlog_s`: how long so many workers take for what waits. `pace_per_s`: of one worker that has no time
@@ -210,22 +210,22 @@ class Document(Struct, frozen=True, kw_only=True):
     """`/status.json`: a job at one moment. `timeline`: the last things that happened, the oldest first."""
 
     at_s: float
-    job: Job
-    health: Health
-    group: Group
-    totals: Totals
-    brokers: list[Broker]
-    connections: list[Connection]
-    control: list[Control]
-    workers: list[Worker]
-    partitions: list[Partition]
-    scaling: Scaling
+    job: JobView
+    health: HealthView
+    group: GroupView
+    totals: TotalsView
+    brokers: list[BrokerView]
+    connections: list[ConnectionView]
+    control: list[ControlView]
+    workers: list[WorkerView]
+    partitions: list[PartitionView]
+    scaling: ScalingView
     timeline: list[Entry]
 
 
-class Point(Struct, frozen=True, kw_only=True):
+class PlotPoint(Struct, frozen=True, kw_only=True):
     """One moment of the plots. `number`: counts from 1, and is what `after` means. All values are as in
-    `Totals`; those of a moment at which the coordinator did not answer are null."""
+    `TotalsView`; those of a moment at which the coordinator did not answer are null."""
 
     number: int
     at_s: float
@@ -247,4 +247,4 @@ class History(Struct, frozen=True, kw_only=True):
     last: int
     every_s: float
     keeps_s: float
-    points: list[Point]
+    points: list[PlotPoint]

@@ -11,7 +11,16 @@ from collections.abc import Callable, Collection
 
 from kafka_actors.errors import ConfigError
 
-from .machines.http import END_OF_HEAD, MOST_HEAD, BadRequest, Request, Response, parse, plain, to_bytes
+from .machines.http import (
+    END_OF_HEAD,
+    MOST_HEAD,
+    BadRequest,
+    HttpRequest,
+    HttpResponse,
+    parse,
+    plain,
+    to_bytes,
+)
 
 __all__ = ["MOST_CLIENTS", "StatusServer", "is_loopback", "listen"]
 
@@ -52,7 +61,7 @@ def is_loopback(listening: socket.socket) -> bool:
 class StatusServer:
     """`answer(request)` gives the responses; it must not block, but for the paths in `slow`, which are asked for on threads."""
 
-    def __init__(self, answer: Callable[[Request], Response], slow: Collection[str] = ()) -> None:
+    def __init__(self, answer: Callable[[HttpRequest], HttpResponse], slow: Collection[str] = ()) -> None:
         self._answer = answer
         self._slow = slow
         self._server: asyncio.Server | None = None

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .assets import page
-from .document import Document, Health
-from .machines.building import About, document_of, totals_of
-from .machines.health import Seen, health
-from .machines.history import Moments
-from .machines.http import BadRequest, Request, Response, plain
-from .machines.rates import Rates
+from .document import Document, HealthView
+from .machines.document_builder import JobFacts, document_of, totals_of
+from .machines.health import LastSeen, health
+from .machines.history import PlotHistory
+from .machines.http import BadRequest, HttpRequest, HttpResponse, plain
+from .machines.rates import RateWindow
 
 if TYPE_CHECKING:
-    from kafka_actors.actors.status import JobStatus
+    from kafka_actors.job.status import JobStatus
 
 __all__ = ["SLOW", "Exposition", "Site"]
 
@@ -38,7 +38,7 @@ class Site:
 
     def __init__(
         self,
-        about: About,
+        about: JobFacts,
         run: str,
         *,
         metrics: Exposition,
@@ -49,12 +49,12 @@ class Site:
         self._metrics = metrics
         self._clock = clock
         self._wall = wall
-        self._rates = Rates()
-        self._moments = Moments(run)
+        self._rates = RateWindow()
+        self._moments = PlotHistory(run)
         self._lock = threading.Lock()
-        self._seen = Seen(looked_at=clock(), session_timeout_s=about.session_timeout_s)
+        self._seen = LastSeen(looked_at=clock(), session_timeout_s=about.session_timeout_s)
         self._document: Document | None = None
-        self._paths: dict[str, Callable[[Request], Response]] = {
+        self._paths: dict[str, Callable[[HttpRequest], HttpResponse]] = {
             "/": self._page,
             "/status.json": self._status,
             "/history.json": self._history,
@@ -65,7 +65,7 @@ class Site:
 
     # ------------------------------------------------------------ the supervisor's side
 
-    def look(self, status: JobStatus, seen: Seen, *, fresh: bool) -> None:
+    def look(self, status: JobStatus, seen: LastSeen, *, fresh: bool) -> None:
         """The job now. `fresh`: its coordinator has answered since the last look; what is measured counts only then."""
         now, at_s = self._clock(), self._wall()
         pace = self._rates.observe(status, now) if fresh else None
@@ -80,46 +80,46 @@ class Site:
 
     # ------------------------------------------------------------ the clients' side
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: HttpRequest) -> HttpResponse:
         """The response. Raises `BadRequest`."""
         found = self._paths.get(request.path)
         if found is None:
             return plain(404, f"there are {', '.join(self._paths)}")
         return found(request)
 
-    def _page(self, request: Request) -> Response:
+    def _page(self, request: HttpRequest) -> HttpResponse:
         whole = page()
-        return Response(200, whole.html, "text/html; charset=utf-8", whole.policy)
+        return HttpResponse(200, whole.html, "text/html; charset=utf-8", whole.policy)
 
-    def _status(self, request: Request) -> Response:
+    def _status(self, request: HttpRequest) -> HttpResponse:
         """As it was at the last look, but for the verdict, which is that of this moment."""
         with self._lock:
             document = self._document
         if document is None:
             return plain(503, "the job begins just now")
         now = msgspec.structs.replace(document, health=self._verdict())
-        return Response(200, msgspec.json.encode(now), JSON)
+        return HttpResponse(200, msgspec.json.encode(now), JSON)
 
-    def _history(self, request: Request) -> Response:
+    def _history(self, request: HttpRequest) -> HttpResponse:
         after = request.query.get("after", "0")
         if not (after.isascii() and after.isdigit() and len(after) < 16):
             raise BadRequest(400, "after: give the number of the last point that is known, as in ?after=17")
         with self._lock:
             history = self._moments.after(int(after))
-        return Response(200, msgspec.json.encode(history), JSON)
+        return HttpResponse(200, msgspec.json.encode(history), JSON)
 
-    def _exposition(self, request: Request) -> Response:
+    def _exposition(self, request: HttpRequest) -> HttpResponse:
         found = self._metrics(request.headers.get("accept", ""))
-        return plain(501, found) if isinstance(found, str) else Response(200, *found)
+        return plain(501, found) if isinstance(found, str) else HttpResponse(200, *found)
 
-    def _healthz(self, request: Request) -> Response:
+    def _healthz(self, request: HttpRequest) -> HttpResponse:
         verdict = self._verdict()
         return plain(200, "live") if verdict.live else plain(503, verdict.reason)
 
-    def _readyz(self, request: Request) -> Response:
+    def _readyz(self, request: HttpRequest) -> HttpResponse:
         verdict = self._verdict()
         return plain(200, "ready") if verdict.ready else plain(503, verdict.reason)
 
-    def _verdict(self) -> Health:
+    def _verdict(self) -> HealthView:
         with self._lock:
             return health(self._seen, self._clock())

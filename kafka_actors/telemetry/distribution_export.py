@@ -25,7 +25,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from .attributes import Attributes
-from .distributions import Distributions, Sums
+from .distributions import BucketSums, Distributions
 from .instruments import SCHEMA_URL, Instrument
 from .recorder import as_mapping
 
@@ -86,7 +86,7 @@ class _Points:
         self._temporality = temporality
         self._now_ns = now_ns
         self._since_ns = now_ns()
-        self._before: dict[tuple[Instrument, Attributes], Sums] = {}
+        self._before: dict[tuple[Instrument, Attributes], BucketSums] = {}
 
     def metrics(self) -> Iterator[Metric]:
         """One of each instrument that has anything to say."""
@@ -103,8 +103,8 @@ class _Points:
             self._since_ns = now
 
     def _new(
-        self, instrument: Instrument, by_attributes: dict[Attributes, Sums]
-    ) -> Iterator[tuple[Attributes, Sums]]:
+        self, instrument: Instrument, by_attributes: dict[Attributes, BucketSums]
+    ) -> Iterator[tuple[Attributes, BucketSums]]:
         """What is to be said of each: all of it, or what came since the last time."""
         for attributes, sums in by_attributes.items():
             if self._temporality is AggregationTemporality.CUMULATIVE:
@@ -114,12 +114,12 @@ class _Points:
             self._before[instrument, attributes] = sums
             if before is not None:
                 counts = (now - old for now, old in zip(sums.counts, before.counts, strict=True))
-                sums = Sums(tuple(counts), sums.total - before.total)
+                sums = BucketSums(tuple(counts), sums.total - before.total)
             if any(sums.counts):
                 yield attributes, sums
 
     def _point(
-        self, instrument: Instrument, attributes: Attributes, sums: Sums, now: int
+        self, instrument: Instrument, attributes: Attributes, sums: BucketSums, now: int
     ) -> HistogramDataPoint:
         return HistogramDataPoint(
             attributes=as_mapping(attributes),

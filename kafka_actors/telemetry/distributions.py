@@ -10,10 +10,10 @@ from typing import NamedTuple
 from .attributes import Attributes
 from .instruments import Instrument
 
-__all__ = ["Distributions", "Sums", "distributions"]
+__all__ = ["BucketSums", "Distributions", "distributions"]
 
 
-class Sums(NamedTuple):
+class BucketSums(NamedTuple):
     """`counts`: so many values in each bucket, the last one behind all boundaries. `total`: of the values themselves."""
 
     counts: tuple[int, ...]
@@ -25,7 +25,7 @@ class Distributions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sums: dict[Instrument, dict[Attributes, Sums]] = {}
+        self._sums: dict[Instrument, dict[Attributes, BucketSums]] = {}
 
     def add(
         self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes
@@ -33,11 +33,11 @@ class Distributions:
         """So many more values in each bucket, and what they come to."""
         with self._lock:
             of = self._sums.setdefault(instrument, {})
-            before = of.get(attributes, Sums((0,) * len(counts), 0.0))
+            before = of.get(attributes, BucketSums((0,) * len(counts), 0.0))
             summed = tuple(old + new for old, new in zip(before.counts, counts, strict=True))
-            of[attributes] = Sums(summed, before.total + total)
+            of[attributes] = BucketSums(summed, before.total + total)
 
-    def read(self) -> dict[Instrument, dict[Attributes, Sums]]:
+    def read(self) -> dict[Instrument, dict[Attributes, BucketSums]]:
         """All of them as they are now."""
         with self._lock:
             return {instrument: dict(of) for instrument, of in self._sums.items()}

@@ -16,15 +16,15 @@ from typing import Any
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from .instruments import INSTRUMENTS, Instrument, Kind
+from .instruments import INSTRUMENTS, Instrument, InstrumentKind
 from .recorder import as_mapping, meter
-from .tally import Point
+from .tally import TallyPoint
 
 __all__ = ["Gauges", "Source", "gauges"]
 
 logger = logging.getLogger(__name__)
 
-Source = Callable[[], Iterable[Point]]
+Source = Callable[[], Iterable[TallyPoint]]
 
 FRESH_S = 0.2
 """All instruments of one collection are answered from one look at the sources."""
@@ -63,8 +63,8 @@ class Gauges:
 
     def _make(self, instrument: Instrument) -> None:
         creators = {
-            Kind.GAUGE: self._meter.create_observable_gauge,
-            Kind.UP_DOWN_COUNTER: self._meter.create_observable_up_down_counter,
+            InstrumentKind.GAUGE: self._meter.create_observable_gauge,
+            InstrumentKind.UP_DOWN_COUNTER: self._meter.create_observable_up_down_counter,
         }
         if (create := creators.get(instrument.kind)) is not None:
             create(
@@ -90,7 +90,7 @@ class Gauges:
         return self._points.get(name, [])
 
 
-def _asked(source: Source) -> list[Point]:
+def _asked(source: Source) -> list[TallyPoint]:
     """A source that fails must not keep the others from being seen."""
     try:
         return list(source())

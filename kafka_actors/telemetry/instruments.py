@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-__all__ = ["BY_NAME", "INSTRUMENTS", "SCHEMA_URL", "Instrument", "Kind"]
+__all__ = ["BY_NAME", "INSTRUMENTS", "SCHEMA_URL", "Instrument", "InstrumentKind"]
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -21,7 +21,7 @@ LATENCY_SECONDS: Final = tuple(2**n / 1000 for n in range(23))
 """From a millisecond to more than an hour. They are ends of the finer buckets in which latencies are counted."""
 
 
-class Kind(Enum):
+class InstrumentKind(Enum):
     """What an instrument does with its values."""
 
     COUNTER = "counter"
@@ -38,7 +38,7 @@ class Instrument(NamedTuple):
     """`attributes`: the keys that its values may have. `boundaries`: of a histogram's buckets."""
 
     name: str
-    kind: Kind
+    kind: InstrumentKind
     unit: str
     description: str
     attributes: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ TOMBSTONE: Final = "messaging.kafka.message.tombstone"
 
 OPERATION_DURATION: Final = Instrument(
     "messaging.client.operation.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Duration of messaging operation initiated by a producer or consumer client.",
     (SYSTEM, OPERATION, OPERATION_TYPE, LABEL, GROUP, DESTINATION, ERROR_TYPE, *SERVER),
@@ -75,14 +75,14 @@ OPERATION_DURATION: Final = Instrument(
 included), `commit`, `send` (a request with record batches)."""
 SENT_MESSAGES: Final = Instrument(
     "messaging.client.sent.messages",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{message}",
     "Number of messages producer attempted to send to the broker.",
     (SYSTEM, OPERATION, DESTINATION, PARTITION, ERROR_TYPE, *SERVER),
 )
 CONSUMED_MESSAGES: Final = Instrument(
     "messaging.client.consumed.messages",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{message}",
     "Number of messages that were delivered to the application.",
     (SYSTEM, OPERATION, LABEL, GROUP, DESTINATION, PARTITION),
@@ -90,7 +90,7 @@ CONSUMED_MESSAGES: Final = Instrument(
 """Operations: `poll` of a consumer, `process` of a job; there a message counts once, however often it is tried."""
 PROCESS_DURATION: Final = Instrument(
     "messaging.process.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Duration of processing operation.",
     (SYSTEM, OPERATION, LABEL, GROUP, DESTINATION, ERROR_TYPE),
@@ -102,14 +102,14 @@ PROCESS_DURATION: Final = Instrument(
 
 LAG: Final = Instrument(
     "kafka.consumer_group.lag",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "1",
     "Current approximate lag of consumer group at partition of topic",
     (LABEL, "topic", "partition"),
 )
 LAG_SUM: Final = Instrument(
     "kafka.consumer_group.lag_sum",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "1",
     "Current approximate sum of consumer group lag across all partitions of topic",
     (LABEL, "topic"),
@@ -117,21 +117,21 @@ LAG_SUM: Final = Instrument(
 """Of the partitions that this job has: other members of the group report theirs."""
 GROUP_OFFSET: Final = Instrument(
     "kafka.consumer_group.offset",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "1",
     "Current offset of the consumer group at partition of topic",
     (LABEL, "topic", "partition"),
 )
 GROUP_OFFSET_SUM: Final = Instrument(
     "kafka.consumer_group.offset_sum",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "1",
     "Sum of consumer group offset across partitions of topic",
     (LABEL, "topic"),
 )
 MEMBERS: Final = Instrument(
     "kafka.consumer_group.members",
-    Kind.UP_DOWN_COUNTER,
+    InstrumentKind.UP_DOWN_COUNTER,
     "{members}",
     "Count of members in the consumer group",
     (LABEL,),
@@ -139,14 +139,14 @@ MEMBERS: Final = Instrument(
 """Of the whole group: a job is one of them, however many workers it has."""
 CURRENT_OFFSET: Final = Instrument(
     "kafka.partition.current_offset",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "1",
     "Current offset of partition of topic.",
     (LABEL, "topic", "partition"),
 )
 OLDEST_OFFSET: Final = Instrument(
     "kafka.partition.oldest_offset",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "1",
     "Oldest offset of partition of topic",
     (LABEL, "topic", "partition"),
@@ -157,35 +157,35 @@ OLDEST_OFFSET: Final = Instrument(
 
 LAG_TIME: Final = Instrument(
     "kafka_actors.consumer_group.lag.time",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "s",
     "How long ago the end of the partition was where the group is now",
     (LABEL, "topic", "partition"),
 )
 POSITION: Final = Instrument(
     "kafka_actors.partition.position",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "1",
     "The next offset that is not processed yet",
     (LABEL, "topic", "partition"),
 )
 BLOCKED: Final = Instrument(
     "kafka_actors.partition.blocked",
-    Kind.UP_DOWN_COUNTER,
+    InstrumentKind.UP_DOWN_COUNTER,
     "{partition}",
     "Partitions from which nothing is read or processed, by the reason",
     (LABEL, "topic", "partition", "reason"),
 )
 ASSIGNED: Final = Instrument(
     "kafka_actors.consumer_group.assigned_partitions",
-    Kind.UP_DOWN_COUNTER,
+    InstrumentKind.UP_DOWN_COUNTER,
     "{partition}",
     "Partitions that the group has assigned to this member",
     (LABEL,),
 )
 REBALANCE_DURATION: Final = Instrument(
     "kafka_actors.consumer_group.rebalance.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "From wanting to join the group to being assigned partitions",
     (LABEL,),
@@ -193,14 +193,14 @@ REBALANCE_DURATION: Final = Instrument(
 )
 REBALANCE_FAILURES: Final = Instrument(
     "kafka_actors.consumer_group.rebalance.failures",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{rebalance}",
     "Attempts to join the group that brought no assignment",
     (LABEL,),
 )
 GROUP_REQUEST_DURATION: Final = Instrument(
     "kafka_actors.consumer_group.request.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "From a request to the group's coordinator to its answer",
     (LABEL, "request"),
@@ -212,14 +212,14 @@ GROUP_REQUEST_DURATION: Final = Instrument(
 
 DRAINS: Final = Instrument(
     "kafka_actors.partition.drains",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{drain}",
     "Partitions taken from a worker: released by it, or forced because its deadline passed",
     (LABEL, "outcome"),
 )
 MOVES: Final = Instrument(
     "kafka_actors.partition.moves",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{move}",
     "Partitions that left a worker, by the cause",
     (LABEL, "cause"),
@@ -229,21 +229,21 @@ MOVES: Final = Instrument(
 the coordinator was replaced)."""
 RESTARTS: Final = Instrument(
     "kafka_actors.actor.restarts",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{restart}",
     "Actors that were replaced, by their role",
     (LABEL, "role"),
 )
 WORKERS: Final = Instrument(
     "kafka_actors.workers",
-    Kind.UP_DOWN_COUNTER,
+    InstrumentKind.UP_DOWN_COUNTER,
     "{worker}",
     "Workers of the job, ready and not",
     (LABEL, "ready"),
 )
 LATENCY: Final = Instrument(
     "kafka_actors.latency",
-    Kind.DISTRIBUTION,
+    InstrumentKind.DISTRIBUTION,
     "s",
     "From the timestamp of a message to its having been processed, estimated from sixteen messages of each batch",
     (LABEL,),
@@ -251,21 +251,21 @@ LATENCY: Final = Instrument(
 )
 RETRIES: Final = Instrument(
     "kafka_actors.process.retries",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{retry}",
     "Calls of the job's function that were repeated because the one before failed",
     (LABEL, GROUP, DESTINATION, ERROR_TYPE),
 )
 FAILED_MESSAGES: Final = Instrument(
     "kafka_actors.failed.messages",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{message}",
     "Messages that failed for good, and what became of them: skipped or dead_lettered",
     (LABEL, GROUP, DESTINATION, PARTITION, "outcome"),
 )
 PROCESSED_BYTES: Final = Instrument(
     "kafka_actors.processed.size",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "By",
     "Bytes of the values of processed messages, decompressed",
     (LABEL, GROUP, DESTINATION, PARTITION),
@@ -275,49 +275,49 @@ PROCESSED_BYTES: Final = Instrument(
 
 FETCH_BYTES: Final = Instrument(
     "kafka_actors.fetch.size",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "By",
     "Bytes of fetch responses, by broker",
     (LABEL, GROUP, *SERVER),
 )
 FETCH_FAILURES: Final = Instrument(
     "kafka_actors.fetch.failures",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{request}",
     "Fetches that brought no response, by broker and error",
     (LABEL, GROUP, ERROR_TYPE, *SERVER),
 )
 BUFFER_USAGE: Final = Instrument(
     "kafka_actors.buffer.usage",
-    Kind.UP_DOWN_COUNTER,
+    InstrumentKind.UP_DOWN_COUNTER,
     "By",
     "Bytes fetched and not processed yet, by worker",
     (LABEL, "worker"),
 )
 BUFFER_LIMIT: Final = Instrument(
     "kafka_actors.buffer.limit",
-    Kind.UP_DOWN_COUNTER,
+    InstrumentKind.UP_DOWN_COUNTER,
     "By",
     "What a worker may hold of them",
     (LABEL, "worker"),
 )
 BAD_BATCHES: Final = Instrument(
     "kafka_actors.bad_batches",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{batch}",
     "Record batches that could not be read and were skipped, by what is wrong with them",
     (LABEL, GROUP, DESTINATION, PARTITION, ERROR_TYPE),
 )
 OFFSET_RESETS: Final = Instrument(
     "kafka_actors.offset_resets",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{reset}",
     "Positions that moved without a record being delivered, by the reason",
     (LABEL, GROUP, DESTINATION, PARTITION, "reason"),
 )
 STALLS: Final = Instrument(
     "kafka_actors.partition.stalls",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{stall}",
     "Partitions with records to read that did not move for max_poll_interval_ms",
     (LABEL, GROUP, DESTINATION, PARTITION),
@@ -327,21 +327,21 @@ STALLS: Final = Instrument(
 
 CONNECTIONS: Final = Instrument(
     "kafka_actors.client.connections",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{connection}",
     "Connections to brokers that were made and that ended",
     (LABEL, "state"),
 )
 IO: Final = Instrument(
     "kafka_actors.client.io",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "By",
     "Bytes of requests and responses, those of the read path excepted",
     (LABEL, "network.io.direction"),
 )
 REQUEST_DURATION: Final = Instrument(
     "kafka_actors.client.request.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "From a request to its answer, those of the read path excepted",
     (LABEL,),

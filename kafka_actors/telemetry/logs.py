@@ -2,7 +2,7 @@
 
 A line is what `logging` makes of it, and behind it in brackets what is known besides, as `key=value`:
 
-    2026-01-31 12:00:00,250 WARNING kafka_actors.actors.bench: process failed … [topic=orders partition=3 actor=worker-0]
+    2026-01-31 12:00:00,250 WARNING kafka_actors.job.worker.processing_thread: process failed … [topic=orders partition=3 actor=worker-0]
 
 A call names such fields with `extra={"fields": {…}}`; who speaks (group, job, actor, incarnation) is the process'. A process that
 works on one task after the other (a Python worker of Spark) says of which each line is: `spark_stage_id=4`. The same
@@ -28,7 +28,7 @@ __all__ = [
     "LINE",
     "JsonFormatter",
     "LastResort",
-    "Origin",
+    "LogOrigin",
     "TextFormatter",
     "fields_of",
     "in_task",
@@ -48,7 +48,7 @@ _FIELD = re.compile(r'(?P<name>\w+)=(?P<value>"(?:[^"\\]|\\.)*"|[^\s"\]]*)')
 _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "fields", "event"}
 
 
-class Origin(msgspec.Struct, frozen=True):
+class LogOrigin(msgspec.Struct, frozen=True):
     """Who speaks: a role of a job, in its n-th incarnation."""
 
     group: str = ""
@@ -64,7 +64,7 @@ class Origin(msgspec.Struct, frozen=True):
 _speaker: dict[str, str | int] = {}
 
 
-def speaks(origin: Origin) -> None:
+def speaks(origin: LogOrigin) -> None:
     """All lines of this process are this one's from now on."""
     _speaker.clear()
     _speaker.update(origin.fields())

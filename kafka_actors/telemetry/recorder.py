@@ -10,7 +10,7 @@ from opentelemetry import metrics as api
 
 from .attributes import Attributes, of_group
 from .distributions import distributions
-from .instruments import SCHEMA_URL, Instrument, Kind
+from .instruments import SCHEMA_URL, Instrument, InstrumentKind
 
 __all__ = ["GroupRecorder", "MeterRecorder", "Recorder", "as_mapping", "meter", "metered", "record_into"]
 
@@ -31,7 +31,7 @@ class Recorder:
 
     def into(self, instrument: Instrument, attributes: Attributes = ()) -> Callable[[float], None]:
         """`add` or `record` of one instrument, as a function of the value alone."""
-        take = self.add if instrument.kind is Kind.COUNTER else self.record
+        take = self.add if instrument.kind is InstrumentKind.COUNTER else self.record
         return lambda value: take(instrument, value, attributes)
 
 
@@ -78,7 +78,7 @@ class MeterRecorder(Recorder):
     def _make(self, instrument: Instrument) -> Callable[[float, Mapping[str, Any]], object]:
         name, unit, description = instrument.name, instrument.unit, instrument.description
         take: Callable[[float, Mapping[str, Any]], object]
-        if instrument.kind is Kind.COUNTER:
+        if instrument.kind is InstrumentKind.COUNTER:
             take = self._meter.create_counter(name, unit, description).add
         else:
             take = self._meter.create_histogram(

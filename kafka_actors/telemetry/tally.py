@@ -12,15 +12,15 @@ from bisect import bisect_left
 from msgspec import Struct
 
 from .attributes import Attributes
-from .instruments import BY_NAME, Instrument, Kind
+from .instruments import BY_NAME, Instrument, InstrumentKind
 from .recorder import Recorder
 
-__all__ = ["Buckets", "Point", "Tally", "TallyState", "Totals"]
+__all__ = ["Buckets", "Tally", "TallyPoint", "TallyState", "TallyTotals"]
 
 Key = tuple[str, Attributes]
 
 
-class Point(Struct, frozen=True, array_like=True):
+class TallyPoint(Struct, frozen=True, array_like=True):
     """One value of an instrument: of a counter all that was added, of a gauge what it is now."""
 
     name: str
@@ -40,9 +40,9 @@ class Buckets(Struct, frozen=True, array_like=True):
 class TallyState(Struct, frozen=True, tag=True):
     """A tally at one moment. `gauges` are as they are now."""
 
-    counts: list[Point] = []
+    counts: list[TallyPoint] = []
     buckets: list[Buckets] = []
-    gauges: list[Point] = []
+    gauges: list[TallyPoint] = []
 
 
 class Tally(Recorder):
@@ -69,20 +69,22 @@ class Tally(Recorder):
             known[0][place] += 1
             known[1][place] += value
 
-    def state(self, gauges: list[Point] | None = None, counted: list[Buckets] | None = None) -> TallyState:
+    def state(
+        self, gauges: list[TallyPoint] | None = None, counted: list[Buckets] | None = None
+    ) -> TallyState:
         """All of it, to be sent; with histograms that are counted elsewhere."""
         with self._lock:
             own = [
                 Buckets(n, a, list(counts), list(sums)) for (n, a), (counts, sums) in self._buckets.items()
             ]
             return TallyState(
-                [Point(name, attributes, value) for (name, attributes), value in self._counts.items()],
+                [TallyPoint(name, attributes, value) for (name, attributes), value in self._counts.items()],
                 own + (counted or []),
                 gauges or [],
             )
 
 
-class Totals:
+class TallyTotals:
     """Takes the tallies of many actors and gives what is new in them to a recorder.
 
     A histogram's values come out as the mean of those that fell into the same bucket: count, sum and buckets of
@@ -93,7 +95,7 @@ class Totals:
         self._recorder = recorder
         self._counts: dict[str, dict[Key, float]] = {}
         self._buckets: dict[str, dict[Key, Buckets]] = {}
-        self.gauges: dict[str, list[Point]] = {}
+        self.gauges: dict[str, list[TallyPoint]] = {}
 
     def take(self, source: str, state: TallyState) -> None:
         """The tally of one incarnation of an actor. An older one than was taken before adds nothing."""
@@ -118,7 +120,7 @@ class Totals:
         if before is not None:
             counts = [count - old for count, old in zip(counts, before.counts, strict=True)]
             sums = [total - old for total, old in zip(sums, before.sums, strict=True)]
-        if instrument.kind is Kind.DISTRIBUTION:
+        if instrument.kind is InstrumentKind.DISTRIBUTION:
             self._recorder.merge(instrument, counts, sum(sums), now.attributes)
             return
         for new, total in zip(counts, sums, strict=True):

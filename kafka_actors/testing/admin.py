@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafka_actors.testing.wire import (
+from .wire import (
     COORDINATOR_MOVING,
     GroupDescription,
     GroupRequestFailed,

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from kafka_actors.testing.admin import ClusterAdmin
-from kafka_actors.testing.distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
-from kafka_actors.testing.node import Node, NodeFailed, PortTaken, kafka_uuid
-from kafka_actors.testing.ports import free_ports
-from kafka_actors.testing.watchdog import Watchdog
+from .admin import ClusterAdmin
+from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
+from .node import Node, NodeFailed, PortTaken, kafka_uuid
+from .ports import free_ports
+from .watchdog import Watchdog
 
 TEST_JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """JVM options for tests: up quickly and small, slower once warm."""

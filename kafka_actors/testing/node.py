@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kafka_actors.testing.distribution import Distribution
-from kafka_actors.testing.watchdog import Watchdog
+from .distribution import Distribution
+from .watchdog import Watchdog
 
 _STARTED = "Kafka Server started"
 _PORT_TAKEN = "Address already in use"

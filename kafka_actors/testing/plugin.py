@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # imported late: the plugin is loaded by every pytest run where the package is installed
-    from kafka_actors.testing import KafkaCluster, MockCluster
-    from kafka_actors.testing.produce import Produce
+    from . import KafkaCluster, MockCluster
+    from .produce import Produce
 
 
 def started(brokers: int = 1, **more: Any) -> Iterator[KafkaCluster]:
     """For fixtures: a real cluster (see `KafkaCluster`), or the test skipped where it can't run, failed under `CI`."""
-    from kafka_actors.testing import KafkaCluster, KafkaUnavailable
+    from . import KafkaCluster, KafkaUnavailable
 
     try:
         cluster = KafkaCluster(brokers=brokers, **more).start()
@@ -82,7 +82,7 @@ def group_id(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def produce(request: pytest.FixtureRequest) -> Produce:
     """Produces in bulk with confluent-kafka, by default to `kafka_cluster`; see `kafka_actors.testing.produce`."""
-    from kafka_actors.testing.produce import Produce
+    from .produce import Produce
 
     return Produce(lambda: request.getfixturevalue("kafka_cluster").bootstrap_servers)
 
@@ -90,7 +90,7 @@ def produce(request: pytest.FixtureRequest) -> Produce:
 @pytest.fixture
 def mock_cluster() -> Iterator[MockCluster]:
     """librdkafka's mock cluster with three brokers, one for each test."""
-    from kafka_actors.testing import MockCluster
+    from . import MockCluster
 
     with MockCluster(brokers=3) as cluster:
         yield cluster

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kafka_actors.testing.distribution import cache_root, find_maven, locked, run_tool
+from .distribution import cache_root, find_maven, locked, run_tool
 
 OLDEST_SPARK = "4.1.4"
 """The oldest PySpark that works."""

@@ -73,10 +73,10 @@ def die(*_: Any, **__: Any) -> None:
 
 def arm(arrow: str, checkpoint: Path, seed: int) -> None:
     """Puts the end of the process at one place."""
-    from kafka_actors.actors import Job
-    from kafka_actors.backfill.brokers import Brokers
-    from kafka_actors.backfill.files import LocalFiles
-    from kafka_actors.on_spark import OnSpark
+    from kafka_actors.backfill.checkpoint_files import LocalFiles
+    from kafka_actors.backfill.handover_brokers import HandoverBrokers
+    from kafka_actors.ray import Job
+    from kafka_actors.spark import OnSpark
 
     wait = random.Random(seed).uniform(0.0, 0.6)
     if arrow == "asked":
@@ -88,15 +88,15 @@ def arm(arrow: str, checkpoint: Path, seed: int) -> None:
     elif arrow == "read":
         OnSpark.run = and_then(OnSpark.run, die)  # type: ignore[method-assign]
     elif arrow == "decided":
-        Brokers.commit = die  # type: ignore[assignment]
+        HandoverBrokers.commit = die  # type: ignore[assignment]
     elif arrow == "handed over":
-        commit = Brokers.commit
+        commit = HandoverBrokers.commit
 
         async def committed(self: Any, *args: Any, **more: Any) -> None:
             await commit(self, *args, **more)
             die()
 
-        Brokers.commit = committed  # type: ignore[method-assign]
+        HandoverBrokers.commit = committed  # type: ignore[method-assign]
     elif arrow == "starting":
         start = Job.start
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kafka_actors import protocol
 from kafka_actors.errors import DecodeError
-from kafka_actors.protocol.schema import Element, Field, Message, fields_of
+from kafka_actors.protocol.schema import Element, FieldSpec, Message, fields_of
 
 from .messages import REQUESTS, RESPONSES
 
@@ -34,7 +34,7 @@ def structs(cls: type[Element], version: int, flexible: bool) -> st.SearchStrate
     return st.builds(cls, **{f.name: values(f, version, flexible) for f in present})
 
 
-def values(f: Field, version: int, flexible: bool) -> st.SearchStrategy[object]:
+def values(f: FieldSpec, version: int, flexible: bool) -> st.SearchStrategy[object]:
     found: st.SearchStrategy[object]
     if f.wire == "array":
         found = st.lists(values(f.element(), version, flexible), max_size=3)
@@ -75,7 +75,7 @@ def filled_struct(cls: type[Element], version: int, flexible: bool) -> Message:
     return made
 
 
-def filled_value(f: Field, version: int, flexible: bool) -> object:
+def filled_value(f: FieldSpec, version: int, flexible: bool) -> object:
     if f.wire == "array":
         return [filled_value(f.element(), version, flexible)] * 2
     if f.struct is not None:

@@ -7,15 +7,15 @@ from functools import partial
 from typing import Any
 
 from kafka_actors.config import ConsumerConfig, build
-from kafka_actors.coordinator import fetch_offsets_of_groups
-from kafka_actors.coordinator.wire import send_in_some_shape
+from kafka_actors.group import fetch_offsets_of_groups
+from kafka_actors.group.request_versions import send_in_some_shape
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import FindCoordinatorRequest, OffsetCommitRequest
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 
 def committed_by(servers: str, group: str, topic: str, partitions: int) -> dict[int, tuple[int, str]]:

@@ -16,22 +16,22 @@ from typing import Any
 from msgspec.structs import replace
 
 import assignors
-from kafka_actors.coordinator.machines.assignment import TopicsView, perform_assignment
-from kafka_actors.coordinator.machines.commits import CommitQueue
-from kafka_actors.coordinator.machines.group import GroupMember
-from kafka_actors.coordinator.machines.ownership import Ownership
-from kafka_actors.coordinator.machines.policy import GroupConfig
-from kafka_actors.coordinator.machines.steps import (
-    Assigned,
+from kafka_actors.errors import DisconnectedError, KafkaTimeoutError
+from kafka_actors.group.machines.assignment import TopicsView, perform_assignment
+from kafka_actors.group.machines.commits import CommitQueue
+from kafka_actors.group.machines.embedded_protocol import GroupConfig
+from kafka_actors.group.machines.error_actions import GroupApi
+from kafka_actors.group.machines.member import ClassicMember
+from kafka_actors.group.machines.member_events import (
     ComputeAssignment,
     CoordinatorLost,
-    Lost,
-    Outgoing,
-    Revoke,
+    GroupRequest,
+    PartitionsGone,
+    PartitionsTaken,
+    RevokePartitions,
 )
-from kafka_actors.coordinator.machines.tickets import Standing, Ticket, standing_of
-from kafka_actors.coordinator.machines.verdicts import Api
-from kafka_actors.errors import DisconnectedError, KafkaTimeoutError
+from kafka_actors.group.machines.ownership import Ownership
+from kafka_actors.group.machines.pending_commits import CommitEligibility, PendingCommit, standing_of
 from kafka_actors.protocol import (
     DescribeGroupsResponse,
     FindCoordinatorResponse,
@@ -54,7 +54,7 @@ from kafka_actors.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 Reply = Callable[[Any], None]
 
@@ -330,14 +330,14 @@ class GroupModel:
         )
 
 
-_HANDLERS: dict[Api, Callable[[GroupModel, Any, Reply, float], None]] = {
-    Api.DESCRIBE: GroupModel.describe,
-    Api.JOIN: GroupModel.join,
-    Api.SYNC: GroupModel.sync,
-    Api.HEARTBEAT: GroupModel.heartbeat,
-    Api.LEAVE: GroupModel.leave,
-    Api.COMMIT: GroupModel.commit,
-    Api.OFFSET_FETCH: GroupModel.offset_fetch,
+_HANDLERS: dict[GroupApi, Callable[[GroupModel, Any, Reply, float], None]] = {
+    GroupApi.DESCRIBE: GroupModel.describe,
+    GroupApi.JOIN: GroupModel.join,
+    GroupApi.SYNC: GroupModel.sync,
+    GroupApi.HEARTBEAT: GroupModel.heartbeat,
+    GroupApi.LEAVE: GroupModel.leave,
+    GroupApi.COMMIT: GroupModel.commit,
+    GroupApi.OFFSET_FETCH: GroupModel.offset_fetch,
 }
 
 
@@ -346,20 +346,20 @@ class SimMember:
     """A member's machines with a shell of the simulation. `has`: what its user believes to own."""
 
     name: str
-    machine: GroupMember
+    machine: ClassicMember
     ownership: Ownership
     commits: CommitQueue
     has: set[TopicPartition] = field(default_factory=set)
     alive: bool = True
     connection: int = 0
-    tickets: list[Ticket] = field(default_factory=list)
+    tickets: list[PendingCommit] = field(default_factory=list)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     frozen_until: float = 0.0
     skew: float = 0.0
     """How far its clock is ahead: it may step, as when a machine was suspended."""
     scheduled: float = float("inf")
 
-    def standing(self) -> Standing:
+    def standing(self) -> CommitEligibility:
         return standing_of(self.machine, self.ownership.owned() | self.ownership.releasing)
 
 
@@ -390,7 +390,7 @@ class Simulation:
     def start(self, instance_id: str | None = None) -> SimMember:
         config = GroupConfig("g", group_instance_id=instance_id, **self.config)
         ownership = Ownership([assignors.get(s) for s in self.strategies], group_instance_id=instance_id)
-        machine = GroupMember(config, ownership, rand=self.random.random)
+        machine = ClassicMember(config, ownership, rand=self.random.random)
         member = SimMember(
             f"{len(self.members)}", machine, ownership, CommitQueue(config, rand=self.random.random)
         )
@@ -527,7 +527,7 @@ class Simulation:
                     self.step(member)
 
                 self.at(self.random.random(), computed)
-            case Assigned(_, added, _):
+            case PartitionsTaken(_, added, _):
                 assert not member.has & added
                 member.has |= added
                 self.owners.update(dict.fromkeys(added, member.machine.generation.member_id))
@@ -535,7 +535,7 @@ class Simulation:
                     view = TopicsView({t: tuple(range(n)) for t, n in self.partitions.items()})
                     if (reason := member.ownership.watch_again(view)) is not None:
                         member.machine.request_rejoin(reason)
-            case Revoke(token, partitions, _):
+            case RevokePartitions(token, partitions, _):
                 assert partitions <= member.has
                 assert partitions <= (member.standing().owned or frozenset()), "can't commit what it drains"
 
@@ -548,13 +548,13 @@ class Simulation:
                 member.has -= partitions
                 self.commit(member, partitions)
                 self.at(self.random.choice([0.0, 0.5, 2.0, 1e6]), released)
-            case Lost(partitions, _):
+            case PartitionsGone(partitions, _):
                 member.has -= partitions
 
     # ------------------------------------------------------------ the network
 
     def _transmit(
-        self, member: SimMember, request: Outgoing, deliver: Callable[[Outgoing, object], object]
+        self, member: SimMember, request: GroupRequest, deliver: Callable[[GroupRequest, object], object]
     ) -> None:
         connection = member.connection
 
@@ -573,13 +573,13 @@ class Simulation:
         arrival = self._in_order(member, request)
         self.at(arrival - self.now, lambda: self._arrive(request, answer))
 
-    def _in_order(self, member: SimMember, request: Outgoing) -> float:
+    def _in_order(self, member: SimMember, request: GroupRequest) -> float:
         key = (id(member), member.connection, request.channel)
         arrival = max(self.now + self.random.random() * 0.2, self._last_arrival.get(key, 0.0))
         self._last_arrival[key] = arrival
         return arrival
 
-    def _arrive(self, request: Outgoing, answer: Callable[[object], None]) -> None:
+    def _arrive(self, request: GroupRequest, answer: Callable[[object], None]) -> None:
         def reply(outcome: object) -> None:
             if self.random.random() >= self.loss:
                 self.at(self.random.random() * 0.2, lambda: answer(outcome))
@@ -588,12 +588,12 @@ class Simulation:
 
         if self.now < self.down_until:
             return
-        if request.api is Api.FIND_COORDINATOR:
+        if request.api is GroupApi.FIND_COORDINATOR:
             reply(FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=1, host="h", port=1)]))
-        elif request.api is Api.CONNECT:
+        elif request.api is GroupApi.CONNECT:
             reply(None)
         else:
             _HANDLERS[request.api](self.group, request.body, reply, self.now)
 
 
-_UNBOUND = (Api.FIND_COORDINATOR, Api.CONNECT)
+_UNBOUND = (GroupApi.FIND_COORDINATOR, GroupApi.CONNECT)

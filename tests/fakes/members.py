@@ -10,10 +10,10 @@ from typing import Any
 
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig, build
-from kafka_actors.coordinator import ConsumerCoordinator, IgnoreRebalances, default_offset_commit_callback
+from kafka_actors.group import ConsumerCoordinator, IgnoreRebalances, default_offset_commit_callback
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import ApiKey
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 from .broker import Call, FakeCluster
 from .group import GroupModel

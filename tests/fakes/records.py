@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from kafka_actors.batches import SCHEMA
+from kafka_actors.base.batches import SCHEMA
 
 
 def records(

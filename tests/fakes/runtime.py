@@ -7,8 +7,8 @@ import itertools
 from collections import Counter
 from typing import Any
 
-from kafka_actors.actors.machines.supervision import ActorKey
-from kafka_actors.actors.messages import (
+from kafka_actors.errors import DisconnectedError
+from kafka_actors.job.messages import (
     ActorInfo,
     ConnectionWanted,
     CoordinatorStatus,
@@ -18,7 +18,7 @@ from kafka_actors.actors.messages import (
     WorkerPong,
     pack,
 )
-from kafka_actors.errors import DisconnectedError
+from kafka_actors.job.supervisor.machines.supervision import ActorKey
 
 
 class FakeActor:

@@ -6,10 +6,10 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from kafka_actors.actors import Autoscale
-from kafka_actors.actors.machines.load import Observation, PartitionLoad
-from kafka_actors.actors.machines.scaling import Decision, Scaling
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.job import Autoscale
+from kafka_actors.job.supervisor.machines.load import Observation, PartitionLoad
+from kafka_actors.job.supervisor.machines.scaling import ScalingDecision, WorkerCount
+from kafka_actors.types import TopicPartition
 
 Shape = Callable[[float], float]
 """Seconds since the start → records a second that come in, over all partitions."""
@@ -49,7 +49,7 @@ class SimulatedJob:
         seed: int = 0,
     ) -> None:
         self.autoscale = autoscale
-        self.scaling = Scaling(autoscale)
+        self.scaling = WorkerCount(autoscale)
         self.shape = shape
         self.partitions = [TopicPartition("orders", p) for p in range(partitions)]
         self.pace, self.limit = pace, limit
@@ -61,7 +61,7 @@ class SimulatedJob:
         self.reading = True
         self.ends = dict.fromkeys(self.partitions, 0.0)
         self.done = dict.fromkeys(self.partitions, 0.0)
-        self.decisions: list[Decision] = []
+        self.decisions: list[ScalingDecision] = []
         self.most = self.scaling.workers
         self.worst_age = 0.0
         self._names = 0
@@ -76,7 +76,7 @@ class SimulatedJob:
     def lag(self) -> float:
         return sum(self.ends.values()) - sum(self.done.values())
 
-    def run(self, seconds: float) -> list[Decision]:
+    def run(self, seconds: float) -> list[ScalingDecision]:
         """Returns the decisions of this time."""
         before = len(self.decisions)
         for _ in range(round(seconds)):
@@ -154,7 +154,7 @@ class SimulatedJob:
             self._history.popleft()
         return self.now - self._history[0][0] if self._history else 0.0
 
-    def flaps(self) -> list[tuple[Decision, Decision]]:
+    def flaps(self) -> list[tuple[ScalingDecision, ScalingDecision]]:
         """Two decisions in opposite directions within the time that lies between them at least."""
         return [
             (a, b)

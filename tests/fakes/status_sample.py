@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 
 from kafka_actors.status_page.document import (
-    Broker,
-    Connection,
-    Control,
+    BrokerView,
+    ConnectionView,
+    ControlView,
     Document,
     Entry,
-    Group,
-    Health,
+    GroupView,
+    HealthView,
     History,
-    Job,
-    Partition,
-    Point,
-    Scaling,
-    Totals,
-    Worker,
+    JobView,
+    PartitionView,
+    PlotPoint,
+    ScalingView,
+    TotalsView,
+    WorkerView,
 )
 
 AT_S = 1_795_328_400.0
@@ -40,7 +40,7 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
     lag = sum(p.lag or 0 for p in held)
     return Document(
         at_s=at_s,
-        job=Job(
+        job=JobView(
             name="orders-scorer",
             group="scorer",
             topics=["orders", "orders.returns"],
@@ -49,8 +49,8 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
             started_s=at_s - 893.4,
             version="0.1.0",
         ),
-        health=Health(live=True, ready=True, reason=""),
-        group=Group(
+        health=HealthView(live=True, ready=True, reason=""),
+        group=GroupView(
             protocol="classic",
             state="stable",
             generation=7,
@@ -61,7 +61,7 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
             session_timeout_s=45.0,
             answered_s=at_s - 0.1,
         ),
-        totals=Totals(
+        totals=TotalsView(
             records=184_302_511,
             value_bytes=18_430_251_100,
             records_per_s=212_400.0,
@@ -77,11 +77,13 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
             restarts=2,
         ),
         brokers=[
-            Broker(broker=n, host=f"kafka-{n}.kafka.svc", port=9092, leads=sum(p.leader == n for p in held))
+            BrokerView(
+                broker=n, host=f"kafka-{n}.kafka.svc", port=9092, leads=sum(p.leader == n for p in held)
+            )
             for n in (1, 2, 3)
         ],
         connections=[
-            Connection(
+            ConnectionView(
                 name=f"connection-{broker}.{2 if broker == 2 else 1}@{node[:8]}",
                 node=node,
                 broker=broker,
@@ -93,17 +95,17 @@ def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_
             for broker in (1, 2, 3)
         ],
         control=[
-            Control(
+            ControlView(
                 name="coordinator.2", role="coordinator", node=NODES[0], pid=4_001, ready=True, restarts=1
             ),
-            Control(name="metadata.1", role="metadata", node=NODES[0], pid=4_002, ready=True, restarts=0),
-            Control(
+            ControlView(name="metadata.1", role="metadata", node=NODES[0], pid=4_002, ready=True, restarts=0),
+            ControlView(
                 name="spare-0.1@3f1c0a5b", role="spare", node=NODES[0], pid=4_003, ready=True, restarts=0
             ),
         ],
         workers=[_worker(number, workers, held) for number in range(workers)],
         partitions=held,
-        scaling=Scaling(
+        scaling=ScalingView(
             workers=workers,
             policy="1..16",
             target_lag_s=30.0,
@@ -192,13 +194,13 @@ def sample_history(points: int = 900, *, last_s: float = AT_S) -> History:
     )
 
 
-def _partition(number: int, workers: int) -> Partition:
+def _partition(number: int, workers: int) -> PartitionView:
     topic = "orders" if number % 4 != 3 else "orders.returns"
     free = number == 13
     position = 120_000 + 1_013 * number
     lag = (0, 12, 830, 54_210)[number % 4] + number
     reason = REASONS.get(number, "at end" if number % 4 == 0 else "")
-    return Partition(
+    return PartitionView(
         topic=topic,
         partition=number,
         leader=None if free else 1 + number % 3,
@@ -213,10 +215,10 @@ def _partition(number: int, workers: int) -> Partition:
     )
 
 
-def _worker(number: int, workers: int, held: list[Partition]) -> Worker:
+def _worker(number: int, workers: int, held: list[PartitionView]) -> WorkerView:
     name = f"worker-{number}.{2 if number == 1 else 1}"
     starting = number == workers - 1
-    return Worker(
+    return WorkerView(
         name=name,
         node=NODES[number % 2],
         pid=None if starting and workers > 1 else 4_200 + number,
@@ -232,11 +234,11 @@ def _worker(number: int, workers: int, held: list[Partition]) -> Worker:
     )
 
 
-def _point(number: int, points: int, last_s: float) -> Point:
+def _point(number: int, points: int, last_s: float) -> PlotPoint:
     at_s = last_s - (points - number)
     age = points - number
     if 606 <= age <= 610:
-        return Point(
+        return PlotPoint(
             number=number,
             at_s=at_s,
             records_per_s=None,
@@ -249,7 +251,7 @@ def _point(number: int, points: int, last_s: float) -> Point:
     burst = 1_400_000 * math.exp(-(((age - 140) / 60) ** 2))
     rate = 150_000 + 30_000 * math.sin(number / 20) + burst / 20
     lag = int(4_000 + 1_500 * math.sin(number / 35) + burst)
-    return Point(
+    return PlotPoint(
         number=number,
         at_s=at_s,
         records_per_s=rate,

@@ -13,20 +13,21 @@ import assignors
 from assignors import userdata
 from kafka_actors.cluster import ClusterMetadata
 from kafka_actors.config import ClientConfig, build
-from kafka_actors.coordinator.machines.assignment import (
+from kafka_actors.config.security import Secret
+from kafka_actors.errors import DecodeError, KafkaActorsError, ProtocolError, SaslError
+from kafka_actors.group.machines.assignment import (
     TopicsView,
     decode_assignment,
     decode_subscription,
     group_topics,
     perform_assignment,
 )
-from kafka_actors.errors import DecodeError, KafkaActorsError, ProtocolError, SaslError
 from kafka_actors.net.handshake import handshake
+from kafka_actors.net.machines.api_versions import ApiVersionTable
 from kafka_actors.net.machines.framing import FrameBuffer
 from kafka_actors.net.machines.sasl import oauthbearer
 from kafka_actors.net.machines.scram import scram
-from kafka_actors.net.machines.versions import ApiVersionTable
-from kafka_actors.net.security.exchange import authenticate
+from kafka_actors.net.security.authentication import authenticate
 from kafka_actors.net.security.oauth import parse_answer
 from kafka_actors.protocol import (
     ApiKey,
@@ -39,7 +40,6 @@ from kafka_actors.protocol import (
     response_frame,
 )
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
-from kafka_actors.security import Secret
 
 from .arbitrary import RECEIVED, decode_hostile
 from .messages import RESPONSES

@@ -5,14 +5,14 @@ import threading
 
 from fakes.records import records
 
-from kafka_actors.actors.messages import CommitReply, Grant, Orders
-from kafka_actors.actors.worker import Worker
 from kafka_actors.config import JobConfig, build
-from kafka_actors.fetch import FetchedBytes, Standing
-from kafka_actors.fetch.machines.buffer import Slice
-from kafka_actors.fetch.messages import Fetched
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.fetch import FetchedBytes, FetchProgress
+from kafka_actors.fetch.machines.buffer import PartitionSlice
+from kafka_actors.fetch.messages import FetchedPartition
+from kafka_actors.job.messages import CommitReply, Grant, Orders
+from kafka_actors.job.worker.worker import Worker
 from kafka_actors.records import Chunk
+from kafka_actors.types import TopicPartition
 
 P3, EPOCH = TopicPartition("orders", 3), (1, 1)
 FIRST, END = 100, 103
@@ -35,8 +35,8 @@ class Fetches:
 
     def assign(self, starts):
         (start,) = starts.values()
-        here = Fetched(*P3, start.epoch, FIRST, END)
-        self._waiting.append(FetchedBytes(P3, [Slice(memoryview(b""), here, None)]))
+        here = FetchedPartition(*P3, start.epoch, FIRST, END)
+        self._waiting.append(FetchedBytes(P3, [PartitionSlice(memoryview(b""), here, None)]))
         self._on_ready()
 
     def drain(self, partitions):
@@ -46,7 +46,7 @@ class Fetches:
         pass
 
     def standings(self, partitions):
-        return {partition: Standing(FIRST, END, "") for partition in partitions}
+        return {partition: FetchProgress(FIRST, END, "") for partition in partitions}
 
     def take(self):
         return self._waiting.pop() if self._waiting else None

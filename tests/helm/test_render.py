@@ -13,10 +13,10 @@ from helm.matrix import JOB, MATRIX, SPREAD
 
 from kafka_actors.cli.config_file import read_config_file
 from kafka_actors.cli.job_options import RunConfig
-from kafka_actors.cli.layers import from_environment, from_file, layered
+from kafka_actors.cli.option_sources import from_environment, from_file, layered
 from kafka_actors.cli.workers import read_workers, written_workers
-from kafka_actors.references import resolve
-from kafka_actors.security import Secret
+from kafka_actors.config.references import resolve
+from kafka_actors.config.security import Secret
 
 CONTAINERS = [
     (name, MATRIX[name]) for name in ("least", "GPUs, autoscaled", "everything around it", "SCRAM over TLS")

@@ -12,15 +12,7 @@ from confluent_kafka.admin import ConfigResource
 from pace import this_run
 
 import kafka_actors as ka
-from kafka_actors.admin import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    Admin,
-    AsyncAdmin,
-    NewTopic,
-    OffsetTarget,
-)
+from kafka_actors.admin import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, AsyncAdmin, NewTopic, OffsetTarget
 from kafka_actors.errors import (
     GroupIdNotFoundError,
     InvalidReplicationFactorError,
@@ -30,9 +22,9 @@ from kafka_actors.errors import (
     UnknownTopicOrPartitionError,
     UsageError,
 )
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 pytestmark = pytest.mark.kafka
 

@@ -9,11 +9,7 @@ import pytest
 
 import kafka_actors as ka
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.errors import (
-    GroupAuthorizationFailedError,
-    KafkaActorsError,
-    TopicAuthorizationFailedError,
-)
+from kafka_actors.errors import GroupAuthorizationFailedError, KafkaActorsError, TopicAuthorizationFailedError
 from kafka_actors.testing import KafkaCluster
 
 pytestmark = pytest.mark.kafka

@@ -19,9 +19,9 @@ from jobs.journal import until
 import kafka_actors as ka
 from kafka_actors.backfill import HandoverPlan
 from kafka_actors.consumer.message import messages_of
-from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.spark.stream import LIMITS
+from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.testing import KafkaCluster
+from kafka_actors.types import TopicPartition
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.kafka]
 

@@ -10,7 +10,7 @@ from fakes.spark import spark_session
 import kafka_actors as ka
 from kafka_actors.admin import Admin
 from kafka_actors.backfill import HandoverPlan
-from kafka_actors.backfill.files import HadoopFiles
+from kafka_actors.backfill.checkpoint_files import HadoopFiles
 from kafka_actors.errors import (
     ConfigError,
     DataLossError,
@@ -21,7 +21,7 @@ from kafka_actors.errors import (
     TopicRecreatedError,
     UnknownTopicOrPartitionError,
 )
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -171,7 +171,7 @@ def test_a_group_with_members_is_refused_before_the_history_is_read_and_by_the_b
         with pytest.raises(NonEmptyGroupError, match=f"group '{place.group}' has members"):
             place.backfill().run()
         assert place.nothing_was_read()
-        monkeypatch.setattr("kafka_actors.backfill.brokers.Brokers.check_empty", _passes)
+        monkeypatch.setattr("kafka_actors.backfill.handover_brokers.HandoverBrokers.check_empty", _passes)
         with pytest.raises(NonEmptyGroupError, match="nothing was committed"):
             place.backfill().run()
         assert place.committed() == {}
@@ -218,7 +218,7 @@ def test_a_start_that_retention_took_is_named_with_the_count(place, produce):
 
 
 def test_a_query_that_was_stopped_is_not_handed_over(place, monkeypatch):
-    monkeypatch.setattr("kafka_actors.on_spark.OnSpark.run", lambda self: None)
+    monkeypatch.setattr("kafka_actors.spark.OnSpark.run", lambda self: None)
     with pytest.raises(HandoverError, match="the query ended 20 offsets before the end of the history"):
         place.backfill().run()
     assert place.committed() == {}

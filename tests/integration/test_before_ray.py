@@ -5,11 +5,11 @@ import socket
 
 import pytest
 
-from kafka_actors.actors import Job
 from kafka_actors.errors import AuthenticationError, ConfigError, NoBrokersAvailable
+from kafka_actors.ray import Job
 
 pytestmark = pytest.mark.ray
-beforehand = pytest.importorskip("kafka_actors.actors.beforehand")
+beforehand = pytest.importorskip("kafka_actors.ray.broker_check")
 
 
 def config(servers="h:1", **options):

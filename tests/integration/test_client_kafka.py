@@ -19,15 +19,7 @@ from kafka_actors.errors import (
     SslAuthenticationError,
     raise_for_code,
 )
-from kafka_actors.net import (
-    EARLIEST,
-    LATEST,
-    EpochEnd,
-    FetchSocket,
-    KafkaClient,
-    ListedOffset,
-    OffsetLookups,
-)
+from kafka_actors.net import EARLIEST, LATEST, EpochEnd, FetchSocket, KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.net.offsets import MAX_TIMESTAMP
 from kafka_actors.protocol import (
     ConsumerProtocolSubscription,

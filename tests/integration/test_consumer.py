@@ -15,8 +15,8 @@ from kafka_actors.errors import (
     UnknownTopicOrPartitionError,
     UsageError,
 )
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
 from kafka_actors.records import SCHEMA
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 pytestmark = pytest.mark.kafka
 

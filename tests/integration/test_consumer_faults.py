@@ -8,9 +8,9 @@ import pytest
 from pace import this_run
 
 import kafka_actors as ka
-from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
+from kafka_actors.types import TopicPartition
 
 pytestmark = [pytest.mark.kafka]
 

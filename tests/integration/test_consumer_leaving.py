@@ -7,7 +7,7 @@ import pytest
 from fakes.reading import Log, consumers, poll_until, values
 
 from kafka_actors.errors import IllegalGenerationError, KafkaTimeoutError, UsageError
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
 

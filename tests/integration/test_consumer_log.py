@@ -8,7 +8,7 @@ from fakes.reading import consumers, values
 
 from kafka_actors.errors import FetchOffsetOutOfRangeError, NoOffsetForPartitionError, TopicRecreatedError
 from kafka_actors.events import NoCommittedOffset, OffsetReset
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
 

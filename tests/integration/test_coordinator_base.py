@@ -12,8 +12,8 @@ from fakes.members import FakeGroup, member, until
 
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.coordinator import BaseCoordinator, ConsumerCoordinator
 from kafka_actors.errors import ConfigError, KafkaTimeoutError
+from kafka_actors.group import BaseCoordinator, ConsumerCoordinator
 from kafka_actors.metrics import Metrics
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import ApiKey, OffsetCommitResponse
@@ -21,7 +21,7 @@ from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 FAST = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}

@@ -17,10 +17,7 @@ from pace import this_run
 
 import assignors
 from kafka_actors.cluster import SubscriptionState
-from kafka_actors.commit_metadata import pack
 from kafka_actors.config import ConsumerConfig, build
-from kafka_actors.coordinator import ConsumerCoordinator, MemberState
-from kafka_actors.coordinator.machines.unread import UnreadWatch
 from kafka_actors.errors import (
     ConfigError,
     GroupAuthorizationFailedError,
@@ -31,6 +28,9 @@ from kafka_actors.errors import (
     UsageError,
 )
 from kafka_actors.events import CoordinatorChanged, PartitionNotRead, PartitionsLost, PatternMatchesNothing
+from kafka_actors.group import ConsumerCoordinator, MemberState
+from kafka_actors.group.commit_metadata import pack
+from kafka_actors.group.machines.unread_partitions import UnreadWatch
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import (
     ApiKey,
@@ -51,7 +51,7 @@ from kafka_actors.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 BOTH = frozenset({A, B})

@@ -6,7 +6,7 @@ import pytest
 from fakes.prometheus import metrics_of
 from helm.dashboard import FILE, PANELS, WIDTH, dashboard, expressions, text
 
-from kafka_actors.telemetry.instruments import INSTRUMENTS, Kind
+from kafka_actors.telemetry.instruments import INSTRUMENTS, InstrumentKind
 
 EXPORTERS = {
     "kafka_consumergroup_lag",
@@ -21,9 +21,9 @@ UNITS = {"s": "_seconds", "By": "_bytes"}
 def in_prometheus(instrument):
     """Its names there."""
     name = instrument.name.replace(".", "_") + UNITS.get(instrument.unit, "")
-    if instrument.kind is Kind.COUNTER:
+    if instrument.kind is InstrumentKind.COUNTER:
         return {f"{name}_total"}
-    if instrument.kind in (Kind.HISTOGRAM, Kind.DISTRIBUTION):
+    if instrument.kind in (InstrumentKind.HISTOGRAM, InstrumentKind.DISTRIBUTION):
         return {f"{name}_{part}" for part in ("bucket", "sum", "count")}
     return {name}
 

@@ -18,21 +18,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_actors.actors import doorkeeper
-from kafka_actors.actors.broker_link import BrokerLink
-from kafka_actors.actors.door import Door, receive
-from kafka_actors.actors.doorkeeper import DoorKeeper
-from kafka_actors.actors.messages import CallInHand, LastWords, pack, unpack
 from kafka_actors.errors import AuthenticationError, DisconnectedError
-from kafka_actors.fetch.messages import Fetched, FetchReply, Pull
-from kafka_actors.net.ring import SMALL, Ring
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.fetch.messages import FetchedPartition, FetchReply, Pull
+from kafka_actors.job.messages import CallInHand, CrashReport, pack, unpack
+from kafka_actors.job.transport import shm_server as doorkeeper
+from kafka_actors.job.transport.shm_client import SharedMemoryClient, receive
+from kafka_actors.job.transport.shm_server import SharedMemoryServer
+from kafka_actors.net.receive_ring import SMALL, ReceiveRing
+from kafka_actors.ray.broker_link import BrokerLink
+from kafka_actors.types import TopicPartition
 
 SOON_S = 10
 
 
 def reply_of(sequence, records):
-    fetched = [Fetched("t", n, (0, 1), 0, 1, size=len(data)) for n, data in enumerate(records)]
+    fetched = [FetchedPartition("t", n, (0, 1), 0, 1, size=len(data)) for n, data in enumerate(records)]
     return FetchReply(broker=1, sequence=sequence, partitions=fetched, size=sum(map(len, records)))
 
 
@@ -45,7 +45,7 @@ class Pulls:
     """Carries pulls out as told, in the memory that the door gives."""
 
     def __init__(self, memory):
-        self._ring = Ring(memory.allocate)
+        self._ring = ReceiveRing(memory.allocate)
         self.asked = queue.Queue()
         self.shut_down = threading.Event()
 
@@ -78,7 +78,7 @@ class Doorway:
     def __init__(self, loop):
         self._loop = loop
         self.made = queue.Queue()
-        self.keeper = DoorKeeper(self._fetcher)
+        self.keeper = SharedMemoryServer(self._fetcher)
         self.door = self.open()
         self.pulls = self.made.get(timeout=SOON_S)
         self.outcomes = queue.Queue()
@@ -90,7 +90,7 @@ class Doorway:
 
     def open(self, worker="w-1"):
         name = asyncio.run_coroutine_threadsafe(self.keeper.name(), self._loop).result(SOON_S)
-        return Door.open(name, worker)
+        return SharedMemoryClient.open(name, worker)
 
     def fetch(self, *sequences):
         for sequence in sequences:
@@ -300,13 +300,13 @@ def test_a_worker_doesnt_enter_where_a_process_of_another_user_listens():
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "open\n"
         with pytest.raises(PermissionError, match="another user"):
-            Door.open(name, "w-1")
+            SharedMemoryClient.open(name, "w-1")
         other.communicate()
 
 
 def test_a_worker_checks_whose_door_it_is_before_it_says_anything(doorway, monkeypatch):
     monkeypatch.setattr(doorkeeper, "same_user", lambda sock: True)
-    monkeypatch.setattr("kafka_actors.actors.door.os.getuid", lambda: os.geteuid() + 1)
+    monkeypatch.setattr("kafka_actors.job.transport.shm_client.os.getuid", lambda: os.geteuid() + 1)
     with pytest.raises(PermissionError, match="another user"):
         doorway.open("w-2")
 
@@ -351,7 +351,7 @@ class Actor:
     def __init__(self, *, has_door=True):
         self.way = []
         self._has_door = has_door
-        self._keeper = DoorKeeper(lambda memory: self)
+        self._keeper = SharedMemoryServer(lambda memory: self)
         self.pull = Method(self._by_ray)
         self.door = Method(self._door)
 
@@ -424,18 +424,18 @@ def test_where_there_is_no_door_all_goes_through_ray():
 
 def test_a_door_that_could_not_be_opened_is_tried_again_later(monkeypatch):
     async def body():
-        actor, outcomes, now, opened = Actor(), queue.Queue(), [100.0], Door.open
+        actor, outcomes, now, opened = Actor(), queue.Queue(), [100.0], SharedMemoryClient.open
 
         def fail(*how):
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(Door, "open", fail)
+        monkeypatch.setattr(SharedMemoryClient, "open", fail)
         link = BrokerLink("w-1", actor, clock=lambda: now[0])
         for sequence, at in enumerate((100.0, 109.0, 110.0, 129.0)):
             now[0] = at
             link.fetch(Pull(sequence), outcomes.put)
             assert await sequences(outcomes, 1) == [sequence]
-        monkeypatch.setattr(Door, "open", opened)
+        monkeypatch.setattr(SharedMemoryClient, "open", opened)
         now[0] = 130.0
         link.fetch(Pull(4), outcomes.put)
         assert await sequences(outcomes, 1) == [4]
@@ -462,9 +462,9 @@ def test_a_pull_that_ray_fails_is_answered_with_the_reason():
 
 DYING = """
 import ctypes, os, sys
-from kafka_actors.actors.call_note import CallNote
-from kafka_actors.actors.door import Door
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.job.worker.call_record import CallNote
+from kafka_actors.job.transport.shm_client import Door
+from kafka_actors.types import TopicPartition
 
 def process(how):
     if how == "exits":
@@ -507,7 +507,7 @@ def test_what_a_worker_had_in_hand_and_how_it_ended_is_known_at_the_door(doorway
         doorway.made.get(timeout=SOON_S)
         orders = CallInHand(TopicPartition("orders", 3), 40, 59)
         until_heard(lambda: doorway.keeper.last_words("w-9"))
-        assert doorway.keeper.last_words("w-9") == LastWords([orders])
+        assert doorway.keeper.last_words("w-9") == CrashReport([orders])
         worker.stdin.write("\n")
         worker.stdin.flush()
         worker.wait(SOON_S)

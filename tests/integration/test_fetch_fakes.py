@@ -9,11 +9,11 @@ from fakes.broker import DROP, SILENCE, FakeCluster
 import kafka_actors.records as records
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.fetch import BrokerFetcher, Fetcher, Pull, Start, Want
+from kafka_actors.fetch import BrokerFetcher, Fetcher, PartitionFetch, PartitionStart, Pull
 from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
 from kafka_actors.protocol import ApiKey, FetchResponse
 from kafka_actors.protocol.messages.fetch import FetchableTopicResponse, LeaderIdAndEpoch, PartitionData
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
 
@@ -77,7 +77,7 @@ class Setup:
         self.client.cluster.add_listener(lambda _: self.fetcher.update_metadata(self.client.snapshot))
         self.fetcher.update_metadata(self.client.snapshot)
         await self.fetcher.start()
-        self.fetcher.assign({T0: Start((0, 1), 0)})
+        self.fetcher.assign({T0: PartitionStart((0, 1), 0)})
         return self
 
     def source(self, broker):
@@ -232,7 +232,7 @@ def test_a_cut_stream_refuses_pulls_until_it_begins_anew():
             broker.on(ApiKey.FETCH, Log(cluster))
             config = build(ConsumerConfig, bootstrap_servers=cluster.bootstrap)
             fetcher = BrokerFetcher(0, "127.0.0.1", broker.port, config, connect=FetchSocket)
-            want = Want("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
+            want = PartitionFetch("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
             reply, answer = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
             (part,) = reply.partitions
             assert (part.fetch_offset, part.next_offset, part.size) == (0, 10, len(answer[0]))
@@ -266,7 +266,7 @@ def test_after_an_answer_that_brought_little_the_next_one_keeps_the_pace(monkeyp
             fetcher = BrokerFetcher(
                 0, "127.0.0.1", broker.port, config, connect=FetchSocket, clock=lambda: now
             )
-            want = Want("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
+            want = PartitionFetch("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
             await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10, pace_ms=500))
             assert slept == []
             now += 0.2
@@ -290,7 +290,9 @@ def test_close_does_not_wait_for_a_broker_that_is_silent():
             broker.on(ApiKey.FETCH, SILENCE)
             config = build(ConsumerConfig, bootstrap_servers=cluster.bootstrap)
             fetcher = BrokerFetcher(0, "127.0.0.1", broker.port, config, connect=FetchSocket)
-            pull = fetcher.pull(Pull(0, [Want("t", 0, (0, 1), 0, 1000)], max_bytes=1000, max_wait_ms=10))
+            pull = fetcher.pull(
+                Pull(0, [PartitionFetch("t", 0, (0, 1), 0, 1000)], max_bytes=1000, max_wait_ms=10)
+            )
             await broker.wait_for(ApiKey.FETCH)
             async with asyncio.timeout(5):
                 await fetcher.close()

@@ -8,7 +8,7 @@ import pytest
 import kafka_actors as ka
 from kafka_actors.errors import NoBrokersAvailable, UsageError
 from kafka_actors.net import KafkaClient
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
 

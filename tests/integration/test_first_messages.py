@@ -10,11 +10,11 @@ PROCESSES = 4
 FIRST = """
 import sys, threading
 from fakes.arbitrary import filled
-from kafka_actors.actors.door import Answered, Asked
-from kafka_actors.actors.messages import Grant, Holding, Orders, Report, pack, unpack
+from kafka_actors.job.transport.shm_client import Answered, Asked
+from kafka_actors.job.messages import Grant, Holding, Orders, Report, pack, unpack
 from kafka_actors.fetch.messages import Fetched, FetchReply, Pull, Want
 from kafka_actors.protocol import ApiKey, decode_message, message_class
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 THREADS = 8
 P, EPOCH = TopicPartition("t", 0), (1, 1)

@@ -14,11 +14,11 @@ import pytest
 
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig, build
-from kafka_actors.coordinator import ConsumerCoordinator, MemberState
 from kafka_actors.errors import FencedInstanceIdError, InconsistentGroupProtocolError
 from kafka_actors.events import Event
+from kafka_actors.group import ConsumerCoordinator, MemberState
 from kafka_actors.net import KafkaClient
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 pytestmark = pytest.mark.kafka
 

@@ -46,7 +46,7 @@ def test_the_process_of_an_actor_does_not_wait_for_what_only_others_need(actor: 
     absent = [f"kafka_actors{name}" if name.startswith(".") else name for name in not_needed.split()]
     code = (
         "import sys\n"
-        f"import kafka_actors.actors.{actor}_actor\n"
+        f"import kafka_actors.ray.actors.{actor}_actor\n"
         f"sys.exit(' '.join(name for name in {absent!r} if name in sys.modules) or 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, capture_output=True)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from jobs.journal import Recorder, until
 
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 

@@ -11,7 +11,7 @@ from jobs.journal import Recorder, until
 
 import kafka_actors as ka
 from kafka_actors.errors import ProcessError
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(180)]
 

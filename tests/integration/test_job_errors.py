@@ -12,7 +12,7 @@ from pace import this_run
 
 import kafka_actors as ka
 from kafka_actors.errors import ProcessError
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -205,7 +205,7 @@ def test_a_flush_that_exits_ends_the_job(filled):
 
 
 def test_a_constructor_that_ends_its_process_is_tried_again(filled, tmp_path):
-    """How often, and with which pauses, is shown on a fake runtime: tests/unit/actors/test_start_and_patience.py."""
+    """How often, and with which pauses, is shown on a fake runtime: tests/unit/job/test_start_and_patience.py."""
     died = tmp_path / "died"
 
     class Deadly:

@@ -64,7 +64,7 @@ def test_workers_that_no_node_can_take_are_named_with_what_is_missing(scene):
 @pytest.fixture
 def looking(monkeypatch):
     """`looking(servers, topics)`: a metadata actor in this process, which has not begun."""
-    from kafka_actors.actors import metadata_actor
+    from kafka_actors.ray.actors import metadata_actor
 
     monkeypatch.setattr(metadata_actor, "set_up_process", lambda setup: None)
 
@@ -162,7 +162,7 @@ def test_a_detached_job_that_has_ended_gives_its_name_to_the_next(scene):
 
 
 def test_a_second_job_of_a_name_is_refused_and_the_first_goes_on(scene, monkeypatch):
-    from kafka_actors.actors import job_actor
+    from kafka_actors.ray.actors import job_actor
 
     monkeypatch.setattr(job_actor, "NAME_PATIENCE_S", 1.0)
     scene.start(workers=1, name=scene.group)
@@ -208,7 +208,7 @@ def test_an_actor_of_a_detached_job_is_replaced_like_any_other(scene):
 
 def test_a_ray_that_was_started_for_jobs_ends_with_the_last_of_them(monkeypatch):
     """Else to stop one job would be the sudden end of all others of its program."""
-    from kafka_actors.actors import ray_cluster
+    from kafka_actors.ray import cluster as ray_cluster
 
     there, ends = [], []
 
@@ -237,8 +237,8 @@ def test_a_ray_that_was_started_for_jobs_ends_with_the_last_of_them(monkeypatch)
 
 def test_a_job_that_two_threads_stop_is_taken_down_once():
     """As where one stops it while another leaves its `with`: both see its end in the same moment."""
-    from kafka_actors.actors.control import LocalControl
     from kafka_actors.base.io_thread import IoThread
+    from kafka_actors.ray.control import LocalControl
 
     both, done = threading.Barrier(2), []
 

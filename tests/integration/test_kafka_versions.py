@@ -9,10 +9,10 @@ import pytest
 import kafka_actors as ka
 from kafka_actors.admin import Admin, NewTopic, OffsetTarget
 from kafka_actors.errors import GroupIdNotFoundError
-from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.plugin import started
 from kafka_actors.testing.produce import Produce
+from kafka_actors.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
 

@@ -14,8 +14,8 @@ import kafka_actors as ka
 from kafka_actors.errors import LogTruncationError, NoOffsetForPartitionError
 from kafka_actors.events import NoCommittedOffset, OffsetReset
 from kafka_actors.fetch import BrokerFetcher
-from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.testing.plugin import started
+from kafka_actors.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
 

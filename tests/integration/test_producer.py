@@ -17,8 +17,8 @@ from kafka_actors.errors import (
     UndeliveredError,
     UsageError,
 )
-from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records import SCHEMA
+from kafka_actors.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
 

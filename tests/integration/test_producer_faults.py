@@ -9,7 +9,7 @@ from pace import this_run
 
 import kafka_actors as ka
 from kafka_actors.errors import DeliveryTimeoutError, KafkaTimeoutError, UndeliveredError
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 pytestmark = [pytest.mark.kafka]
 

@@ -10,9 +10,9 @@ import kafka_actors as ka
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import InitProducerIdRequest, ProduceRequest
 from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
-from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.testing import KafkaCluster
+from kafka_actors.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
 

@@ -14,7 +14,7 @@ from fakes.java_answers import JAVA, Answers
 from fakes.messages import REQUESTS, RESPONSES
 
 from kafka_actors import errors, protocol
-from kafka_actors.protocol.schema import Element, Field, Message, Range, fields_of
+from kafka_actors.protocol.schema import Element, FieldSpec, Message, Range, fields_of
 from kafka_actors.testing.distribution import DEFAULT_VERSION, Distribution
 
 SOURCE = JAVA / "protocol" / "ProtocolOracle.java"
@@ -257,7 +257,7 @@ def random_struct(cls: type[Element], version: int, flexible: bool, rng: random.
     return cls(**values)
 
 
-def random_value(f: Field, version: int, flexible: bool, rng: random.Random) -> object:
+def random_value(f: FieldSpec, version: int, flexible: bool, rng: random.Random) -> object:
     if version in f.nullable and rng.random() < 0.25:
         return None
     if f.wire == "array":

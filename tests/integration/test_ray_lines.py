@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.ray
 
 PRINTED = r"""
-from kafka_actors.actors.ray_logging import quiet_lines
+from kafka_actors.ray.log_settings import quiet_lines
 quiet_lines()
 import ray
 from ray._private.ray_logging import stdout_deduplicator

@@ -11,10 +11,10 @@ from fakes.commits import commit, committed_by
 from fakes.reading import consumers, values
 
 import kafka_actors as ka
-from kafka_actors.commit_metadata import pack, unpack
 from kafka_actors.errors import IllegalGenerationError, JobFailed, TopicRecreatedError
 from kafka_actors.events import OffsetReset
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.group.commit_metadata import pack, unpack
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 pytestmark = pytest.mark.kafka
 

@@ -12,10 +12,10 @@ from fakes.token_endpoint import TokenEndpoint
 from pace import this_run
 
 from kafka_actors.config import ClientConfig, build
+from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConnectionFailedError, SaslError
 from kafka_actors.net.security import oauth
 from kafka_actors.net.security.oauth import client_credentials, forget
-from kafka_actors.security import Secret
 
 _numbers = itertools.count()
 

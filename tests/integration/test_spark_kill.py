@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from fakes.spark import written
 
-from kafka_actors.spark.stream import LIMITS
+from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 

@@ -21,10 +21,10 @@ from kafka_actors.errors import (
     TopicRecreatedError,
 )
 from kafka_actors.events import BadBatchSkipped, Event
-from kafka_actors.spark.machines.ranges import OffsetRange
-from kafka_actors.spark.options import parse_batch
-from kafka_actors.spark.planner import plan
-from kafka_actors.spark.reading import read_ranges
+from kafka_actors.spark.source.batch_planner import plan
+from kafka_actors.spark.source.machines.offset_ranges import TaskRange
+from kafka_actors.spark.source.options import parse_batch
+from kafka_actors.spark.source.task_reader import read_ranges
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 
@@ -40,13 +40,13 @@ class Reads:
     def __init__(self, cluster: KafkaCluster) -> None:
         self._servers = cluster.bootstrap_servers
 
-    def plan(self, **options: str) -> list[OffsetRange]:
+    def plan(self, **options: str) -> list[TaskRange]:
         return plan(parse_batch({"kafka.bootstrap.servers": self._servers, **options}))
 
     def bounds(self, **options: str) -> dict[int, tuple[int, int]]:
         return {r.partition: (r.start, r.end) for r in self.plan(**options)}
 
-    def read(self, ranges: list[OffsetRange], **options: str) -> list[dict[str, Any]]:
+    def read(self, ranges: list[TaskRange], **options: str) -> list[dict[str, Any]]:
         parsed = parse_batch({"kafka.bootstrap.servers": self._servers, **options})
         batches = read_ranges(parsed, tuple(r for r in ranges if r.size))
         return [row for batch in batches for row in batch.to_pylist()]
@@ -174,7 +174,7 @@ def test_a_compacted_topic_ends_although_records_before_its_end_are_gone(
     # An end amid what is gone: no record has the last offset of the range.
     kept = set(offsets(rows))
     hole = next(o for o in range(100, total) if o - 1 not in kept)
-    cut = [OffsetRange(topic, 0, 0, hole, ranges[0].topic_id)]
+    cut = [TaskRange(topic, 0, 0, hole, ranges[0].topic_id)]
     assert offsets(reads.read(cut, subscribe=topic, **SHORT)) == sorted(o for o in kept if o < hole)
 
 
@@ -293,7 +293,7 @@ def test_a_log_that_ends_before_its_range(
     topic = kafka_topic(1)
     produce(topic, [b"x"] * 5)
     (planned,) = reads.plan(subscribe=topic)
-    beyond = [OffsetRange(topic, 0, 0, planned.end + 1, planned.topic_id)]
+    beyond = [TaskRange(topic, 0, 0, planned.end + 1, planned.topic_id)]
     with pytest.raises(
         DataLossError, match=rf"^{topic}-0 at offset 5: the log ends at 5, before .* range, 6$"
     ):

@@ -16,7 +16,7 @@ from fakes.spark import spark_session, written
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from kafka_actors.spark.stream import LIMITS
+from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from kafka_actors.admin import Admin
-from kafka_actors.commit_metadata import unpack
-from kafka_actors.spark.stream import LIMITS
+from kafka_actors.group.commit_metadata import unpack
+from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 

@@ -13,15 +13,15 @@ from confluent_kafka.admin import NewPartitions
 from kafka_actors import Consumer
 from kafka_actors.admin import Admin
 from kafka_actors.errors import ConfigError, DataLossError, NonEmptyGroupError, TopicRecreatedError
-from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.spark import reading
-from kafka_actors.spark.options import parse_batch, parse_stream
-from kafka_actors.spark.planner import plan
-from kafka_actors.spark.reading import read_ranges
-from kafka_actors.spark.session import ReadSession
-from kafka_actors.spark.stream_driver import StreamDriver
+from kafka_actors.spark.source import task_reader as reading
+from kafka_actors.spark.source.batch_planner import plan
+from kafka_actors.spark.source.options import parse_batch, parse_stream
+from kafka_actors.spark.source.read_session import ReadSession
+from kafka_actors.spark.source.stream_driver import StreamDriver
+from kafka_actors.spark.source.task_reader import read_ranges
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
+from kafka_actors.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
 

@@ -17,8 +17,8 @@ from fakes.chromium import Chromium, Page, program
 from fakes.status_sample import sample_document, sample_history
 
 from kafka_actors.status_page.assets import page as the_page
-from kafka_actors.status_page.document import Document, Entry, Health, History, Point
-from kafka_actors.status_page.machines.http import Request, Response, plain
+from kafka_actors.status_page.document import Document, Entry, HealthView, History, PlotPoint
+from kafka_actors.status_page.machines.http import HttpRequest, HttpResponse, plain
 from kafka_actors.status_page.server import StatusServer, listen
 
 pytestmark = pytest.mark.skipif(
@@ -40,7 +40,7 @@ class Served:
 
     def __init__(self) -> None:
         self.document: Callable[[float], Document] = lambda at_s: sample_document(at_s=at_s)
-        self.points: Callable[[list[Point]], list[Point]] = lambda points: points
+        self.points: Callable[[list[PlotPoint]], list[PlotPoint]] = lambda points: points
         self.asked: list[str] = []
         self.after: list[int] = []
         self._begun = time.time()
@@ -75,10 +75,10 @@ class Served:
         await self._down.wait()
         await server.close()
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: HttpRequest) -> HttpResponse:
         self.asked.append(request.path)
         if request.path == "/":
-            return Response(200, the_page().html, "text/html; charset=utf-8", the_page().policy)
+            return HttpResponse(200, the_page().html, "text/html; charset=utf-8", the_page().policy)
         if request.path == "/status.json":
             return _json(self.document(time.time()))
         if request.path == "/history.json":
@@ -94,8 +94,8 @@ class Served:
         return msgspec.structs.replace(history, run=self._run, points=self.points(points[-POINTS:]))
 
 
-def _json(thing: object) -> Response:
-    return Response(200, msgspec.json.encode(thing), "application/json")
+def _json(thing: object) -> HttpResponse:
+    return HttpResponse(200, msgspec.json.encode(thing), "application/json")
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ def test_a_partition_is_told_in_full_when_it_is_chosen_and_closed_with_escape(pa
 
 
 def test_plots_have_gaps_where_nothing_was_measured(page, served):
-    def with_gaps(points: list[Point]) -> list[Point]:
+    def with_gaps(points: list[PlotPoint]) -> list[PlotPoint]:
         """One where a single value isn't known, and one where points are missing, beside the one that the sample has."""
         known = [
             msgspec.structs.replace(point, records_per_s=None) if point.number == 500 else point
@@ -294,7 +294,7 @@ def test_only_the_last_minute_is_shown_when_that_is_asked_for(page, served):
 
 
 def test_a_job_that_is_not_ready_says_why(page, served):
-    why = Health(live=True, ready=False, reason="the coordinator has not answered for 4 s")
+    why = HealthView(live=True, ready=False, reason="the coordinator has not answered for 4 s")
     served.document = changed(lambda sample: msgspec.structs.replace(sample, health=why))
     opened(page, served)
     assert page.text("#ready") == "not ready"
@@ -419,7 +419,7 @@ def test_hostile_names_are_text(page, served):
             partitions=[first, *sample.partitions[1:]],
             timeline=[*sample.timeline[:-1], entry],
             workers=[worker, *sample.workers[1:]],
-            health=Health(live=True, ready=False, reason=HOSTILE),
+            health=HealthView(live=True, ready=False, reason=HOSTILE),
         )
 
     served.document = changed(hostile)

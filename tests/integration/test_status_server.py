@@ -11,7 +11,7 @@ from fakes.loop import in_loop
 from kafka_actors.cli.page_client import PageClient
 from kafka_actors.errors import ConfigError, DisconnectedError, UsageError
 from kafka_actors.status_page import server
-from kafka_actors.status_page.machines.http import Response, plain
+from kafka_actors.status_page.machines.http import HttpResponse, plain
 from kafka_actors.status_page.server import MOST_CLIENTS, StatusServer, is_loopback, listen
 
 
@@ -20,7 +20,7 @@ def answer(request):
         raise OSError("no such file")
     if request.path == "/slow":
         return plain(200, threading.current_thread().name)
-    return Response(200, f"{request.method} {request.path} {request.query}".encode())
+    return HttpResponse(200, f"{request.method} {request.path} {request.query}".encode())
 
 
 @contextlib.asynccontextmanager
@@ -101,7 +101,7 @@ async def test_a_client_that_says_nothing_is_given_up(monkeypatch):
 async def test_a_client_that_takes_nothing_is_given_up(monkeypatch):
     monkeypatch.setattr(server, "WRITE_S", 0.2)
     much = b"x" * 50_000_000
-    async with serving(answering=lambda request: Response(200, much)) as port:
+    async with serving(answering=lambda request: HttpResponse(200, much)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await asyncio.sleep(1.0)

@@ -15,7 +15,7 @@ from fakes.collector import Collector, plain
 from fakes.prometheus import blocked_at, prometheuses, until
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafka_actors.telemetry.instruments import BY_NAME, LATENCY_SECONDS, SCHEMA_URL, SECONDS, Kind
+from kafka_actors.telemetry.instruments import BY_NAME, LATENCY_SECONDS, SCHEMA_URL, SECONDS, InstrumentKind
 from kafka_actors.testing.ports import free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
@@ -59,8 +59,8 @@ def start(run_job, kafka_cluster_3, topic, group_id, tmp_path):
 def kind_of(metric):
     found = metric.WhichOneof("data")
     if found == "sum":
-        return Kind.COUNTER if metric.sum.is_monotonic else Kind.UP_DOWN_COUNTER
-    return {"histogram": Kind.HISTOGRAM, "gauge": Kind.GAUGE}[found]
+        return InstrumentKind.COUNTER if metric.sum.is_monotonic else InstrumentKind.UP_DOWN_COUNTER
+    return {"histogram": InstrumentKind.HISTOGRAM, "gauge": InstrumentKind.GAUGE}[found]
 
 
 def points_of(metric):
@@ -119,7 +119,7 @@ def check_log_records(scopes, topic, group_id):
     ((level, assigned),) = records["PartitionsAssigned"]
     assert (level, assigned["kafka_actors.actor"]) == ("INFO", "coordinator")
     assert assigned["messaging.consumer.group.name"] == group_id
-    ((level, retry),) = records["kafka_actors.actors.calling"]
+    ((level, retry),) = records["kafka_actors.job.worker.calls"]
     assert (level, retry["messaging.destination.partition.id"]) == ("WARNING", "1")
 
 
@@ -136,7 +136,7 @@ def check_metrics(scopes, topic, group_id):
             assert (metric.unit, metric.description, kind_of(metric)) == (
                 mine.unit,
                 mine.description,
-                Kind.HISTOGRAM if mine.kind is Kind.DISTRIBUTION else mine.kind,
+                InstrumentKind.HISTOGRAM if mine.kind is InstrumentKind.DISTRIBUTION else mine.kind,
             )
             for point in points_of(metric):
                 attributes = plain(point.attributes)
@@ -146,7 +146,7 @@ def check_metrics(scopes, topic, group_id):
                     assert attributes["messaging.operation.name"] in ("process", "fetch", "commit")
                 if metric.name == "messaging.client.operation.duration":
                     assert {"server.address", "server.port"} <= attributes.keys(), "the broker that was asked"
-                if mine.kind is Kind.GAUGE:
+                if mine.kind is InstrumentKind.GAUGE:
                     gauges.setdefault(metric.name, []).append((attributes, number(point)))
             last[metric.name] = [(plain(p.attributes), p) for p in points_of(metric)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 _TOPIC = "__consumer_offsets"
 

@@ -13,8 +13,8 @@ from typing import Any
 import ray
 from pace import this_run
 
-from kafka_actors.actors.machines.supervision import ActorKey
-from kafka_actors.actors.messages import CommitEntry, CommitReply, CommitRequest, Orders, Report, pack, unpack
+from kafka_actors.job.messages import CommitEntry, CommitReply, CommitRequest, Orders, Report, pack, unpack
+from kafka_actors.job.supervisor.machines.supervision import ActorKey
 
 from .audit import commits
 from .journal import until

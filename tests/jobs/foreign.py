@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 
 class Foreign(threading.Thread):

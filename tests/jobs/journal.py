@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 from pace import this_run
 
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kafka_actors.admin.asking import Coordinators, Deadline, ask_node
+from kafka_actors.admin.requests import CallDeadline, Coordinators, ask_node
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import LeaveGroupRequest, LeaveGroupResponse
@@ -29,7 +29,7 @@ async def _removed(servers: str, group: str, group_instance_id: str) -> LeaveGro
             request = LeaveGroupRequest(group_id=group, members=[member])
             return {group: await ask_node(client, node.node_id, request, limit_ms)}
 
-        answer = (await Coordinators(client).ask([group], ask, Deadline(client)))[group]
+        answer = (await Coordinators(client).ask([group], ask, CallDeadline(client)))[group]
         if isinstance(answer, Exception):
             raise answer
         return answer

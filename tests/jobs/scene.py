@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import kafka_actors as ka
-from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.testing import KafkaCluster
+from kafka_actors.types import TopicPartition
 
 from .audit import lowered
 from .driver import Driver

@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_actors.backfill.machines.handover import Handover, Step
-from kafka_actors.backfill.machines.plan import Cluster, HandoverPlan, Log, Wanted, plan_of
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.backfill.machines.handover import Handover, HandoverStep
+from kafka_actors.backfill.machines.handover_plan import (
+    HandoverPlan,
+    LogBounds,
+    ObservedTopics,
+    PlannedRead,
+    plan_of,
+)
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-WANTED = Wanted("g", "read_uncommitted", None, ".*")
+WANTED = PlannedRead("g", "read_uncommitted", None, ".*")
 
 
 class World:
@@ -29,9 +35,9 @@ class World:
         self.marked = False
         self.lived: list[tuple[TopicPartition, int]] = []
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ObservedTopics:
         ids = {tp.topic: tp.topic.encode() * 16 for tp in self.logs}
-        return Cluster("c", ids, {tp: Log(0, end, 1) for tp, end in self.logs.items()})
+        return ObservedTopics("c", ids, {tp: LogBounds(0, end, 1) for tp, end in self.logs.items()})
 
     def grow(self, more: list[int], partition: bool, topic: bool) -> None:
         for tp, count in zip(sorted(self.logs), more, strict=False):
@@ -57,11 +63,11 @@ def drive(world: World, batch: int) -> Iterator[str]:
         yield "planned"
     handover.planned(HandoverPlan.from_json(world.plan, "handover.json"))
     handover.read([world.planned_batches[world.finished - 1]] if world.finished else None)
-    if handover.step is Step.READ_HISTORY:
+    if handover.step is HandoverStep.READ_HISTORY:
         yield from history(world, handover.plan, batch)
         handover.read([world.planned_batches[-1]], ended=True)
     yield "read"
-    assert handover.step is Step.HAND_OVER
+    assert handover.step is HandoverStep.HAND_OVER
     commit = handover.commit(world.group, world.cluster(), again=world.marked)
     yield "decided"
     world.group.update(commit.offsets)
@@ -69,7 +75,7 @@ def drive(world: World, batch: int) -> Iterator[str]:
     yield "handed over"
     world.marked = True
     yield "marked"
-    assert handover.step is Step.GO_LIVE
+    assert handover.step is HandoverStep.GO_LIVE
     present = list(world.logs)
     for tp in present:
         start = world.group[tp].offset  # auto_offset_reset="none": no commit is an error

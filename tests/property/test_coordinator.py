@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from kafka_actors.coordinator.machines.states import MemberState
-from kafka_actors.coordinator.machines.steps import NO_GENERATION
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.group.machines.member_events import NO_GENERATION
+from kafka_actors.group.machines.member_states import MemberState
+from kafka_actors.types import TopicPartition
 
 STRATEGIES = st.sampled_from([["cooperative-sticky"], ["range"], ["sticky"], ["cooperative-sticky", "range"]])
 QUIET = 150.0

@@ -8,13 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import assignors
-from kafka_actors.coordinator.machines.assignment import TopicsView, encode_assignment
-from kafka_actors.coordinator.machines.group import GroupMember
-from kafka_actors.coordinator.machines.ownership import Ownership
-from kafka_actors.coordinator.machines.policy import GroupConfig
-from kafka_actors.coordinator.machines.states import MemberState
-from kafka_actors.coordinator.machines.steps import Assigned, ComputeAssignment, Lost, Outgoing, Revoke
-from kafka_actors.coordinator.machines.verdicts import Api
 from kafka_actors.errors import (
     ConnectionFailedError,
     DecodeError,
@@ -22,6 +15,19 @@ from kafka_actors.errors import (
     KafkaTimeoutError,
     NodeNotReadyError,
 )
+from kafka_actors.group.machines.assignment import TopicsView, encode_assignment
+from kafka_actors.group.machines.embedded_protocol import GroupConfig
+from kafka_actors.group.machines.error_actions import GroupApi
+from kafka_actors.group.machines.member import ClassicMember
+from kafka_actors.group.machines.member_events import (
+    ComputeAssignment,
+    GroupRequest,
+    PartitionsGone,
+    PartitionsTaken,
+    RevokePartitions,
+)
+from kafka_actors.group.machines.member_states import MemberState
+from kafka_actors.group.machines.ownership import Ownership
 from kafka_actors.protocol import (
     DescribeGroupsResponse,
     FindCoordinatorResponse,
@@ -31,7 +37,7 @@ from kafka_actors.protocol import (
     SyncGroupResponse,
 )
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 PASSING = [14, 15, 16, 7, 27, 22, 25, 110, 113, 111, 89]
 ONLY_JOIN = (79, 111)
@@ -63,9 +69,9 @@ class Lone:
     def __init__(self, strategy: str, static: bool) -> None:
         config = GroupConfig("g", group_instance_id="i" if static else None)
         self.ownership = Ownership([assignors.get(strategy)], group_instance_id=config.group_instance_id)
-        self.member = GroupMember(config, self.ownership, rand=lambda: 0.5)
+        self.member = ClassicMember(config, self.ownership, rand=lambda: 0.5)
         self.now = 0.0
-        self.out: list[Outgoing] = []
+        self.out: list[GroupRequest] = []
         self.has: set[TopicPartition] = set()
         self.draining: dict[int, frozenset[TopicPartition]] = {}
         self.work: ComputeAssignment | None = None
@@ -92,16 +98,16 @@ class Lone:
 
     def take(self, event: Any) -> None:
         match event:
-            case Assigned(_, added, partitions):
+            case PartitionsTaken(_, added, partitions):
                 assert not self.has & added
                 self.has |= added
                 assert partitions == self.has
-            case Revoke(token, partitions, deadline):
+            case RevokePartitions(token, partitions, deadline):
                 assert partitions <= self.has
                 assert self.now <= deadline <= self.now + self.member.config.revoke_timeout
                 self.has -= partitions
                 self.draining[token] = partitions
-            case Lost(partitions, _):
+            case PartitionsGone(partitions, _):
                 assert partitions >= self.has
                 self.has.clear()
                 self.draining.clear()
@@ -115,26 +121,26 @@ class Lone:
         request = self.out.pop(0)
         if kind == "never":
             return
-        if isinstance(kind, int) and request.api in (Api.CONNECT, Api.DESCRIBE):
+        if isinstance(kind, int) and request.api in (GroupApi.CONNECT, GroupApi.DESCRIBE):
             kind = DisconnectedError("gone")
-        elif kind in ONLY_JOIN and request.api is not Api.JOIN:
+        elif kind in ONLY_JOIN and request.api is not GroupApi.JOIN:
             kind = 14
-        elif kind in PASSING and request.api is Api.FIND_COORDINATOR:
+        elif kind in PASSING and request.api is GroupApi.FIND_COORDINATOR:
             kind = 15
         reply = kind if isinstance(kind, Exception) else self.reply(request, kind, assigned, leader)
         self.member.on_response(request, reply, self.now)
 
-    def reply(self, request: Outgoing, kind: Any, assigned: frozenset[int], leader: bool) -> object:
+    def reply(self, request: GroupRequest, kind: Any, assigned: frozenset[int], leader: bool) -> object:
         code = 0 if kind == "good" else kind
         match request.api:
-            case Api.FIND_COORDINATOR:
+            case GroupApi.FIND_COORDINATOR:
                 node = Coordinator(key="g", node_id=1, host="h", port=1, error_code=code)
                 return FindCoordinatorResponse(coordinators=[node])
-            case Api.CONNECT:
+            case GroupApi.CONNECT:
                 return None
-            case Api.DESCRIBE:
+            case GroupApi.DESCRIBE:
                 return DescribeGroupsResponse()
-            case Api.JOIN:
+            case GroupApi.JOIN:
                 self.generation += 1
                 return JoinGroupResponse(
                     error_code=code,
@@ -143,10 +149,10 @@ class Lone:
                     leader="m" if leader else "x",
                     protocol_name=self.ownership.assignors[0].name,
                 )
-            case Api.SYNC:
+            case GroupApi.SYNC:
                 data = encode_assignment(("t", p) for p in assigned)
                 return SyncGroupResponse(error_code=code, assignment=data)
-            case Api.HEARTBEAT:
+            case GroupApi.HEARTBEAT:
                 return HeartbeatResponse(error_code=code)
             case _:
                 return LeaveGroupResponse(error_code=code)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.fetch.machines.fetching import FetchMachine
-from kafka_actors.fetch.machines.partition import Start
-from kafka_actors.fetch.machines.session import FetchSession, SequenceGap
+from kafka_actors.fetch.machines.fetch_machine import FetchMachine
+from kafka_actors.fetch.machines.fetch_session import FetchSession, SequenceGap
+from kafka_actors.fetch.machines.partition_state import PartitionStart
 from kafka_actors.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 TOPIC, ID = "t", uuid.UUID(int=9)
 PARTITIONS, BROKERS, BATCH = 3, 2, 10
@@ -124,7 +124,7 @@ class World:
 
     def assign(self, p, offset):
         self.assigned += 1
-        self.machine.assign(TopicPartition(TOPIC, p), Start((0, self.assigned), offset))
+        self.machine.assign(TopicPartition(TOPIC, p), PartitionStart((0, self.assigned), offset))
         self.expected[p] = offset
 
     def plan(self):

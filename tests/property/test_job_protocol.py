@@ -1,7 +1,7 @@
 """Coordinator and workers of a job against a hostile network: messages are late, lost and repeated, workers die,
 and the coordinator is replaced in the middle of whatever it was doing.
 
-Real `Placement`, `CommitGate` and `Holdings` are driven by random steps. A worker's log is what its function was
+Real `Placement`, `CommitGate` and `WorkerAssignment` are driven by random steps. A worker's log is what its function was
 given; the promises are checked on the logs and on the commits.
 """
 
@@ -14,12 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import assignors
-from kafka_actors.actors.machines.commit_gate import CommitGate
-from kafka_actors.actors.machines.holdings import Holdings, holding_of
-from kafka_actors.actors.machines.placement import Placement, SlotState
-from kafka_actors.actors.messages import CommitReply, CommitRequest, Drain, Epoch, Grant, Orders, Report
-from kafka_actors.fetch import Standing
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.fetch import FetchProgress
+from kafka_actors.job.coordinator.machines.commit_gate import CommitGate
+from kafka_actors.job.coordinator.machines.placement import Placement, PlacementState
+from kafka_actors.job.messages import CommitReply, CommitRequest, Drain, Epoch, Grant, Orders, Report
+from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment, holding_of
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 RECORDS = 12
 
@@ -29,7 +29,7 @@ class SimulatedWorker:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.holdings = Holdings()
+        self.holdings = WorkerAssignment()
         self.position: dict[TopicPartition, int] = {}
         self.in_hand: tuple[TopicPartition, Epoch, int] | None = None
 
@@ -60,7 +60,7 @@ class SimulatedWorker:
 
     def report(self) -> Report:
         self.holdings.release_drained()
-        lines = [holding_of(h, Standing(None, None, "")) for h in self.holdings.held.values()]
+        lines = [holding_of(h, FetchProgress(None, None, "")) for h in self.holdings.held.values()]
         return Report(self.name, self.holdings.seen, True, lines)
 
 
@@ -103,13 +103,13 @@ class Simulation:
         if self.placement.awaits(name):
             return Orders(self.placement.version(name), [], [], 10.0, hold=True)
         grants = []
-        for slot in self.placement.held(name, frozenset({SlotState.GRANTED})):
+        for slot in self.placement.held(name, frozenset({PlacementState.GRANTED})):
             start = self.gate.start_of(slot.partition)
             offset = start.offset if start else None
             grants.append(Grant(slot.partition, slot.epoch, offset, continues=slot.continues))
         draining = [
             Drain(s.partition, s.epoch, s.continues)
-            for s in self.placement.held(name, frozenset({SlotState.DRAINING}))
+            for s in self.placement.held(name, frozenset({PlacementState.DRAINING}))
         ]
         return Orders(self.placement.version(name), grants, draining, 10.0)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.encode import json_values
-from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.fused import FusedSteps
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
 SCHEMA = "id BIGINT NOT NULL, name STRING, flag BOOLEAN, tags ARRAY<STRING>, pos STRUCT<x: DOUBLE, y: DOUBLE>"
@@ -66,7 +66,7 @@ def expected(row):
 @given(st.lists(good() | bad, min_size=1, max_size=30))
 def test_json_gives_each_record_one_row_or_one_error(given_rows):
     source = records([value for value, _ in given_rows])
-    outcome = Fused(READ.decode_json(SCHEMA, on_error="skip").check().steps).run(source)
+    outcome = FusedSteps(READ.decode_json(SCHEMA, on_error="skip").check().steps).run(source)
     found = {
         o: row
         for made in outcome.rows
@@ -82,7 +82,7 @@ def test_json_gives_each_record_one_row_or_one_error(given_rows):
 @given(st.lists(st.binary(max_size=12) | st.none(), min_size=1, max_size=30))
 def test_any_bytes_are_one_row_or_one_error(values):
     source = records(values)
-    outcome = Fused(READ.decode_json(SCHEMA, on_error="skip").check().steps).run(source)
+    outcome = FusedSteps(READ.decode_json(SCHEMA, on_error="skip").check().steps).run(source)
     taken = [o for made in outcome.rows for o in made.origin.tolist()]
     assert sorted(taken + [f.record for f in outcome.failures]) == list(range(len(values)))
 
@@ -109,7 +109,7 @@ def test_failing_calls_take_out_exactly_the_records_at_fault(count, first, secon
         .map_batches(failing(second), schema="id BIGINT", on_error="dead_letter")
     )
     source = records([b'{"id": %d}' % n for n in range(count)])
-    outcome = Fused(pipeline.check().steps).run(source)
+    outcome = FusedSteps(pipeline.check().steps).run(source)
     kept = [o for made in outcome.rows for o in made.origin.tolist()]
     assert kept == [i for made in outcome.rows for i in made.batch["id"].to_pylist()]
     assert kept == [n for n in range(count) if n not in first and n != modulus and n not in second]
@@ -119,7 +119,7 @@ def test_failing_calls_take_out_exactly_the_records_at_fault(count, first, secon
 
 @given(st.lists(good(), min_size=1, max_size=20))
 def test_what_the_kafka_sink_writes_as_json_is_read_back(given_rows):
-    decode = Fused(READ.decode_json(SCHEMA).check().steps)
+    decode = FusedSteps(READ.decode_json(SCHEMA).check().steps)
     (once,) = decode.run(records([value for value, _ in given_rows])).rows
     (twice,) = decode.run(records(json_values(once.batch).to_pylist())).rows
     assert twice.batch.equals(once.batch)
@@ -133,6 +133,6 @@ def test_filter_and_columns_are_those_of_plain_python(numbers, least):
         .filter(pc.field("twice") > least)
         .select("at", "twice")
     )
-    outcome = Fused(pipeline.check().steps).run(records([b'{"id": %d}' % n for n in numbers]))
+    outcome = FusedSteps(pipeline.check().steps).run(records([b'{"id": %d}' % n for n in numbers]))
     found = pa.Table.from_batches([r.batch for r in outcome.rows], pipeline.check().columns).to_pylist()
     assert found == [{"at": 100 + i, "twice": n * 2} for i, n in enumerate(numbers) if n * 2 > least]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.fused import FusedSteps
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
 UTC = datetime.UTC
@@ -105,7 +105,7 @@ def test_what_was_written_is_decoded_whatever_is_beside_it(topic, schema_id, oth
     frame = b"" if schema_id is None else b"\0" + schema_id.to_bytes(4, "big")
     values = [frame + written(parsed, row) for row in rows]
     pipeline = READ.decode_avro(avro, schema_id=schema_id, on_error="skip")
-    outcome = Fused(pipeline.check().steps).run(records([*values, other, *values]))
+    outcome = FusedSteps(pipeline.check().steps).run(records([*values, other, *values]))
     (made,) = outcome.rows
     found = dict(zip(made.origin.tolist(), made.batch.to_pylist(maps_as_pydicts="strict"), strict=True))
     failed = [failure.record for failure in outcome.failures]

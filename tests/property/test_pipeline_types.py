@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.encode import json_values, key_values
-from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.fused import FusedSteps
 
 pytest.importorskip("pyspark")
 
-from kafka_actors.on_spark.dataframe import Frame
+from kafka_actors.spark.engine.frames import PipelineFrame
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
 
@@ -155,9 +155,9 @@ def spark_gives_back(frame, rows, source):
 def test_what_is_decoded_is_what_was_written_and_crosses_the_jvm_unchanged(table):
     schema, given_rows = table
     source = records([as_json(row) for row in given_rows])
-    (rows,) = Fused(READ.decode_json(schema).check().steps).run(source).rows
+    (rows,) = FusedSteps(READ.decode_json(schema).check().steps).run(source).rows
     assert rows.batch.to_pylist(maps_as_pydicts="strict") == given_rows
-    frame = Frame(schema, kafka=True)
+    frame = PipelineFrame(schema, kafka=True)
     back = spark_gives_back(frame, rows, source)
     assert back.origin.tolist() == rows.origin.tolist()
     on_ray, on_spark = (
@@ -175,10 +175,10 @@ def test_rows_of_a_users_function_are_what_it_gave(table):
     schema, given_rows = table
     source = records([b"x"])
     pipeline = READ.flat_map(lambda row: given_rows, schema=schema)
-    (rows,) = Fused(pipeline.check().steps).run(source).rows
+    (rows,) = FusedSteps(pipeline.check().steps).run(source).rows
     assert rows.batch.to_pylist(maps_as_pydicts="strict") == given_rows
     again = READ.map_batches(lambda batch: pa.Table.from_batches([rows.batch, rows.batch[:0]]), schema=schema)
-    (back,) = Fused(again.check().steps).run(source).rows
+    (back,) = FusedSteps(again.check().steps).run(source).rows
     assert back.batch.equals(rows.batch)
 
 
@@ -194,7 +194,7 @@ def test_filters_and_columns_are_those_of_arrow_with_its_nulls(values, operator,
     pipeline = (
         READ.decode_json("x BIGINT").with_columns(is_so=compared).filter(compared | pc.field("x").is_null())
     )
-    outcome = Fused(pipeline.check().steps).run(source)
+    outcome = FusedSteps(pipeline.check().steps).run(source)
     found = [row for rows in outcome.rows for row in rows.batch.to_pylist()]
     plain = pa.table({"x": pa.array(values, pa.int64())})
     plain = plain.append_column("is_so", COMPARED[operator](plain["x"], limit))

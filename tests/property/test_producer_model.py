@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_actors.errors import DeliveryTimeoutError, DisconnectedError, NodeNotReadyError
-from kafka_actors.producer.machines.batch import Batch
-from kafka_actors.producer.machines.sender import Answer, Options, Sender
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.producer.machines.batch import ProducerBatch
+from kafka_actors.producer.machines.sender import ProduceAnswer, Sender, SenderOptions
+from kafka_actors.types import TopicPartition
 
 NODES = 2
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
@@ -53,7 +53,7 @@ def halves(batch):
     middle = batch.records // 2
     parts = []
     for lo, ids in ((0, batch.content.ids[:middle]), (middle, batch.content.ids[middle:])):
-        part = Batch(batch.partition, Content(ids), batch.created, batch.ticket, batch.first + lo)
+        part = ProducerBatch(batch.partition, Content(ids), batch.created, batch.ticket, batch.first + lo)
         part.ready, part.attempts, part.last_error = True, batch.attempts, batch.last_error
         parts.append(part)
     return parts
@@ -95,7 +95,7 @@ class World:
     """A sender, brokers, and the wires between them."""
 
     def __init__(self, window):
-        options = Options(
+        options = SenderOptions(
             idempotent=True,
             window=window,
             max_request_bytes=200,
@@ -122,7 +122,7 @@ class World:
 
     def send(self, tp, count):
         ids = [next(self.numbers) for _ in range(count)]
-        batch = Batch(tp, Content(ids), self.now)
+        batch = ProducerBatch(tp, Content(ids), self.now)
         batch.ready = True
         self.sent[tp] += ids
         self.sender.add(batch)
@@ -152,7 +152,7 @@ class World:
             elif self.leader[tp] == node and any(i % INVALID == 0 for i in ids):
                 appended, code = False, 87
             found, offset = self.logs[tp].append(*state, self.now) if appended else (code, -1)
-            answers[tp] = Answer(code or found, offset if not code else -1)
+            answers[tp] = ProduceAnswer(code or found, offset if not code else -1)
         self.error = None
         return answers
 

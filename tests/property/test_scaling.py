@@ -4,7 +4,7 @@ from fakes.scaled_job import SimulatedJob
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_actors.actors import Autoscale
+from kafka_actors.job import Autoscale
 
 RATES = st.lists(
     st.tuples(st.integers(5, 200), st.sampled_from([0.0, 10.0, 300.0, 900.0, 2_500.0, 7_000.0, 40_000.0])),

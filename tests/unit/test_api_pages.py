@@ -17,7 +17,6 @@ DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
 PUBLIC = [
     "assignors",
     "kafka_actors",
-    "kafka_actors.actors",
     "kafka_actors.admin",
     "kafka_actors.backfill",
     "kafka_actors.cluster",
@@ -27,11 +26,12 @@ PUBLIC = [
     "kafka_actors.events",
     "kafka_actors.metrics",
     "kafka_actors.net",
-    "kafka_actors.on_spark",
     "kafka_actors.options",
     "kafka_actors.pipeline",
     "kafka_actors.producer",
+    "kafka_actors.job",
     "kafka_actors.ray",
+    "kafka_actors.spark",
     "kafka_actors.records",
     "kafka_actors.sinks",
     "kafka_actors.telemetry",
@@ -97,5 +97,8 @@ def test_nothing_is_shown_twice() -> None:
 
 def test_every_package_is_public_or_known_to_be_not() -> None:
     packages = {f"kafka_actors.{path.parent.name}" for path in (ROOT / "kafka_actors").glob("*/__init__.py")}
-    inner = {f"kafka_actors.{name}" for name in ("base", "cli", "fetch", "protocol", "spark", "status_page")}
+    inner = {
+        f"kafka_actors.{name}"
+        for name in ("base", "cli", "config", "fetch", "group", "protocol", "status_page")
+    }
     assert packages - inner - set(PUBLIC) == set()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_actors import AsyncProducer, Consumer, Producer
-from kafka_actors.consumer.limit import Limit
+from kafka_actors.consumer.call_deadline import CallLimit
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.net import IoThread
 from kafka_actors.producer import async_producer, producer
@@ -55,7 +55,7 @@ def io():
 def test_a_consumer_that_begins_as_its_time_ends_has_begun(monkeypatch):
     consumer = Consumer(["t"], group_id="g", bootstrap_servers=NOBODY)
     monkeypatch.setattr(consumer._session, "begin", lambda: SimpleNamespace(done=EndsWithItsTime()))
-    assert consumer._started(Limit(10)).ready
+    assert consumer._started(CallLimit(10)).ready
     consumer._session.ready = False
 
 
@@ -67,7 +67,7 @@ def test_a_consumers_call_that_ends_as_its_time_does_has_its_result(monkeypatch)
     async def work():
         """Nothing."""
 
-    assert consumer._call(work(), Limit(10)) == "done"
+    assert consumer._call(work(), CallLimit(10)) == "done"
 
 
 def test_a_producer_that_begins_as_its_time_ends_has_begun(monkeypatch):

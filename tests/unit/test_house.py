@@ -20,27 +20,28 @@ ROOT = Path(__file__).parents[2]
 HERE = "tests/unit/test_house.py"
 
 LIMITS = {
-    "class names twice": 78,
-    "docstring openings": 762,
-    "files": 517,
-    "modules without a test file": 257,
+    "class names twice": 0,
+    "docstring openings": 760,
+    "files": 529,
+    "modules without a test file": 258,
     "numbered tests": 0,
-    "short files": 53,
+    "short files": 51,
 }
 LONG_FILES = {
-    "kafka_actors/actors/job.py": 487,
     "kafka_actors/consumer/async_consumer.py": 405,
     "kafka_actors/consumer/consumer.py": 423,
-    "kafka_actors/coordinator/machines/commits.py": 403,
     "kafka_actors/errors.py": 840,
-    "kafka_actors/fetch/machines/fetching.py": 539,
-    "kafka_actors/producer/core.py": 406,
+    "kafka_actors/fetch/machines/fetch_machine.py": 545,
+    "kafka_actors/group/machines/commits.py": 426,
+    "kafka_actors/producer/producer_io.py": 401,
+    "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
     "AsyncConsumer": 360,
+    "CommitQueue": 360,
     "Consumer": 385,
-    "FetchMachine": 471,
+    "FetchMachine": 477,
     "Fetcher": 352,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""

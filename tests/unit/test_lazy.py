@@ -5,7 +5,10 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["", ".actors", ".consumer", ".fetch", ".net", ".protocol", ".sinks"])
+@pytest.mark.parametrize(
+    "name",
+    ["", ".admin", ".config", ".consumer", ".fetch", ".net", ".job", ".protocol", ".ray", ".sinks", ".spark"],
+)
 def test_a_package_offers_what_it_names_and_nothing_else(name: str) -> None:
     package = importlib.import_module(f"kafka_actors{name}")
     assert {*package._HOMES, "__version__"} == {*package.__all__, "__version__"}

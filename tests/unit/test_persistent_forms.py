@@ -28,38 +28,44 @@ import assignors
 import kafka_actors as ka
 from kafka_actors import admin, events
 from kafka_actors import options as declared
-from kafka_actors.actors.messages import GroupState, PartitionStatus
-from kafka_actors.actors.outputs import Outputs, OutputsSpec
-from kafka_actors.actors.status import ActorStatus, JobStatus, ScalingStatus, WorkersChange, WorkerStatus
 from kafka_actors.backfill.backfill import PLAN
-from kafka_actors.backfill.machines.plan import Cluster, HandoverPlan, Log, Wanted, plan_of
-from kafka_actors.cli.documents import plain
+from kafka_actors.backfill.machines.handover_plan import (
+    HandoverPlan,
+    LogBounds,
+    ObservedTopics,
+    PlannedRead,
+    plan_of,
+)
 from kafka_actors.cli.job_options import RunConfig
-from kafka_actors.cli.layers import from_environment
 from kafka_actors.cli.main import commands
-from kafka_actors.commit_metadata import CommitMetadata, pack, unpack
-from kafka_actors.coordinator.machines.assignment import (
+from kafka_actors.cli.option_sources import from_environment
+from kafka_actors.cli.results import plain
+from kafka_actors.group.commit_metadata import CommitMetadata, pack, unpack
+from kafka_actors.group.machines.assignment import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from kafka_actors.on_spark.dataframe import errors_of
-from kafka_actors.on_spark.dead_letters import Dead
-from kafka_actors.on_spark.parquet import batch_unit, run_unit
-from kafka_actors.pipeline.rows import Failed
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
-from kafka_actors.ray.process import Plan, process_of
+from kafka_actors.job.messages import GroupState, PartitionStatus
+from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, WorkersChange, WorkerStatus
+from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
+from kafka_actors.pipeline.rows import FailedRecord
+from kafka_actors.ray.engine.process import PipelinePlan, process_of
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks import dead_letters as dead_letters_module
-from kafka_actors.spark.machines.stream import StreamOffsets
-from kafka_actors.spark.offset_format import OffsetFormat
-from kafka_actors.spark.options import parse_stream
-from kafka_actors.spark.source import KafkaDataSource
-from kafka_actors.spark.state_files import StateFiles
+from kafka_actors.spark.engine.dead_letters import TaskDeadLetters
+from kafka_actors.spark.engine.frames import errors_of
+from kafka_actors.spark.engine.parquet_sink import batch_unit, run_unit
+from kafka_actors.spark.source.data_source import KafkaDataSource
+from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+from kafka_actors.spark.source.offset_format import OffsetFormat
+from kafka_actors.spark.source.options import parse_stream
+from kafka_actors.spark.source.state_files import StateFiles
 from kafka_actors.telemetry.instruments import INSTRUMENTS
-from kafka_actors.telemetry.logs import JsonFormatter, Origin, TextFormatter, speaks
+from kafka_actors.telemetry.logs import JsonFormatter, LogOrigin, TextFormatter, speaks
 from kafka_actors.telemetry.spans import ProcessSpans, committing, received
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 from pyspark_kafka_actors import DefaultSource
 
 ROOT = Path(__file__).parents[2]
@@ -136,9 +142,9 @@ ORDERS_2, ORDERS_10, OLD_0 = (
 
 
 def test_handover_json_is_written_byte_for_byte() -> None:
-    wanted = Wanted("revenue", "read_committed", ("orders", "old"), None)
-    logs = {ORDERS_10: Log(0, 7, 3), ORDERS_2: Log(5, 9, 4), OLD_0: Log(0, 0)}
-    cluster = Cluster("5L6g3nShT-eMCtK--X86sw", {"orders": ID}, logs)
+    wanted = PlannedRead("revenue", "read_committed", ("orders", "old"), None)
+    logs = {ORDERS_10: LogBounds(0, 7, 3), ORDERS_2: LogBounds(5, 9, 4), OLD_0: LogBounds(0, 0)}
+    cluster = ObservedTopics("5L6g3nShT-eMCtK--X86sw", {"orders": ID}, logs)
     planned = plan_of(wanted, cluster, "5b0f6a0e", "2026-11-21T20:00:00+00:00")
     assert planned.with_starts({ORDERS_10: 1, ORDERS_2: 5, OLD_0: 0}, "earliest").to_json() == HANDOVER_2
     assert PLAN == "handover.json"
@@ -354,14 +360,14 @@ def test_a_dead_letter_of_a_pipeline_on_ray(producer: Sends) -> None:
         .on_error("fail", retries=0)
         .dead_letters("dead")
     )
-    process_of(Plan(pipeline, "revenue"))([].append)(RECORD)
+    process_of(PipelinePlan(pipeline, "revenue"))([].append)(RECORD)
     assert producer.sent == [letter(b"revenue", b"enrich", b"ValueError: no such country")]
 
 
 def test_a_dead_letter_of_a_pipeline_on_spark(producer: Sends) -> None:
     """The same as on Ray, whether its record comes from the stages or, through the JVM, from an earlier one."""
-    dead = Dead(DeadLetters(ka.options.ProducerConfig(), "dead", "revenue"))
-    failed = [Failed(0, "enrich", "ValueError: no such country")]
+    dead = TaskDeadLetters(DeadLetters(ka.options.ProducerConfig(), "dead", "revenue"))
+    failed = [FailedRecord(0, "enrich", "ValueError: no such country")]
     dead.write(failed, RECORD)
     dead.write_failed(pa.RecordBatch.from_arrays([errors_of(failed, RECORD)], names=["_error"]))
     assert producer.sent == [letter(b"revenue", b"enrich", b"ValueError: no such country")] * 2
@@ -607,7 +613,7 @@ def test_names_levels_and_fields_of_events() -> None:
 
 
 def test_a_log_record_as_text_and_as_json(caplog: pytest.LogCaptureFixture) -> None:
-    speaks(Origin("scorer", "nightly", "worker-0", 2))
+    speaks(LogOrigin("scorer", "nightly", "worker-0", 2))
     try:
         with caplog.at_level(logging.DEBUG, "kafka_actors"):
             events.log_event(events.RecordsSkipped("orders", 7, 100, 199, "ValueError: no"))
@@ -615,7 +621,7 @@ def test_a_log_record_as_text_and_as_json(caplog: pytest.LogCaptureFixture) -> N
         record.created, record.msecs = 1_700_000_000.25, 250.0
         text, said = TextFormatter().format(record), json.loads(JsonFormatter().format(record))
     finally:
-        speaks(Origin())
+        speaks(LogOrigin())
     message = (
         'RecordsSkipped topic=orders partition=7 first_offset=100 last_offset=199 error="ValueError: no"'
     )

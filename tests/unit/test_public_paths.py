@@ -153,19 +153,19 @@ PUBLIC = {
 }
 """Module → the names that users import from it."""
 SHOWN = {
-    "kafka_actors.actors": "WorkerStatus",
-    "kafka_actors.actors.messages": "GroupState PartitionStatus",
-    "kafka_actors.actors.status": "ScalingStatus WorkersChange",
+    "kafka_actors.job": "WorkerStatus",
+    "kafka_actors.job.messages": "GroupState PartitionStatus",
+    "kafka_actors.job.status": "ScalingStatus WorkersChange",
     "kafka_actors.coordinator": """
         AutoCommitTask BaseCoordinator CommitCallback ConsumerCoordinator ConsumerCoordinatorMetrics
         GroupBroker GroupClient GroupCoordinatorMetrics Heartbeat HeartbeatTask IgnoreRebalances MemberState
-        Origin RebalanceListener default_offset_commit_callback fetch_offsets_of_groups
+        CommittedStart RebalanceListener default_offset_commit_callback fetch_offsets_of_groups
     """,
     "kafka_actors.net": """
         PartitionFetchRequest PartitionOffsetCommitRequest PartitionOffsetFetchRequest
         PartitionOffsetRequest
     """,
-    "kafka_actors.on_spark": "OnSpark",
+    "kafka_actors.spark": "OnSpark",
     "kafka_actors.ray": "OnRay",
 }
 """Reference pages show these where they happen to be: results, and parts that programs get from the names above. When one moves,

@@ -377,7 +377,7 @@ def test_defaults_are_the_pages_or_listed_with_both_values() -> None:
 
 
 def test_the_pages_options_are_taken_by_the_client_or_refused_by_name() -> None:
-    from kafka_actors.config import _REFUSED
+    from kafka_actors.config.builder import _REFUSED
 
     options = set(OPTIONS["003"]["KafkaClient"])
     assert options - set(ClientConfig.__struct_fields__) == {"selector"}

@@ -6,7 +6,7 @@ import base64
 import uuid
 from collections.abc import Iterable
 
-from kafka_actors.admin.types import (
+from kafka_actors.admin.results import (
     GroupDescription,
     GroupListing,
     MemberDescription,
@@ -20,7 +20,7 @@ from kafka_actors.protocol import ZERO_UUID, ConsumerProtocolAssignment, decode_
 from kafka_actors.protocol.messages import consumer_group_describe, describe_groups
 from kafka_actors.protocol.messages.list_groups import ListedGroup
 from kafka_actors.protocol.messages.metadata import MetadataResponseTopic
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 CLASSIC, CONSUMER = "Classic", "Consumer"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_actors.admin.types import GroupDescription, MemberDescription, PartitionLag
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.admin.results import GroupDescription, MemberDescription, PartitionLag
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["lag_rows"]
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from kafka_actors.admin.types import OffsetReset
-from kafka_actors.arguments import partition_of
+from kafka_actors.admin.results import OffsetReset
+from kafka_actors.base.arguments import partition_of
 from kafka_actors.errors import UsageError
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["OffsetTarget", "plan_reset"]
 

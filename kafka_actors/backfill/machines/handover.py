@@ -13,14 +13,14 @@ from enum import Enum
 from msgspec import Struct
 
 from kafka_actors.errors import DataLossError, HandoverError, StartLostError, TopicRecreatedError
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-from .plan import Cluster, HandoverPlan, Wanted, check_cluster, check_same
+from .handover_plan import HandoverPlan, ObservedTopics, PlannedRead, check_cluster, check_same
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-class Step(Enum):
+class HandoverStep(Enum):
     """What is to be done next."""
 
     PLAN = "plan"
@@ -29,7 +29,7 @@ class Step(Enum):
     GO_LIVE = "go live"
 
 
-class Commit(Struct, frozen=True):
+class HandoverCommit(Struct, frozen=True):
     """What the group has to commit, in one request. `takes_over`: it is the hand-over itself, not only the start of
     partitions that came later."""
 
@@ -43,12 +43,12 @@ class Handover:
     `overwrite_offsets`: offsets of the group below the plan's ends that came from elsewhere may be passed over.
     """
 
-    def __init__(self, wanted: Wanted, where: str, *, overwrite_offsets: bool = False) -> None:
+    def __init__(self, wanted: PlannedRead, where: str, *, overwrite_offsets: bool = False) -> None:
         self._wanted = wanted
         self._where = where
         self._overwrite = overwrite_offsets
         self._plan: HandoverPlan | None = None
-        self.step = Step.PLAN
+        self.step = HandoverStep.PLAN
 
     @property
     def plan(self) -> HandoverPlan:
@@ -60,7 +60,7 @@ class Handover:
         """The plan is in its file. Raises `ConfigError` where it is another pipeline's."""
         check_same(plan, self._wanted, self._where)
         self._plan = plan
-        self.step = Step.READ_HISTORY
+        self.step = HandoverStep.READ_HISTORY
 
     def read(self, finished: Iterable[Mapping[TopicPartition, int]] | None, *, ended: bool = False) -> None:
         """Where Spark's last finished batch ended, of each source that it has for these topics; None if there is none.
@@ -70,7 +70,7 @@ class Handover:
         """
         left = self._left(finished)
         if not left:
-            self.step = Step.HAND_OVER
+            self.step = HandoverStep.HAND_OVER
         elif ended:
             records = sum(left.values())
             first = min(left)
@@ -87,7 +87,7 @@ class Handover:
         reached = {tp: min(source.get(tp, 0) for source in sources) for tp in ends}
         return {tp: end - reached[tp] for tp, end in ends.items() if reached[tp] < end}
 
-    def commit(self, committed: Committed, cluster: Cluster, *, again: bool = False) -> Commit:
+    def commit(self, committed: Committed, cluster: ObservedTopics, *, again: bool = False) -> HandoverCommit:
         """What to commit so that the group begins where history ended: nothing where it is there or further.
 
         `again`: it was handed over before, so that offsets that aren't there were lost, and live was further maybe; a
@@ -115,7 +115,7 @@ class Handover:
         if not self._overwrite:
             self._check_lost(lost)
             self._check_foreign(foreign)
-        return Commit(made, not made.keys().isdisjoint(ends))
+        return HandoverCommit(made, not made.keys().isdisjoint(ends))
 
     def _check_lost(self, lost: list[TopicPartition]) -> None:
         if lost:
@@ -136,9 +136,9 @@ class Handover:
 
     def handed_over(self) -> None:
         """The group's offsets are committed."""
-        self.step = Step.GO_LIVE
+        self.step = HandoverStep.GO_LIVE
 
-    def _check_starts(self, starts: Mapping[TopicPartition, int], cluster: Cluster) -> None:
+    def _check_starts(self, starts: Mapping[TopicPartition, int], cluster: ObservedTopics) -> None:
         found: list[DataLossError] = []
         ids = self.plan.topic_ids
         for tp, start in starts.items():

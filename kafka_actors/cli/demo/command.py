@@ -10,16 +10,16 @@ from typing import Any
 import click
 
 from kafka_actors.cli.errors import EXIT_DONE, EXIT_FAILED
-from kafka_actors.cli.late import late
 from kafka_actors.cli.options import command, needs
 from kafka_actors.cli.output import Output
 from kafka_actors.cli.run import start
+from kafka_actors.cli.slow_notice import late
 from kafka_actors.cli.views import view_for
-from kafka_actors.cli.watch import End, watch
+from kafka_actors.cli.watch_job import WatchEnd, watch
 
 from .fill import Filled, fill
-from .place import DemoFailed, Place, embedded, real
-from .summary import Result, failures, show
+from .place import DemoCluster, DemoFailed, embedded, real
+from .summary import DemoResult, failures, show
 
 __all__ = ["demo"]
 
@@ -70,7 +70,7 @@ def _ray(output: Output, address: str | None) -> Iterator[None]:
     """The demo's own local Ray, small enough for any machine, or the given cluster."""
     import ray
 
-    from kafka_actors.actors.ray_cluster import start_local_ray
+    from kafka_actors.ray.cluster import start_local_ray
 
     output.print(f"joining the Ray cluster at {address}" if address else "starting a local Ray")
     if address:
@@ -84,11 +84,11 @@ def _ray(output: Output, address: str | None) -> Iterator[None]:
             ray.shutdown()
 
 
-def _run(output: Output, place: Place, filled: Filled) -> Result | None:
+def _run(output: Output, place: DemoCluster, filled: Filled) -> DemoResult | None:
     """The job from start to end with the kill in its middle; None where a signal stopped it."""
     import ray
 
-    from kafka_actors.actors import Job
+    from kafka_actors.ray import Job
 
     from .kill import Killer
     from .work import LedgerActor, Revenue
@@ -119,13 +119,13 @@ def _run(output: Output, place: Place, filled: Filled) -> Result | None:
         finally:
             with late(view.note, "waiting for the job to stop"):
                 running.stop()
-    if end is End.STOPPED:
+    if end is WatchEnd.STOPPED:
         return None
     account = ray.get(ledger.account.remote())
-    return Result(filled, account, place.committed(), took_s, killer.killed)
+    return DemoResult(filled, account, place.committed(), took_s, killer.killed)
 
 
-def _what_the_brokers_lack(place: Place) -> dict[str, Any]:
+def _what_the_brokers_lack(place: DemoCluster) -> dict[str, Any]:
     """librdkafka's mock brokers know no static membership."""
     return {"group_instance_id": None} if place.embedded else {}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from .orders import REGIONS, make_orders
-from .place import DemoFailed, Place
+from .place import DemoCluster, DemoFailed
 
 __all__ = ["Filled", "check_kept", "fill"]
 
@@ -25,7 +25,7 @@ class Filled(Struct, frozen=True):
         return sum(self.ends.values())
 
 
-def fill(place: Place, orders: int, say: Callable[[str], None]) -> Filled:
+def fill(place: DemoCluster, orders: int, say: Callable[[str], None]) -> Filled:
     """Produces `orders` orders over the regions with zstd. Raises `DemoFailed` if the cluster did not keep all."""
     from kafka_actors.testing.produce import Produce
 
@@ -52,7 +52,7 @@ def _shares(total: int, parts: int) -> list[int]:
     return [total // parts + (1 if part < total % parts else 0) for part in range(parts)]
 
 
-def check_kept(place: Place, filled: Filled) -> None:
+def check_kept(place: DemoCluster, filled: Filled) -> None:
     """An embedded broker drops the oldest of what passes 5 MB a partition, without a word. Raises `DemoFailed`."""
     for (topic, partition), (low, high) in place.watermarks().items():
         produced = filled.ends.get((topic, partition), 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from kafka_actors.actors.status import JobStatus, WorkerStatus
+from kafka_actors.job.status import JobStatus, WorkerStatus
 
 from .work import worker_id
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from kafka_actors import decoders
+from kafka_actors.base import decoders
 
-__all__ = ["REGIONS", "Line", "Made", "Order", "Sale", "make_orders", "revenue"]
+__all__ = ["REGIONS", "GeneratedOrder", "OrderLine", "Sale", "ShopOrder", "make_orders", "revenue"]
 
 REGIONS: dict[str, tuple[str, ...]] = {
     "eu": ("DE", "ES", "FR", "IT", "NL", "PL", "SE"),
@@ -35,7 +35,7 @@ SHIPPING_CENTS = (0, 390, 590, 1290)
 DISCOUNTS_CENTS = (0, 0, 0, 100, 250, 500)
 
 
-class Line(Struct, frozen=True):
+class OrderLine(Struct, frozen=True):
     """One product of an order; `unit_price` in cents."""
 
     sku: str
@@ -44,14 +44,14 @@ class Line(Struct, frozen=True):
     unit_price: int
 
 
-class Order(Struct, frozen=True):
+class ShopOrder(Struct, frozen=True):
     """An order as it stands in the topic, as JSON. All amounts are whole cents of one currency."""
 
     order_id: str
     placed_at: str
     country: str
     customer: dict[str, int | str]
-    lines: list[Line]
+    lines: list[OrderLine]
     shipping: int
     discount: int
     payment: str
@@ -64,7 +64,7 @@ class Sale(Struct, frozen=True):
     unit_price: int
 
 
-class Made(Struct, frozen=True):
+class GeneratedOrder(Struct, frozen=True):
     """An order on its way to a topic, and what it is worth."""
 
     key: bytes
@@ -73,14 +73,14 @@ class Made(Struct, frozen=True):
     cents: int
 
 
-class _Sold(Struct, frozen=True):
+class _SoldLine(Struct, frozen=True):
     country: str
     lines: list[Sale]
     shipping: int
     discount: int
 
 
-_decode = decoders.json(_Sold).decode
+_decode = decoders.json(_SoldLine).decode
 
 
 def revenue(value: bytes) -> tuple[str, int]:
@@ -92,7 +92,7 @@ def revenue(value: bytes) -> tuple[str, int]:
     return order.country, cents
 
 
-def make_orders(region: str, number: int, seed: int = 0) -> Iterator[Made]:
+def make_orders(region: str, number: int, seed: int = 0) -> Iterator[GeneratedOrder]:
     """`number` orders of one region over one day; the same for the same seed."""
     rand = random.Random(f"{seed} {region}")
     encode = msgspec.json.Encoder().encode
@@ -102,7 +102,7 @@ def make_orders(region: str, number: int, seed: int = 0) -> Iterator[Made]:
         lines, cents = _basket(rand)
         shipping, discount = rand.choice(SHIPPING_CENTS), rand.choice(DISCOUNTS_CENTS)
         customer = int(rand.random() * 50_000)
-        order = Order(
+        order = ShopOrder(
             order_id=f"{region}-{n:07d}",
             placed_at=f"2026-11-27T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z",
             country=country,
@@ -112,15 +112,15 @@ def make_orders(region: str, number: int, seed: int = 0) -> Iterator[Made]:
             discount=discount,
             payment=rand.choice(PAYMENTS),
         )
-        yield Made(b"%d" % customer, encode(order), country, cents + shipping - discount)
+        yield GeneratedOrder(b"%d" % customer, encode(order), country, cents + shipping - discount)
 
 
-def _basket(rand: random.Random) -> tuple[list[Line], int]:
+def _basket(rand: random.Random) -> tuple[list[OrderLine], int]:
     """One to three products, and what they cost."""
     lines, cents = [], 0
     for _ in range(1 + int(rand.random() * 3)):
         sku, name, price = PRODUCTS[int(rand.random() * len(PRODUCTS))]
         quantity = 1 + int(rand.random() * 3)
-        lines.append(Line(sku, name, quantity, price))
+        lines.append(OrderLine(sku, name, quantity, price))
         cents += quantity * price
     return lines, cents

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from kafka_actors.addresses import parse_bootstrap_servers
+from kafka_actors.base.addresses import parse_bootstrap_servers
 from kafka_actors.errors import KafkaActorsError, NoBrokersAvailable
 
 from .orders import REGIONS
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["DemoFailed", "Place", "embedded", "real"]
+__all__ = ["DemoCluster", "DemoFailed", "embedded", "real"]
 
 PARTITIONS = 4
 ANSWER_S = 10.0
@@ -28,7 +28,7 @@ class DemoFailed(KafkaActorsError):
     """The demo can't show what it should."""
 
 
-class Place(Struct, frozen=True):
+class DemoCluster(Struct, frozen=True):
     """A cluster with the demo's empty topics. `topics`: region → topic; `embedded`: librdkafka's mock brokers."""
 
     bootstrap_servers: str
@@ -62,7 +62,7 @@ class Place(Struct, frozen=True):
 
 
 @contextmanager
-def embedded() -> Iterator[Place]:
+def embedded() -> Iterator[DemoCluster]:
     """librdkafka's mock cluster with three brokers, in this process."""
     from kafka_actors.testing import MockCluster
 
@@ -70,11 +70,11 @@ def embedded() -> Iterator[Place]:
     with MockCluster(brokers=3) as mock:
         for topic in topics.values():
             mock.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
-        yield Place(mock.bootstrap_servers, topics, "orders-.*", "demo", embedded=True)
+        yield DemoCluster(mock.bootstrap_servers, topics, "orders-.*", "demo", embedded=True)
 
 
 @contextmanager
-def real(servers: str) -> Iterator[Place]:
+def real(servers: str) -> Iterator[DemoCluster]:
     """A real plaintext cluster. Its topics and its group have unique names, and are deleted at the end.
 
     Raises `ConfigError` for what is no address, `NoBrokersAvailable` where nobody answers.
@@ -84,7 +84,7 @@ def real(servers: str) -> Iterator[Place]:
     brokers = _brokers(admin, bootstrap)
     run = uuid.uuid4().hex[:8]
     topics = {region: f"orders-{region}-{run}" for region in REGIONS}
-    place = Place(bootstrap, topics, f"orders-[a-z]+-{run}", f"demo-{run}", embedded=False)
+    place = DemoCluster(bootstrap, topics, f"orders-[a-z]+-{run}", f"demo-{run}", embedded=False)
     try:
         _create(admin, topics.values(), min(3, brokers))
         yield place
@@ -131,7 +131,7 @@ def _delete(admin: AdminClient, topics: Iterable[str], group: str) -> None:
 
 
 @contextmanager
-def _consumer(place: Place) -> Iterator[Consumer]:
+def _consumer(place: DemoCluster) -> Iterator[Consumer]:
     from confluent_kafka import Consumer
 
     settings = {"bootstrap.servers": place.bootstrap_servers, "group.id": place.group_id, "log_level": 0}

@@ -11,10 +11,10 @@ from rich.table import Table
 from .fill import Filled
 from .ledger import Account
 
-__all__ = ["Result", "failures", "show"]
+__all__ = ["DemoResult", "failures", "show"]
 
 
-class Result(Struct, frozen=True):
+class DemoResult(Struct, frozen=True):
     """Everything the summary is about. `took_s`: from the start of the job to its end; `killed`: the worker."""
 
     filled: Filled
@@ -36,7 +36,7 @@ class Result(Struct, frozen=True):
         return self.account.delivered_before_kill - self.account.counted_before_kill
 
 
-def failures(result: Result) -> list[str]:
+def failures(result: DemoResult) -> list[str]:
     """What is not as it must be; nothing: the demo has shown what it promises."""
     found = []
     if result.killed is None:
@@ -56,7 +56,7 @@ def failures(result: Result) -> list[str]:
     return found
 
 
-def show(result: Result, put: Callable[[Any], None]) -> None:
+def show(result: DemoResult, put: Callable[[Any], None]) -> None:
     """The summary, as tables."""
     put("")
     put(_facts(result))
@@ -67,7 +67,7 @@ def show(result: Result, put: Callable[[Any], None]) -> None:
     put("")
 
 
-def _facts(result: Result) -> Table:
+def _facts(result: DemoResult) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column()
     table.add_column(justify="right")
@@ -89,7 +89,7 @@ def _facts(result: Result) -> Table:
     return table
 
 
-def _offsets(result: Result) -> Table:
+def _offsets(result: DemoResult) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for title, justify in (
         ("TOPIC", "left"),
@@ -108,7 +108,7 @@ def _offsets(result: Result) -> Table:
     return table
 
 
-def _revenue(result: Result) -> Table:
+def _revenue(result: DemoResult) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("COUNTRY")
     for title in ("PRODUCED", "LEDGER", "WITHOUT DEDUPLICATION"):

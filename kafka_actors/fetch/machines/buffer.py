@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kafka_actors.fetch.messages import Epoch, Fetched
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.fetch.messages import Epoch, FetchedPartition
+from kafka_actors.types import TopicPartition
 
 if TYPE_CHECKING:
     pass
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NOTHING = memoryview(b"")
 
 
-class Response:
+class ResponseMemory:
     """The memory of one fetch response, held by its slices that are still needed."""
 
     __slots__ = ("broker", "size", "slices")
@@ -37,7 +37,7 @@ class Response:
         self.slices = 0
 
 
-class Slice:
+class PartitionSlice:
     """The records of one partition in one response, in the wire format: `fetched` is what came with them.
 
     `valid` turns False when the position was moved meanwhile (seek, revoke, reset).
@@ -45,13 +45,13 @@ class Slice:
 
     __slots__ = ("data", "fetched", "held", "valid")
 
-    def __init__(self, data: memoryview, fetched: Fetched, held: Response) -> None:
+    def __init__(self, data: memoryview, fetched: FetchedPartition, held: ResponseMemory) -> None:
         self.data = data
         self.fetched = fetched
         self.held = held
         self.valid = True
 
-    def is_followed_by(self, other: Slice) -> bool:
+    def is_followed_by(self, other: PartitionSlice) -> bool:
         """Whether one decoder may go on from here into the other: nothing lies between, and both are plain."""
         here, there = self.fetched, other.fetched
         return (
@@ -71,7 +71,7 @@ class FetchedBytes:
 
     __slots__ = ("aborted", "epoch", "fetch_offset", "leader_epoch", "next_offset", "partition", "slices")
 
-    def __init__(self, partition: TopicPartition, slices: list[Slice]) -> None:
+    def __init__(self, partition: TopicPartition, slices: list[PartitionSlice]) -> None:
         first = slices[0].fetched
         self.partition = partition
         self.slices = slices
@@ -114,10 +114,12 @@ class Buffer:
         self._together = together
         self._one_by_one = one_by_one
         self._held: dict[int, int] = {}  # broker -> bytes of its responses still in memory
-        self._ready: OrderedDict[TopicPartition, deque[Slice]] = OrderedDict()
-        self._paused: dict[TopicPartition, deque[Slice]] = {}
-        self._behind: dict[TopicPartition, deque[Slice]] = {}  # waits for what is in hand of the partition
-        self._in_hand: dict[TopicPartition, deque[Slice]] = {}
+        self._ready: OrderedDict[TopicPartition, deque[PartitionSlice]] = OrderedDict()
+        self._paused: dict[TopicPartition, deque[PartitionSlice]] = {}
+        self._behind: dict[
+            TopicPartition, deque[PartitionSlice]
+        ] = {}  # waits for what is in hand of the partition
+        self._in_hand: dict[TopicPartition, deque[PartitionSlice]] = {}
         self._lent: dict[int, int] = {}  # broker -> bytes in hand, where that is one by one
         self._waiting: dict[TopicPartition, int] = {}
         self._served: set[TopicPartition] = set()
@@ -155,17 +157,17 @@ class Buffer:
         """Record bytes of one partition that wait to be handed out."""
         return self._waiting.get(tp, 0)
 
-    def hold(self, broker: int, size: int) -> Response:
+    def hold(self, broker: int, size: int) -> ResponseMemory:
         """Counts a response; `add` its slices, then `settle` it."""
         self._held[broker] = self.held(broker) + size
-        return Response(broker, size)
+        return ResponseMemory(broker, size)
 
-    def settle(self, response: Response) -> None:
+    def settle(self, response: ResponseMemory) -> None:
         """All slices are added: a response without any is gone at once."""
         if response.slices == 0:
             self._release(response)
 
-    def add(self, tp: TopicPartition, piece: Slice, *, paused: bool) -> None:
+    def add(self, tp: TopicPartition, piece: PartitionSlice, *, paused: bool) -> None:
         piece.held.slices += 1
         queues = self._paused if paused else self._line(tp)
         queues.setdefault(tp, deque()).append(piece)
@@ -233,7 +235,7 @@ class Buffer:
             self._waiting[tp] = self.buffered(tp) + len(piece.data)
             if self._one_by_one:
                 self._lend(piece, -len(piece.data))
-        waiting: deque[Slice] = deque()
+        waiting: deque[PartitionSlice] = deque()
         for queues in (self._ready, self._behind, self._paused):
             waiting.extend(queues.pop(tp, deque()))
         (self._paused if paused else self._ready)[tp] = deque((*pieces, *waiting))
@@ -287,11 +289,11 @@ class Buffer:
         of that share, because then room comes by itself."""
         return [] if _holding(broker, self._ready) else _holding(broker, self._behind)
 
-    def _line(self, tp: TopicPartition) -> dict[TopicPartition, deque[Slice]]:
+    def _line(self, tp: TopicPartition) -> dict[TopicPartition, deque[PartitionSlice]]:
         """Where the next slices of a partition wait that isn't paused."""
         return self._behind if self._one_by_one and tp in self._in_hand else self._ready
 
-    def _set_apart(self, piece: Slice) -> None:
+    def _set_apart(self, piece: PartitionSlice) -> None:
         """Copies a slice out of a response that it is a small part of: who has it in hand for long keeps only that."""
         if 2 * len(piece.data) >= piece.held.size:
             return
@@ -301,27 +303,27 @@ class Buffer:
         self._let_go(piece)
         piece.data, piece.held = data, own
 
-    def _lend(self, piece: Slice, size: int) -> None:
+    def _lend(self, piece: PartitionSlice, size: int) -> None:
         broker = piece.held.broker
         self._lent[broker] = self._lent.get(broker, 0) + size
 
-    def _give_back(self, piece: Slice) -> None:
+    def _give_back(self, piece: PartitionSlice) -> None:
         if self._one_by_one:
             self._lend(piece, -len(piece.data))
         self._let_go(piece)
 
-    def _let_go(self, piece: Slice) -> None:
+    def _let_go(self, piece: PartitionSlice) -> None:
         piece.data = _NOTHING  # its memory is used again, whoever still has the slice
         piece.held.slices -= 1
         if piece.held.slices == 0:
             self._release(piece.held)
 
-    def _release(self, response: Response) -> None:
+    def _release(self, response: ResponseMemory) -> None:
         self._held[response.broker] -= response.size
         if self._held[response.broker] == 0:
             del self._held[response.broker]
 
 
-def _holding(broker: int, queues: Mapping[TopicPartition, deque[Slice]]) -> list[TopicPartition]:
+def _holding(broker: int, queues: Mapping[TopicPartition, deque[PartitionSlice]]) -> list[TopicPartition]:
     """Whose queues have slices of responses of that broker."""
     return [tp for tp, queue in queues.items() if any(piece.held.broker == broker for piece in queue)]

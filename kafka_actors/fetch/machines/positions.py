@@ -13,13 +13,13 @@ from kafka_actors.errors import (
     for_code,
 )
 from kafka_actors.events import OffsetReset
-from kafka_actors.fetch.messages import Fetched
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.fetch.messages import FetchedPartition
+from kafka_actors.types import TopicPartition
 
-from .errors import Action, action_for
-from .partition import UNKNOWN, Happening, Partition, Purpose, State
-from .resets import Kind, Lookup, error_of_loss, event_of_choice
-from .table import PartitionTable
+from .error_actions import FetchErrorAction, action_for
+from .partition_state import UNKNOWN, FetchPartition, FetchState, LookupPurpose, Trigger
+from .partition_table import PartitionTable
+from .resets import LookupKind, OffsetLookup, error_of_loss, event_of_choice
 
 _WITH_LEADER = (NotLeaderOrFollowerError, FencedLeaderEpochError)
 """Errors with which a broker may name the leader (KIP-951)."""
@@ -30,7 +30,9 @@ class Positions(PartitionTable):
 
     # ------------------------------------------------------------ what a broker answered to a fetch
 
-    def on_fetched(self, partition: Partition, fetched: Fetched, broker: int, now: float) -> bool:
+    def on_fetched(
+        self, partition: FetchPartition, fetched: FetchedPartition, broker: int, now: float
+    ) -> bool:
         """Whether the records of `fetched` are to be buffered. The caller has checked that it is no answer to
         an older want; the epoch and the offset are checked here."""
         if fetched.epoch != partition.epoch or not partition.wants_records:
@@ -64,7 +66,7 @@ class Positions(PartitionTable):
             return True
         return False
 
-    def _note_ends(self, partition: Partition, fetched: Fetched) -> None:
+    def _note_ends(self, partition: FetchPartition, fetched: FetchedPartition) -> None:
         if fetched.high_watermark >= 0:
             partition.high_watermark = fetched.high_watermark
         if fetched.last_stable_offset >= 0:
@@ -72,10 +74,12 @@ class Positions(PartitionTable):
         if fetched.log_start_offset >= 0:
             partition.log_start_offset = fetched.log_start_offset
 
-    def _on_error(self, partition: Partition, fetched: Fetched, broker: int, now: float) -> None:
+    def _on_error(
+        self, partition: FetchPartition, fetched: FetchedPartition, broker: int, now: float
+    ) -> None:
         code = fetched.error_code
         action = action_for(code)
-        if action is Action.FAIL:
+        if action is FetchErrorAction.FAIL:
             error = error_for_code(
                 code,
                 request="Fetch",
@@ -85,10 +89,10 @@ class Positions(PartitionTable):
             )
             assert error is not None  # the action is that of a code other than 0
             self.fail(partition, error)
-        elif action is Action.OUT_OF_RANGE:
+        elif action is FetchErrorAction.OUT_OF_RANGE:
             self._out_of_range(partition, broker, now)
         else:
-            self.refresh_metadata |= action is Action.REFRESH
+            self.refresh_metadata |= action is FetchErrorAction.REFRESH
             partition.replica = UNKNOWN
             hinted = for_code(code) in _WITH_LEADER and fetched.current_leader_epoch > partition.leader_epoch
             if hinted and fetched.current_leader_id >= 0:
@@ -96,7 +100,7 @@ class Positions(PartitionTable):
             else:
                 self.back_off(partition, _name(code), now)
 
-    def _out_of_range(self, partition: Partition, broker: int, now: float) -> None:
+    def _out_of_range(self, partition: FetchPartition, broker: int, now: float) -> None:
         if partition.replica >= 0 and broker == partition.replica:
             # A follower may lag behind the leader; its word is no proof.
             partition.replica = UNKNOWN
@@ -105,14 +109,14 @@ class Positions(PartitionTable):
             # Good records come first. Once they are consumed the broker is asked again.
             self.back_off(partition, "OFFSET_OUT_OF_RANGE", now)
         else:
-            self._lose(partition, Purpose.OUT_OF_RANGE)
+            self._lose(partition, LookupPurpose.OUT_OF_RANGE)
 
     # ------------------------------------------------------------ offsets to look up
 
-    def lookups(self, now: float) -> list[Lookup]:
+    def lookups(self, now: float) -> list[OffsetLookup]:
         """What ListOffsets has to be asked now. A policy `none` fails the partition instead."""
         due = []
-        for partition in self._waiting(State.AWAITING_OFFSET, now):
+        for partition in self._waiting(FetchState.AWAITING_OFFSET, now):
             lookup = self._policy.lookup(partition)
             if lookup is None:
                 self.fail(partition, error_of_loss(partition))
@@ -121,26 +125,26 @@ class Positions(PartitionTable):
                 due.append(lookup)
         return due
 
-    def on_offset(self, lookup: Lookup, found: tuple[int, int] | KafkaActorsError, now: float) -> None:
+    def on_offset(self, lookup: OffsetLookup, found: tuple[int, int] | KafkaActorsError, now: float) -> None:
         """`found`: (offset, leader epoch) of the lookup; of BOUNDS: (log start, log end); or why it failed."""
         partition = self._asking(lookup.tp, lookup.version)
         if partition is None:
             return
         if isinstance(found, KafkaActorsError):
             self._lookup_failed(partition, found, now)
-        elif lookup.kind is Kind.BOUNDS:
+        elif lookup.kind is LookupKind.BOUNDS:
             self._on_bounds(partition, found[0], found[1], now)
         else:
             event = event_of_choice(partition, found[0], self._policy)
             if event is not None:
                 self.events.append(event)
             partition.position_epoch = found[1]
-            self._place(partition, found[0], Happening.OFFSET_KNOWN)
+            self._place(partition, found[0], Trigger.OFFSET_KNOWN)
 
-    def _on_bounds(self, partition: Partition, start: int, end: int, now: float) -> None:
+    def _on_bounds(self, partition: FetchPartition, start: int, end: int, now: float) -> None:
         partition.log_start_offset = start
         if start <= partition.position <= end:
-            partition.move(Happening.OFFSET_KNOWN)  # the log has it after all: nothing is reset
+            partition.move(Trigger.OFFSET_KNOWN)  # the log has it after all: nothing is reset
             partition.purpose = None
             self.back_off(partition, "OFFSET_OUT_OF_RANGE", now)
         elif self._policy.loss_is_fatal:
@@ -154,7 +158,7 @@ class Positions(PartitionTable):
     def validations(self, now: float) -> list[tuple[TopicPartition, int, int, int]]:
         """(partition, version, current leader epoch, epoch of the position) for OffsetForLeaderEpoch."""
         due = []
-        for partition in self._waiting(State.VALIDATING, now):
+        for partition in self._waiting(FetchState.VALIDATING, now):
             # Position and epoch belong together only when nothing is still in the user's hands.
             if partition.position == partition.delivered:
                 partition.looking_up = True
@@ -177,27 +181,27 @@ class Positions(PartitionTable):
         if epoch >= 0 and end >= 0 and (epoch < partition.position_epoch or end < partition.position):
             self._diverged(partition, epoch, end)
             return
-        partition.move(Happening.VALIDATED)
+        partition.move(Trigger.VALIDATED)
         partition.failures = 0
         self.touch(tp)
         self._check_end(partition)
 
-    def _diverged(self, partition: Partition, epoch: int, end: int) -> None:
+    def _diverged(self, partition: FetchPartition, epoch: int, end: int) -> None:
         topic, number = partition.tp
         old, new = partition.position, min(end, partition.position)
         if self._policy.loss_is_fatal:
             self.fail(partition, LogTruncationError(topic, number, old, end, epoch))
             return
         # Up to the divergence both logs are the same, so going on there neither skips nor repeats a record.
-        self.events.append(OffsetReset(topic, number, old, new, Purpose.TRUNCATED.value, 0))
+        self.events.append(OffsetReset(topic, number, old, new, LookupPurpose.TRUNCATED.value, 0))
         partition.position_epoch = epoch
         self._place(
             partition,
             new,
-            Happening.OFFSET_KNOWN if partition.state is State.VALIDATING else Happening.SOUGHT,
+            Trigger.OFFSET_KNOWN if partition.state is FetchState.VALIDATING else Trigger.SOUGHT,
         )
 
-    def _asking(self, tp: TopicPartition, version: int) -> Partition | None:
+    def _asking(self, tp: TopicPartition, version: int) -> FetchPartition | None:
         partition = self._partitions.get(tp)
         return (
             partition
@@ -205,7 +209,7 @@ class Positions(PartitionTable):
             else None
         )
 
-    def _lookup_failed(self, partition: Partition, error: KafkaActorsError, now: float) -> None:
+    def _lookup_failed(self, partition: FetchPartition, error: KafkaActorsError, now: float) -> None:
         partition.looking_up = False
         if error.retriable:
             self.refresh_metadata = True

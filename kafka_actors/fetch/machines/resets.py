@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from kafka_actors.durations import parse_iso8601
+from kafka_actors.base.durations import parse_iso8601
 from kafka_actors.errors import (
     FetchOffsetOutOfRangeError,
     KafkaActorsError,
@@ -14,12 +14,12 @@ from kafka_actors.errors import (
     TopicRecreatedError,
 )
 from kafka_actors.events import Event, NoCommittedOffset, OffsetReset
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
-from .partition import DATA_LOSS, Partition, Purpose
+from .partition_state import DATA_LOSS, FetchPartition, LookupPurpose
 
 
-class Kind(Enum):
+class LookupKind(Enum):
     """What is asked of ListOffsets."""
 
     EARLIEST = "earliest"
@@ -28,12 +28,12 @@ class Kind(Enum):
     BOUNDS = "bounds"  # both ends of the log: is the position really outside?
 
 
-class Lookup(Struct, frozen=True):
+class OffsetLookup(Struct, frozen=True):
     """One offset to look up. `version` tells a later answer from one that is still wanted."""
 
     tp: TopicPartition
     version: int
-    kind: Kind
+    kind: LookupKind
     seconds: float = 0.0  # of DURATION: how far back
     leader_epoch: int = -1
 
@@ -48,28 +48,28 @@ class ResetPolicy(Struct, frozen=True):
     def loss_is_fatal(self) -> bool:
         return self.on_data_loss == "fail" or self.auto_offset_reset == "none"
 
-    def lookup(self, partition: Partition) -> Lookup | None:
+    def lookup(self, partition: FetchPartition) -> OffsetLookup | None:
         """What to ask for this partition; None where the policy is `none` and it has to fail."""
         purpose = partition.purpose
-        if purpose is Purpose.OUT_OF_RANGE and not partition.proven:
-            return self._ask(partition, Kind.BOUNDS)
-        if purpose in (Purpose.BEGINNING, Purpose.SEEK_BEGINNING, Purpose.RECREATED):
+        if purpose is LookupPurpose.OUT_OF_RANGE and not partition.proven:
+            return self._ask(partition, LookupKind.BOUNDS)
+        if purpose in (LookupPurpose.BEGINNING, LookupPurpose.SEEK_BEGINNING, LookupPurpose.RECREATED):
             # Of a topic that was made anew nothing has been read: its partitions are new ones.
-            return self._ask(partition, Kind.EARLIEST)
-        if purpose is Purpose.SEEK_END:
-            return self._ask(partition, Kind.LATEST)
+            return self._ask(partition, LookupKind.EARLIEST)
+        if purpose is LookupPurpose.SEEK_END:
+            return self._ask(partition, LookupKind.LATEST)
         name, _, duration = self.auto_offset_reset.partition(":")
         if name == "none":
             return None
         if name == "by_duration":
-            return self._ask(partition, Kind.DURATION, parse_iso8601(duration))
-        return self._ask(partition, Kind(name))
+            return self._ask(partition, LookupKind.DURATION, parse_iso8601(duration))
+        return self._ask(partition, LookupKind(name))
 
-    def _ask(self, partition: Partition, kind: Kind, seconds: float = 0.0) -> Lookup:
-        return Lookup(partition.tp, partition.version, kind, seconds, partition.leader_epoch)
+    def _ask(self, partition: FetchPartition, kind: LookupKind, seconds: float = 0.0) -> OffsetLookup:
+        return OffsetLookup(partition.tp, partition.version, kind, seconds, partition.leader_epoch)
 
 
-def event_of_choice(partition: Partition, chosen: int, policy: ResetPolicy) -> Event | None:
+def event_of_choice(partition: FetchPartition, chosen: int, policy: ResetPolicy) -> Event | None:
     """What to tell about a position that was chosen by policy; None where the user asked for it."""
     topic, number = partition.tp
     purpose, old = partition.purpose, partition.position
@@ -77,21 +77,21 @@ def event_of_choice(partition: Partition, chosen: int, policy: ResetPolicy) -> E
         return OffsetReset(
             topic, number, old, chosen, purpose.value, max(0, chosen - old) if old >= 0 else None
         )
-    if purpose is Purpose.NO_COMMIT:
+    if purpose is LookupPurpose.NO_COMMIT:
         return NoCommittedOffset(topic, number, chosen, policy.auto_offset_reset)
-    if purpose is Purpose.BEGINNING:
+    if purpose is LookupPurpose.BEGINNING:
         return NoCommittedOffset(topic, number, chosen, "earliest")
     return None
 
 
 def error_of_loss(
-    partition: Partition, start: int | None = None, end: int | None = None, old_id: object = None
+    partition: FetchPartition, start: int | None = None, end: int | None = None, old_id: object = None
 ) -> KafkaActorsError:
     """The typed error of a partition whose options forbid to choose a position."""
     topic, number = partition.tp
-    if partition.purpose is Purpose.OUT_OF_RANGE:
+    if partition.purpose is LookupPurpose.OUT_OF_RANGE:
         return FetchOffsetOutOfRangeError(topic, number, partition.position, start, end)
-    if partition.purpose is Purpose.RECREATED:
+    if partition.purpose is LookupPurpose.RECREATED:
         old = partition.position if partition.position >= 0 else None
         return TopicRecreatedError(topic, number, old, _hex(old_id), _hex(partition.topic_id))
     return NoOffsetForPartitionError(topic, number)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from kafka_actors.config.security import Secret
 from kafka_actors.errors import SaslError
-from kafka_actors.security import Secret
 
 from .scram import Steps
 

@@ -9,8 +9,8 @@ import hmac
 import re
 from collections.abc import Generator
 
+from kafka_actors.config.security import Secret
 from kafka_actors.errors import SaslError
-from kafka_actors.security import Secret
 
 Steps = Generator[bytes, bytes, None]
 """Yields what to send, is sent what the broker answers, and returns when the broker has shown who it is."""

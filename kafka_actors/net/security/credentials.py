@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from kafka_actors.config import ClientConfig, looked_up, references_of
+from kafka_actors.config.security import Secret
 from kafka_actors.errors import (
     ConfigError,
     ConnectionFailedError,
@@ -17,7 +18,6 @@ from kafka_actors.errors import (
 )
 from kafka_actors.net.machines.sasl import oauthbearer, plain
 from kafka_actors.net.machines.scram import Steps, scram
-from kafka_actors.security import Secret
 
 from .kerberos import kerberos
 
@@ -33,7 +33,7 @@ _accepted: dict[object, float | None] = {}
 """The logins with references that were accepted in this process, with the time since when they are refused."""
 
 
-class Login:
+class SaslLogin:
     """The login of one authentication by the `sasl_` options of a config, whose references are looked up for it."""
 
     def __init__(self, config: ClientConfig, clock: Callable[[], float] = time.monotonic) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 
 from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.config import ClientConfig
+from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConnectionFailedError, SaslError
-from kafka_actors.security import Secret
 
 _TIMEOUT_S = 10.0
 _ATTEMPTS = 4
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Held:
+class _CachedToken:
     """The token of one login, and the request for the next one while there is one. Times are the clock's."""
 
     token: Secret | None = None
@@ -51,7 +51,7 @@ class _Held:
 
 
 _lock = threading.Lock()  # held for moments only, never while somebody is asked
-_tokens: dict[tuple[object, ...], _Held] = {}
+_tokens: dict[tuple[object, ...], _CachedToken] = {}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -74,7 +74,7 @@ def client_credentials(
     try changes nothing.
     """
     with _lock:
-        held = _tokens.setdefault(_key(config), _Held())
+        held = _tokens.setdefault(_key(config), _CachedToken())
         now = clock()
         token = held.token if now < held.ends else None
         if token is not None and (now < held.renew_at or held.asking is not None):
@@ -111,7 +111,7 @@ def _key(config: ClientConfig) -> tuple[object, ...]:
 
 
 def _renew(
-    held: _Held,
+    held: _CachedToken,
     asking: Future[Secret],
     config: ClientConfig,
     clock: Callable[[], float],

@@ -7,11 +7,11 @@ import os
 import ssl
 from functools import lru_cache
 
-from kafka_actors.addresses import format_address
+from kafka_actors.base.addresses import format_address
 from kafka_actors.config import ClientConfig
+from kafka_actors.config.references import resolve
+from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConfigError, ConnectionFailedError, KafkaActorsError, SslAuthenticationError
-from kafka_actors.references import resolve
-from kafka_actors.security import Secret
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
-from .batch import Batch
+from .batch import ProducerBatch
 
 
 class Accumulator:
@@ -14,22 +14,22 @@ class Accumulator:
 
     def __init__(self, linger: float) -> None:
         self._linger = linger
-        self._open: dict[TopicPartition, Batch] = {}
+        self._open: dict[TopicPartition, ProducerBatch] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def get(self, partition: TopicPartition) -> Batch | None:
+    def get(self, partition: TopicPartition) -> ProducerBatch | None:
         """The partition's open batch."""
         return self._open.get(partition)
 
-    def begin(self, partition: TopicPartition, make: Callable[[], Batch]) -> Batch:
+    def begin(self, partition: TopicPartition, make: Callable[[], ProducerBatch]) -> ProducerBatch:
         """A new open batch of a partition that has none."""
         assert partition not in self._open
         batch = self._open[partition] = make()
         return batch
 
-    def close(self, partition: TopicPartition) -> Batch:
+    def close(self, partition: TopicPartition) -> ProducerBatch:
         """The partition's batch takes no more records."""
         return self._open.pop(partition)
 

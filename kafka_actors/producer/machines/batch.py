@@ -1,17 +1,17 @@
-"""`Batch`: records of one partition on their way to the broker."""
+"""`ProducerBatch`: records of one partition on their way to the broker."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kafka_actors.protocol.types import TopicPartition
-from kafka_actors.records.batch import Writer
+from kafka_actors.records.batch import KernelWriter
+from kafka_actors.types import TopicPartition
 
 NO_SEQUENCE = -1
 NO_PRODUCER = -1
 
 
-class Batch:
+class ProducerBatch:
     """One batch. `created` is when its first record came, in seconds of the producer's clock.
 
     `ticket` is whoever is told the outcome; the batch's first record is the `first`-th of the ticket's, because a
@@ -41,7 +41,7 @@ class Batch:
     def __init__(
         self,
         partition: TopicPartition,
-        content: Writer,
+        content: KernelWriter,
         created: float,
         ticket: Any = None,
         first: int = 0,

@@ -17,18 +17,18 @@ from kafka_actors.errors import (
     RecordListTooLargeError,
     error_for_code,
 )
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
-from .batch import Batch
-from .lane import Lane
-from .verdicts import Verdict, verdict
+from .batch import ProducerBatch
+from .error_actions import ProduceErrorAction, verdict
+from .partition_queue import PartitionQueue
 
 RECORDS_OVERHEAD = 64
 """About what a partition takes in a request besides its records."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SenderOptions:
     """What a sender heeds; times in seconds, sizes in bytes."""
 
     idempotent: bool
@@ -40,16 +40,16 @@ class Options:
 
 
 @dataclass(slots=True)
-class Order:
+class ProduceOrder:
     """One request: at most one batch of each partition."""
 
     node: int
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[ProducerBatch] = field(default_factory=list)
     size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProduceAnswer:
     """What a response says about one partition."""
 
     error_code: int = 0
@@ -59,56 +59,56 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledBatch:
     """The outcome of a batch: `error` None is success; `base_offset` is -1 where the broker no longer knew it."""
 
-    batch: Batch
+    batch: ProducerBatch
     base_offset: int = -1
     timestamp_ms: int = -1
     error: KafkaActorsError | None = None
 
 
 @dataclass(slots=True)
-class Drained:
+class SendPlan:
     """What is to be done now: requests in the order to send them, nodes to connect to, things to learn."""
 
-    orders: list[Order] = field(default_factory=list)
+    orders: list[ProduceOrder] = field(default_factory=list)
     connect: set[int] = field(default_factory=set)
     wants_metadata: bool = False
     wants_id: bool = False
 
 
 @dataclass(slots=True)
-class Outcome:
+class AnswerOutcome:
     """What an answer led to."""
 
-    settled: list[Settled] = field(default_factory=list)
+    settled: list[SettledBatch] = field(default_factory=list)
     wants_metadata: bool = False
 
 
-Split = Callable[[Batch], Sequence[Batch]]
+Split = Callable[[ProducerBatch], Sequence[ProducerBatch]]
 
 
 class Sender:
     """All lanes of a producer. `split` makes smaller batches of one that a broker found too large; `rand` gives 0..1."""
 
-    def __init__(self, options: Options, split: Split, rand: Callable[[], float]) -> None:
+    def __init__(self, options: SenderOptions, split: Split, rand: Callable[[], float]) -> None:
         self._options = options
         self._split = split
         self._rand = rand
-        self._lanes: dict[TopicPartition, Lane] = {}
-        self._busy: dict[TopicPartition, Lane] = {}  # those with something unsettled
+        self._lanes: dict[TopicPartition, PartitionQueue] = {}
+        self._busy: dict[TopicPartition, PartitionQueue] = {}  # those with something unsettled
         self._in_flight: Counter[int] = Counter()
         self._identity: tuple[int, int] | None = None
 
     # ------------------------------------------------------------ in
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ProducerBatch) -> None:
         """A closed batch, behind those of its partition that came before."""
         lane = self._lanes.get(batch.partition)
         if lane is None:
             o = self._options
-            lane = Lane(batch.partition, idempotent=o.idempotent, window=o.window)
+            lane = PartitionQueue(batch.partition, idempotent=o.idempotent, window=o.window)
             self._lanes[batch.partition] = lane
         lane.waiting.append(batch)
         self._busy[batch.partition] = lane
@@ -121,23 +121,23 @@ class Sender:
 
     def drain(
         self, now: float, leader: Callable[[TopicPartition], int | None], ready: Callable[[int], bool]
-    ) -> Drained:
+    ) -> SendPlan:
         """Takes what may be sent now. `leader` tells a partition's leader, None or -1 while there is none;
         `ready` whether there is a connection to a node."""
-        out = Drained()
+        out = SendPlan()
         while self._pass(out, now, leader, ready):
             pass
         return out
 
     def _pass(
         self,
-        out: Drained,
+        out: SendPlan,
         now: float,
         leader: Callable[[TopicPartition], int | None],
         ready: Callable[[int], bool],
     ) -> bool:
         """At most one more request to each node."""
-        building: dict[int, Order] = {}
+        building: dict[int, ProduceOrder] = {}
         served = []
         for partition, lane in self._busy.items():
             if not lane.waiting and len(lane.issued) == lane.in_flight:
@@ -152,7 +152,7 @@ class Sender:
             elif (batch := self._next(lane, now, node, out)) is not None:
                 order = building.get(node)
                 if order is None:
-                    order = building[node] = Order(node)
+                    order = building[node] = ProduceOrder(node)
                     self._in_flight[node] += 1
                 elif order.size + batch.size > self._options.max_request_bytes:
                     continue
@@ -165,10 +165,10 @@ class Sender:
         out.orders.extend(building.values())
         return bool(building)
 
-    def _full(self, node: int, building: Mapping[int, Order]) -> bool:
+    def _full(self, node: int, building: Mapping[int, ProduceOrder]) -> bool:
         return node not in building and self._in_flight[node] >= self._options.window
 
-    def _next(self, lane: Lane, now: float, node: int, out: Drained) -> Batch | None:
+    def _next(self, lane: PartitionQueue, now: float, node: int, out: SendPlan) -> ProducerBatch | None:
         batch = lane.sendable(now, node)
         if batch is None and lane.needs_id:
             if self._identity is None:
@@ -183,10 +183,12 @@ class Sender:
 
     # ------------------------------------------------------------ answers
 
-    def answered(self, order: Order, answers: Mapping[TopicPartition, Answer], now: float) -> Outcome:
+    def answered(
+        self, order: ProduceOrder, answers: Mapping[TopicPartition, ProduceAnswer], now: float
+    ) -> AnswerOutcome:
         """The response to a request. A partition that it doesn't mention is sent again."""
         self._in_flight[order.node] -= 1
-        out = Outcome()
+        out = AnswerOutcome()
         for batch in order.batches:
             lane = self._lanes[batch.partition]
             if lane.answered(batch):
@@ -194,10 +196,12 @@ class Sender:
         self._rest(batch.partition for batch in order.batches)
         return out
 
-    def failed(self, order: Order, error: KafkaActorsError, now: float, *, maybe_written: bool) -> Outcome:
+    def failed(
+        self, order: ProduceOrder, error: KafkaActorsError, now: float, *, maybe_written: bool
+    ) -> AnswerOutcome:
         """The request got no answer; `maybe_written` False says that it certainly never left."""
         self._in_flight[order.node] -= 1
-        out = Outcome(wants_metadata=True)
+        out = AnswerOutcome(wants_metadata=True)
         for batch in order.batches:
             lane = self._lanes[batch.partition]
             if not lane.answered(batch):
@@ -208,11 +212,19 @@ class Sender:
                 lane.again(batch, now + self._pause(lane), doubtful=maybe_written)
             else:
                 lane.given_up(batch)
-                out.settled.append(Settled(batch, error=error))
+                out.settled.append(SettledBatch(batch, error=error))
         self._rest(batch.partition for batch in order.batches)
         return out
 
-    def _judge(self, lane: Lane, batch: Batch, answer: Answer, node: int, now: float, out: Outcome) -> None:
+    def _judge(
+        self,
+        lane: PartitionQueue,
+        batch: ProducerBatch,
+        answer: ProduceAnswer,
+        node: int,
+        now: float,
+        out: AnswerOutcome,
+    ) -> None:
         topic, partition = batch.partition
         error = error_for_code(
             answer.error_code,
@@ -225,25 +237,25 @@ class Sender:
         decided = verdict(error, records=batch.records, idempotent=self._options.idempotent)
         batch.last_error = error or batch.last_error
         out.wants_metadata = out.wants_metadata or (error is not None and error.invalid_metadata)
-        if decided is Verdict.WRITTEN:
+        if decided is ProduceErrorAction.WRITTEN:
             lane.written(batch, now, node)
-            out.settled.append(Settled(batch, answer.base_offset, answer.timestamp_ms))
-        elif decided is Verdict.RETRY:
+            out.settled.append(SettledBatch(batch, answer.base_offset, answer.timestamp_ms))
+        elif decided is ProduceErrorAction.RETRY:
             # Also NOT_LEADER_OR_FOLLOWER may mean that it was appended and then waited for replicas in vain.
             lane.again(batch, now + self._pause(lane), doubtful=True)
-        elif decided is Verdict.GAP and batch.maybe_whole and batch is lane.oldest():
+        elif decided is ProduceErrorAction.GAP and batch.maybe_whole and batch is lane.oldest():
             lane.refused(batch)
-            out.settled.append(Settled(batch, error=_advised(error, batch)))
-        elif decided is Verdict.GAP:
+            out.settled.append(SettledBatch(batch, error=_advised(error, batch)))
+        elif decided is ProduceErrorAction.GAP:
             lost = not isinstance(error, OutOfOrderSequenceNumberError)
             lane.gap(batch, now + self._pause(lane), lost_state=lost)
-        elif decided is Verdict.SPLIT:
+        elif decided is ProduceErrorAction.SPLIT:
             lane.replaced(batch, self._split(batch))
         else:
             lane.refused(batch)
-            out.settled.append(Settled(batch, error=_advised(error, batch)))
+            out.settled.append(SettledBatch(batch, error=_advised(error, batch)))
 
-    def _pause(self, lane: Lane) -> float:
+    def _pause(self, lane: PartitionQueue) -> float:
         o = self._options
         return exponential_backoff(lane.failures + 1, o.retry_backoff, o.retry_backoff_max, self._rand)
 
@@ -258,19 +270,19 @@ class Sender:
 
     # ------------------------------------------------------------ time
 
-    def expire(self, now: float) -> list[Settled]:
+    def expire(self, now: float) -> list[SettledBatch]:
         """Gives up what was not acknowledged in its time."""
         limit = now - self._options.delivery_timeout
         settled = []
         for partition, lane in list(self._busy.items()):
             while (batch := lane.oldest()) is not None and batch.created <= limit:
-                settled.append(Settled(batch, error=self._too_late(batch)))
+                settled.append(SettledBatch(batch, error=self._too_late(batch)))
                 lane.given_up(batch)
             if lane.empty:
                 self._rest([partition])
         return settled
 
-    def _too_late(self, batch: Batch) -> DeliveryTimeoutError:
+    def _too_late(self, batch: ProducerBatch) -> DeliveryTimeoutError:
         topic, partition = batch.partition
         because = None if batch.last_error is None else str(batch.last_error)
         return DeliveryTimeoutError(
@@ -284,14 +296,14 @@ class Sender:
 
     def give_up(
         self, error: KafkaActorsError, partitions: Iterable[TopicPartition] | None = None
-    ) -> list[Settled]:
+    ) -> list[SettledBatch]:
         """Gives up all that is not settled, of these partitions or of all."""
         chosen = [p for p in (self._busy if partitions is None else partitions) if p in self._busy]
         settled = []
         for partition in chosen:
             lane = self._busy[partition]
             while (batch := lane.oldest()) is not None:
-                settled.append(Settled(batch, error=error))
+                settled.append(SettledBatch(batch, error=error))
                 lane.given_up(batch)
         self._rest(chosen)
         return settled
@@ -312,10 +324,10 @@ class Sender:
         return list(self._busy)
 
 
-_MISSING = Answer(error_code=NetworkError.code, message="the response does not mention the partition")
+_MISSING = ProduceAnswer(error_code=NetworkError.code, message="the response does not mention the partition")
 
 
-def _advised(error: KafkaError | None, batch: Batch) -> KafkaError | None:
+def _advised(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | None:
     """The error of a batch that is given up, with what to do, and whether its records may be in the log."""
     if error is None:
         return None

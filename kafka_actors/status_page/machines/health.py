@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kafka_actors.status_page.document import Health
+from kafka_actors.status_page.document import HealthView
 
-__all__ = ["LOOKS_S", "UNANSWERED_S", "Seen", "health"]
+__all__ = ["LOOKS_S", "UNANSWERED_S", "LastSeen", "health"]
 
 LOOKS_S = 10.0
 """A supervisor that has not looked at its job for so long isn't live."""
@@ -23,7 +23,7 @@ _WORKS = frozenset({"running", "paused"})
 _MEMBER = frozenset({"stable", "joining", "syncing", "revoking"})
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class LastSeen(Struct, frozen=True, kw_only=True):
     """What the supervisor saw last. Moments are of one steady clock, in seconds.
 
     `state` and `why`: of the job, and why it failed or has not started yet. `coordinator`: whether there is one that has begun. `answered_at`: when it answered
@@ -43,15 +43,15 @@ class Seen(Struct, frozen=True, kw_only=True):
     workers_ready: int = 0
 
 
-def health(seen: Seen, now: float) -> Health:
+def health(seen: LastSeen, now: float) -> HealthView:
     """The verdict at this moment."""
     silent = now - seen.looked_at
     live = silent <= LOOKS_S
     reason = _not_ready(seen, now) if live else f"the supervisor has not looked at its job for {silent:.0f} s"
-    return Health(live=live, ready=not reason, reason=reason)
+    return HealthView(live=live, ready=not reason, reason=reason)
 
 
-def _not_ready(seen: Seen, now: float) -> str:
+def _not_ready(seen: LastSeen, now: float) -> str:
     """In one line; empty where it is ready."""
     if seen.state == "failed":
         return f"the job failed: {_line(seen.why)}"
@@ -70,7 +70,7 @@ def _not_ready(seen: Seen, now: float) -> str:
     return _not_in_group(seen, silent) or ("" if seen.workers_ready else "no worker is ready")
 
 
-def _not_in_group(seen: Seen, silent: float) -> str:
+def _not_in_group(seen: LastSeen, silent: float) -> str:
     if seen.member not in _MEMBER:
         return f"the job is not in its group: its member is {seen.member or 'unknown'}"
     if seen.heartbeat_age_s is None:

@@ -9,7 +9,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec import Struct
 
-__all__ = ["END_OF_HEAD", "MOST_HEAD", "BadRequest", "Request", "Response", "parse", "plain", "to_bytes"]
+__all__ = [
+    "END_OF_HEAD",
+    "MOST_HEAD",
+    "BadRequest",
+    "HttpRequest",
+    "HttpResponse",
+    "parse",
+    "plain",
+    "to_bytes",
+]
 
 END_OF_HEAD = b"\r\n\r\n"
 MOST_HEAD = 16 * 1024
@@ -50,7 +59,7 @@ class BadRequest(Exception):
         self.status = status
 
 
-class Request(Struct, frozen=True):
+class HttpRequest(Struct, frozen=True):
     """`query`: the first value of each name. `host`: as the client calls this server, None where an old client doesn't say."""
 
     method: str
@@ -60,7 +69,7 @@ class Request(Struct, frozen=True):
     headers: dict[str, str]
 
 
-class Response(Struct, frozen=True):
+class HttpResponse(Struct, frozen=True):
     """`policy`: the Content-Security-Policy; nothing may be done with what isn't the page."""
 
     status: int
@@ -70,7 +79,7 @@ class Response(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-def parse(head: bytes, *, only_here: bool) -> Request:
+def parse(head: bytes, *, only_here: bool) -> HttpRequest:
     """The request in these lines. `only_here`: the server is bound to loopback, and then is called by no other name: a foreign
     one that leads here is a page of somebody else's, which reads what isn't its own (DNS rebinding).
 
@@ -96,7 +105,7 @@ def parse(head: bytes, *, only_here: bool) -> Request:
     except ValueError:
         raise BadRequest(400, "this is no path") from None
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    return Request(method, unquote(parts.path), query, host, headers)
+    return HttpRequest(method, unquote(parts.path), query, host, headers)
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
@@ -124,13 +133,13 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def plain(status: int, text: str) -> Response:
+def plain(status: int, text: str) -> HttpResponse:
     """One line."""
     headers = {"Allow": "GET, HEAD"} if status == 405 else {}
-    return Response(status, f"{text}\n".encode(), headers=headers)
+    return HttpResponse(status, f"{text}\n".encode(), headers=headers)
 
 
-def to_bytes(response: Response, method: str) -> bytes:
+def to_bytes(response: HttpResponse, method: str) -> bytes:
     """The response as it is sent; to a HEAD without its body."""
     headers = {
         "Content-Type": response.content_type,

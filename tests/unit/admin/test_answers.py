@@ -11,18 +11,14 @@ from kafka_actors.admin.machines.answers import (
     topic_id_text,
 )
 from kafka_actors.cluster.snapshot import BrokerMetadata
-from kafka_actors.errors import (
-    DecodeError,
-    GroupAuthorizationFailedError,
-    GroupIdNotFoundError,
-)
+from kafka_actors.errors import DecodeError, GroupAuthorizationFailedError, GroupIdNotFoundError
 from kafka_actors.protocol import ZERO_UUID, ConsumerProtocolAssignment, encode_consumer_protocol
 from kafka_actors.protocol.messages import consumer_group_describe as newer
 from kafka_actors.protocol.messages import describe_groups as classic
 from kafka_actors.protocol.messages.consumer_protocol_assignment import TopicPartition as Assigned
 from kafka_actors.protocol.messages.list_groups import ListedGroup
 from kafka_actors.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 NODE = BrokerMetadata(3, "b", 9092)
 BLOB = encode_consumer_protocol(ConsumerProtocolAssignment([Assigned("u", [1]), Assigned("t", [2, 0])]))

@@ -1,7 +1,7 @@
 from kafka_actors.admin import GroupDescription, MemberDescription, PartitionLag
 from kafka_actors.admin.machines.lag import lag_rows
 from kafka_actors.cluster.snapshot import BrokerMetadata
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 BUSY = MemberDescription("m-1", None, "app", "/10.0.0.1", (T0, U0))

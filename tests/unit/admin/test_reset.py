@@ -3,7 +3,7 @@ import pytest
 from kafka_actors.admin import OffsetReset, OffsetTarget
 from kafka_actors.admin.machines.reset import plan_reset
 from kafka_actors.errors import UsageError
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

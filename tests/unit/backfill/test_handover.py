@@ -2,26 +2,22 @@
 
 import pytest
 
-from kafka_actors.backfill.machines.handover import Handover, Step
-from kafka_actors.backfill.machines.plan import Cluster, Log, Wanted, plan_of
-from kafka_actors.errors import (
-    ConfigError,
-    DataLossError,
-    HandoverError,
-    StartLostError,
-    TopicRecreatedError,
-)
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.backfill.machines.handover import Handover, HandoverStep
+from kafka_actors.backfill.machines.handover_plan import LogBounds, ObservedTopics, PlannedRead, plan_of
+from kafka_actors.errors import ConfigError, DataLossError, HandoverError, StartLostError, TopicRecreatedError
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 OLD, NEW = b"\x01" * 16, b"\x02" * 16
-WANTED = Wanted("revenue", "read_uncommitted", ("t",), None)
+WANTED = PlannedRead("revenue", "read_uncommitted", ("t",), None)
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
 NOTE = "kafka-actors handover abc"
 
 
 def cluster(*ends, starts=(0,) * 6, topic_id=OLD, cluster_id="c"):
-    logs = {TopicPartition("t", p): Log(starts[p], end, 5) for p, end in enumerate(ends) if end is not None}
-    return Cluster(cluster_id, {"t": topic_id}, logs)
+    logs = {
+        TopicPartition("t", p): LogBounds(starts[p], end, 5) for p, end in enumerate(ends) if end is not None
+    }
+    return ObservedTopics(cluster_id, {"t": topic_id}, logs)
 
 
 def planned(*ends, overwrite=False):
@@ -33,7 +29,7 @@ def planned(*ends, overwrite=False):
 def ready(*ends, overwrite=False):
     made = planned(*ends, overwrite=overwrite)
     made.read([{TopicPartition("t", p): end for p, end in enumerate(ends)}])
-    assert made.step is Step.HAND_OVER
+    assert made.step is HandoverStep.HAND_OVER
     return made
 
 
@@ -46,17 +42,17 @@ def committed(offset, metadata=""):
 
 def test_nothing_comes_before_a_plan_and_the_history_comes_after_it():
     made = Handover(WANTED, "handover.json")
-    assert made.step is Step.PLAN
+    assert made.step is HandoverStep.PLAN
     made.planned(plan_of(WANTED, cluster(3, 4), "abc", "now"))
-    assert made.step is Step.READ_HISTORY
+    assert made.step is HandoverStep.READ_HISTORY
 
 
 def test_another_pipelines_plan_is_refused_and_no_step_taken():
     made = Handover(WANTED, "handover.json")
-    other = plan_of(Wanted("g", "read_uncommitted", ("t",), None), cluster(3), "abc", "now")
+    other = plan_of(PlannedRead("g", "read_uncommitted", ("t",), None), cluster(3), "abc", "now")
     with pytest.raises(ConfigError, match="group_id"):
         made.planned(other)
-    assert made.step is Step.PLAN
+    assert made.step is HandoverStep.PLAN
 
 
 # ---------------------------------------------------------------- history → hand over
@@ -70,10 +66,10 @@ def test_another_pipelines_plan_is_refused_and_no_step_taken():
 def test_a_history_that_is_not_read_to_all_its_ends_is_not_handed_over(finished):
     made = planned(3, 4)
     made.read(finished)
-    assert made.step is Step.READ_HISTORY
+    assert made.step is HandoverStep.READ_HISTORY
     with pytest.raises(HandoverError, match=r"the query ended .* before the end of the history"):
         made.read(finished, ended=True)
-    assert made.step is Step.READ_HISTORY
+    assert made.step is HandoverStep.READ_HISTORY
 
 
 def test_what_is_left_is_counted():
@@ -84,7 +80,7 @@ def test_what_is_left_is_counted():
 def test_a_history_at_its_ends_is_handed_over_and_so_is_one_without_records():
     made = planned(3, 0)
     made.read([{T0: 3, T1: 0}], ended=True)
-    assert made.step is Step.HAND_OVER
+    assert made.step is HandoverStep.HAND_OVER
 
 
 # ---------------------------------------------------------------- hand over → live
@@ -95,9 +91,9 @@ def test_the_ends_are_committed_with_their_epochs_and_the_plans_name():
     commit = made.commit({}, cluster(10, 10))
     assert commit.offsets == {T0: OffsetAndMetadata(3, NOTE, 5), T1: OffsetAndMetadata(4, NOTE, 5)}
     assert commit.takes_over
-    assert made.step is Step.HAND_OVER
+    assert made.step is HandoverStep.HAND_OVER
     made.handed_over()
-    assert made.step is Step.GO_LIVE
+    assert made.step is HandoverStep.GO_LIVE
 
 
 def test_a_partition_at_or_past_its_end_is_left_alone():
@@ -140,9 +136,9 @@ def test_many_lower_commits_are_one_line():
     ends = [9] * 6
     made = ready(*ends)
     foreign = {TopicPartition("t", p): committed(1) for p in range(6)}
-    logs = {TopicPartition("t", p): Log(0, 20) for p in range(6)}
+    logs = {TopicPartition("t", p): LogBounds(0, 20) for p in range(6)}
     with pytest.raises(HandoverError, match="t-2 at 1, not 9; and 3 more") as refused:
-        made.commit(foreign, Cluster("c", {"t": OLD}, logs))
+        made.commit(foreign, ObservedTopics("c", {"t": OLD}, logs))
     assert "\n" not in str(refused.value)
 
 
@@ -157,7 +153,7 @@ def test_a_topic_made_anew_is_named():
 
 
 def test_where_brokers_have_no_ids_nothing_is_known():
-    assert ready(3).commit({}, Cluster("c", {}, {T0: Log(0, 8)})).offsets
+    assert ready(3).commit({}, ObservedTopics("c", {}, {T0: LogBounds(0, 8)})).offsets
 
 
 @pytest.mark.parametrize("done", [{}, {T0: committed(3)}, {T0: committed(6)}])

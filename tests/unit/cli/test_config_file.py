@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kafka_actors.cli.config_file import parse_toml, read_config_file
-from kafka_actors.cli.layers import from_file
+from kafka_actors.cli.option_sources import from_file
 from kafka_actors.config import ClientConfig, JobConfig, build
+from kafka_actors.config.properties import parse_properties
 from kafka_actors.errors import ConfigError, UsageError
-from kafka_actors.properties import parse_properties
 
 
 @pytest.mark.parametrize(

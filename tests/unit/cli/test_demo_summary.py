@@ -3,15 +3,15 @@ import io
 import msgspec
 from rich.console import Console
 
-from kafka_actors.actors.messages import PartitionStatus
-from kafka_actors.actors.status import JobStatus, ScalingStatus, WorkerStatus
 from kafka_actors.cli.demo.fill import Filled
 from kafka_actors.cli.demo.kill import victim_of
 from kafka_actors.cli.demo.ledger import Account
-from kafka_actors.cli.demo.summary import Result, failures, money, show
+from kafka_actors.cli.demo.summary import DemoResult, failures, money, show
+from kafka_actors.job.messages import PartitionStatus
+from kafka_actors.job.status import JobStatus, ScalingStatus, WorkerStatus
 
 EU, US = ("orders-eu", 0), ("orders-us", 0)
-GOOD = Result(
+GOOD = DemoResult(
     filled=Filled({EU: 100, US: 50}, {"DE": 12_345, "US": 99}),
     account=Account(
         counted={EU: 100, US: 50},
@@ -28,7 +28,7 @@ GOOD = Result(
 )
 
 
-def _with(result: Result, **changes: object) -> Result:
+def _with(result: DemoResult, **changes: object) -> DemoResult:
     account = {name: changes.pop(name) for name in list(changes) if name in Account.__struct_fields__}
     changed = msgspec.structs.replace(result.account, **account)
     return msgspec.structs.replace(result, account=changed, **changes)

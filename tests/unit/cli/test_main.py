@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from kafka_actors import __version__
-from kafka_actors.actors import Autoscale, Job
-from kafka_actors.cli import job_options, load
+from kafka_actors.cli import job_options
+from kafka_actors.cli import load_job as load
 from kafka_actors.cli import run as run_module
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.cli.run import closing_line, unconfirmed_line
-from kafka_actors.cli.watch import End
+from kafka_actors.cli.watch_job import WatchEnd
+from kafka_actors.job import Autoscale
+from kafka_actors.ray import Job
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,9 +222,9 @@ def test_the_line_of_commits_that_nobody_has_confirmed() -> None:
 
 
 def test_the_closing_line() -> None:
-    from kafka_actors.actors.status import ScalingStatus
-    from kafka_actors.cli.progress import Reading
+    from kafka_actors.cli.job_progress import JobReading
+    from kafka_actors.job.status import ScalingStatus
 
-    reading = Reading(2.0, "stopped", "g", 1, 5_000, 0.0, 0, 1, [], [], ScalingStatus(workers=1))
-    assert closing_line(End.FINISHED, reading) == "done: 5,000 records in 2.0 s (2,500/s), 1 restart"
-    assert closing_line(End.STOPPED, reading).startswith("stopped: 5,000 records")
+    reading = JobReading(2.0, "stopped", "g", 1, 5_000, 0.0, 0, 1, [], [], ScalingStatus(workers=1))
+    assert closing_line(WatchEnd.FINISHED, reading) == "done: 5,000 records in 2.0 s (2,500/s), 1 restart"
+    assert closing_line(WatchEnd.STOPPED, reading).startswith("stopped: 5,000 records")

@@ -5,7 +5,7 @@ import pytest
 
 from kafka_actors.cli.scopes import ago, ids, moment, names, offsets_of_file, time_of, topic_scope
 from kafka_actors.errors import UsageError
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.types import TopicPartition
 
 
 def test_topics_with_and_without_partitions() -> None:

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 from fakes.status_sample import sample_document
 
-from kafka_actors.actors.finding import DriversPage, name_among, page_from
+from kafka_actors.cli.job_progress import JobReading, reading_of
+from kafka_actors.cli.job_tables import line
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.cli.page_client import PageClient, is_url
-from kafka_actors.cli.progress import Reading, reading_of
-from kafka_actors.cli.render import line
 from kafka_actors.cli.top import PATIENCE_S, follow
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, KafkaTimeoutError, UsageError
-from kafka_actors.status_page.document import Entry, Health
+from kafka_actors.ray.job_lookup import DriverPage, name_among, page_from
+from kafka_actors.status_page.document import Entry, HealthView
 
 
 class Job:
@@ -23,10 +23,10 @@ class Job:
         self.answers = list(answers)
         self.now = 0.0
         self.entries: list[Entry] = []
-        self.shown: list[Reading] = []
+        self.shown: list[JobReading] = []
         self.notes: list[str] = []
 
-    def look(self) -> tuple[Reading, list[Entry]]:
+    def look(self) -> tuple[JobReading, list[Entry]]:
         answer = self.answers.pop(0)
         if isinstance(answer, KafkaActorsError):
             raise answer
@@ -34,11 +34,11 @@ class Job:
         self.entries.append(Entry(number=number, at_s=0.0, kind="state", text=f"entry {number}"))
         document = sample_document()
         reading = reading_of(document)
-        return Reading(
+        return JobReading(
             **{**{n: getattr(reading, n) for n in reading.__struct_fields__}, "state": answer}
         ), list(self.entries)
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: JobReading) -> None:
         self.shown.append(reading)
 
     def note(self, text: str) -> None:
@@ -86,7 +86,7 @@ def test_a_job_that_is_not_there_is_an_error_at_once() -> None:
 
 def test_the_page_says_what_a_start_waits_for() -> None:
     document = sample_document(24, 4)
-    waits = Health(live=True, ready=False, reason="the job is starting: it waits for topics: none")
+    waits = HealthView(live=True, ready=False, reason="the job is starting: it waits for topics: none")
     starting = msgspec.structs.replace(document.job, state="starting")
     reading = reading_of(msgspec.structs.replace(document, job=starting, health=waits))
     assert reading.waits_for == ["topics: none"]
@@ -187,25 +187,25 @@ def test_what_is_no_name_of_a_job_is_told_with_what_to_give_instead(
     ],
 )
 def test_a_drivers_job_is_seen_by_its_page_where_that_can_be_reached(url: str, node: str) -> None:
-    assert page_from(DriversPage(url, node), "orders", "10.0.0.1") == url
+    assert page_from(DriverPage(url, node), "orders", "10.0.0.1") == url
 
 
 @pytest.mark.parametrize(
     ("page", "said"),
     [
-        (DriversPage(), "the job 'orders' runs in its driver and is just starting: try again"),
-        (DriversPage("", "10.0.0.1"), "start it with --status :8000"),
+        (DriverPage(), "the job 'orders' runs in its driver and is just starting: try again"),
+        (DriverPage("", "10.0.0.1"), "start it with --status :8000"),
         (
-            DriversPage("http://127.0.0.1:8000/", "10.0.0.2"),
+            DriverPage("http://127.0.0.1:8000/", "10.0.0.2"),
             "is for that machine alone: look there, or start it with ",
         ),
         (
-            DriversPage("http://[::1]:8000/", "10.0.0.2"),
+            DriverPage("http://[::1]:8000/", "10.0.0.2"),
             "on 10.0.0.2, and its status page, http://[::1]:8000/, is",
         ),
     ],
 )
-def test_why_a_drivers_job_cannot_be_seen_is_told_with_what_to_do(page: DriversPage, said: str) -> None:
+def test_why_a_drivers_job_cannot_be_seen_is_told_with_what_to_do(page: DriverPage, said: str) -> None:
     with pytest.raises(UsageError) as found:
         page_from(page, "orders", "10.0.0.1")
     assert said in str(found.value)

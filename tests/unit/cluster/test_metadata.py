@@ -7,12 +7,7 @@ import uuid
 import pytest
 
 from kafka_actors.cluster import BrokerMetadata, ClusterMetadata, PartitionMetadata
-from kafka_actors.errors import (
-    ConfigError,
-    LeaderNotAvailableError,
-    NoBrokersError,
-    RebootstrapRequiredError,
-)
+from kafka_actors.errors import ConfigError, LeaderNotAvailableError, NoBrokersError, RebootstrapRequiredError
 from kafka_actors.protocol import FindCoordinatorResponse, MetadataResponse, TopicPartition
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
 from kafka_actors.protocol.messages.metadata import (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kafka_actors import AsyncConsumer, Consumer
-from kafka_actors.arguments import (
+from kafka_actors.base.arguments import (
     offset_of,
     offsets_of,
     partition_of,
@@ -21,10 +21,10 @@ from kafka_actors.arguments import (
     times_of,
 )
 from kafka_actors.config import ConsumerConfig
+from kafka_actors.config.security import Secret
 from kafka_actors.consumer.options import ConsumerOptions
 from kafka_actors.errors import ConfigError, UsageError
-from kafka_actors.protocol.types import OffsetAndMetadata, TopicPartition
-from kafka_actors.security import Secret
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 A = TopicPartition("t", 0)
 

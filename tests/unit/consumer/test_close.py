@@ -12,7 +12,7 @@ import pytest
 from kafka_actors import Admin, AsyncConsumer, Consumer
 from kafka_actors.base.io_thread import IoThread
 from kafka_actors.consumer import consumer as consumer_module
-from kafka_actors.consumer import session as session_module
+from kafka_actors.consumer import consumer_session as session_module
 from kafka_actors.errors import ConfigError, UsageError
 
 

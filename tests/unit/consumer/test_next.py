@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 
 from kafka_actors import Consumer
+from kafka_actors.base import fork_guard as process_bound
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
-from kafka_actors.consumer.observing import ConsumerObserver
-from kafka_actors.consumer.reader import Reader
-from kafka_actors.consumer.rebalance import What
+from kafka_actors.consumer.delivery import Delivery
+from kafka_actors.consumer.rebalance import RebalanceKind
+from kafka_actors.consumer.telemetry import ConsumerTelemetry
 from kafka_actors.errors import UsageError
-from kafka_actors.fetch import Fetched, Fetcher, FetchReply, Start
-from kafka_actors.net import process_bound
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.fetch import FetchedPartition, Fetcher, FetchReply, PartitionStart
 from kafka_actors.records import SCHEMA, encode
+from kafka_actors.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ROWS = 5
@@ -31,14 +31,16 @@ def arrive(fetcher, *partitions, epoch=(0, 1), first=0):
     rows = [{"value": b"v", "offset": o, "timestamp": 0, "timestampType": 0} for o in range(RECORDS)]
     data = bytes(encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
     issue = fetcher._machine.plan(0.0).pulls[0]
-    parts = [Fetched("t", p.partition, epoch, first, RECORDS, size=len(data)) for p in partitions]
+    parts = [FetchedPartition("t", p.partition, epoch, first, RECORDS, size=len(data)) for p in partitions]
     reply = FetchReply(1, issue.pull.sequence, parts, size=len(parts) * len(data))
     fetcher._machine.on_reply(issue, reply, [data] * len(parts), 0.0)
 
 
 def lose(session, tp):
     """The group says so, and the user's thread has yet to hear of it."""
-    notices = [SimpleNamespace(what=What.LOST, partitions=frozenset({tp}), done=lambda offsets: None)]
+    notices = [
+        SimpleNamespace(what=RebalanceKind.LOST, partitions=frozenset({tp}), done=lambda offsets: None)
+    ]
     session.core.rebalances.next = lambda: notices.pop() if notices else None
     session.attention = True
 
@@ -49,7 +51,7 @@ def consumer():
     made = Consumer(batch_rows=ROWS)
     session = made._session
     fetcher = Fetcher(session.config, sources=lambda _: None, lookups=None, events=lambda _: None)
-    observer = ConsumerObserver(None, "test", 0)
+    observer = ConsumerTelemetry(None, "test", 0)
     partitions = {p: PartitionMetadata(p, 1, 4) for p in range(2)}
     fetcher.update_metadata(
         ClusterSnapshot(
@@ -57,12 +59,12 @@ def consumer():
             topics={"t": TopicMetadata("t", None, partitions=partitions)},
         )
     )
-    fetcher.assign({tp: Start((0, 1), 0) for tp in (T0, T1)})
+    fetcher.assign({tp: PartitionStart((0, 1), 0) for tp in (T0, T1)})
     arrive(fetcher, T0, T1)
     done = Future()
     done.set_result(None)
     session.subscription.assign_from_user([T0, T1])
-    session._reader = Reader(fetcher, observer)
+    session._reader = Delivery(fetcher, observer)
     session._io = SimpleNamespace(inside=False, post=lambda _: None, submit=lambda work: work.close() or done)
     session.ready = True
     session._core = SimpleNamespace(
@@ -123,7 +125,7 @@ def test_what_came_back_is_read_whole_though_the_user_hears_of_its_loss_later(co
     """It was lost and assigned again while the user's thread decoded, which then took of it before it looked again."""
     session = consumer._session
     session.fetcher.revoke([T0, T1])
-    session.fetcher.assign({T0: Start((0, 2), 0)})
+    session.fetcher.assign({T0: PartitionStart((0, 2), 0)})
     arrive(session.fetcher, T0, epoch=(0, 2))
     assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS))
     lose(session, T0)
@@ -138,7 +140,7 @@ def test_what_is_left_of_a_partition_that_goes_is_not_committed_while_its_own_co
     session.core.auto_commits = True
     messages = iter(consumer)
     assert [next(messages).offset for _ in range(3)] == [0, 1, 2]
-    notices = [SimpleNamespace(what=What.REVOKED, partitions=frozenset({T0}), done=given.append)]
+    notices = [SimpleNamespace(what=RebalanceKind.REVOKED, partitions=frozenset({T0}), done=given.append)]
     session.core.rebalances.next = lambda: notices.pop() if notices else None
     session.attention = True
     assert next(messages).partition == 1

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from fakes.loop import in_loop
 
-from kafka_actors.consumer.rebalance import Rebalances, What
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.consumer.rebalance import RebalanceKind, RebalanceQueue
+from kafka_actors.types import TopicPartition
 
 P0 = frozenset({TopicPartition("t", 0)})
 DEADLINE_S = 0.01
@@ -35,25 +35,25 @@ class Owner:
 async def test_who_misses_the_deadline_of_a_revoke_hears_that_the_partitions_are_lost():
     """Else what the user's side keeps of them, such as a pause, would be there when they come back."""
     owner = Owner()
-    rebalances = Rebalances(owner, lambda: None)
+    rebalances = RebalanceQueue(owner, lambda: None)
     await rebalances.on_partitions_assigned(P0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(DEADLINE_S):
             await rebalances.on_partitions_revoked(P0, DEADLINE_S)
     assert owner.happened == ["taken on", "stopped", ("given up", {})]
-    assert told(rebalances) == [(What.ASSIGNED, P0), (What.LOST, P0)]
+    assert told(rebalances) == [(RebalanceKind.ASSIGNED, P0), (RebalanceKind.LOST, P0)]
 
 
 @in_loop
 async def test_who_is_in_time_hears_of_the_revoke_only():
     owner = Owner()
-    rebalances = Rebalances(owner, lambda: None)
+    rebalances = RebalanceQueue(owner, lambda: None)
     await rebalances.on_partitions_assigned(P0)
-    assert rebalances.next().what is What.ASSIGNED
+    assert rebalances.next().what is RebalanceKind.ASSIGNED
     revoking = asyncio.ensure_future(rebalances.on_partitions_revoked(P0, DEADLINE_S))
     await asyncio.sleep(0)
     notice = rebalances.next()
-    assert notice.what is What.REVOKED
+    assert notice.what is RebalanceKind.REVOKED
     notice.done({})
     await revoking
     assert owner.happened == ["taken on", "stopped", ("given up", {})]
@@ -63,25 +63,25 @@ async def test_who_is_in_time_hears_of_the_revoke_only():
 @in_loop
 async def test_a_revoke_that_a_loss_cuts_off_is_told_once():
     owner = Owner()
-    rebalances = Rebalances(owner, lambda: None)
+    rebalances = RebalanceQueue(owner, lambda: None)
     await rebalances.on_partitions_assigned(P0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(DEADLINE_S):
             await rebalances.on_partitions_revoked(P0, DEADLINE_S)
     await rebalances.on_partitions_lost(P0)
-    assert told(rebalances) == [(What.ASSIGNED, P0), (What.LOST, P0)]
+    assert told(rebalances) == [(RebalanceKind.ASSIGNED, P0), (RebalanceKind.LOST, P0)]
     await rebalances.on_partitions_assigned(P0)
     await rebalances.on_partitions_lost(P0)
-    assert told(rebalances) == [(What.ASSIGNED, P0), (What.LOST, P0)]
+    assert told(rebalances) == [(RebalanceKind.ASSIGNED, P0), (RebalanceKind.LOST, P0)]
 
 
 @in_loop
 async def test_who_has_begun_with_a_revoke_does_not_hear_of_a_loss():
-    rebalances = Rebalances(Owner(), lambda: None)
+    rebalances = RebalanceQueue(Owner(), lambda: None)
     await rebalances.on_partitions_assigned(P0)
     revoking = asyncio.ensure_future(rebalances.on_partitions_revoked(P0, DEADLINE_S))
     await asyncio.sleep(0)
-    assert told(rebalances) == [(What.ASSIGNED, P0), (What.REVOKED, P0)]
+    assert told(rebalances) == [(RebalanceKind.ASSIGNED, P0), (RebalanceKind.REVOKED, P0)]
     revoking.cancel()
     await asyncio.wait({revoking})
     await rebalances.on_partitions_lost(P0)
@@ -97,7 +97,7 @@ async def test_what_was_never_told_of_is_not_told_to_be_gone():
         await asyncio.Event().wait()
 
     owner.take_on = never
-    rebalances = Rebalances(owner, lambda: None)
+    rebalances = RebalanceQueue(owner, lambda: None)
     for gone in (rebalances.on_partitions_lost(P0), rebalances.on_partitions_revoked(P0, DEADLINE_S)):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(DEADLINE_S):
@@ -109,7 +109,7 @@ async def test_what_was_never_told_of_is_not_told_to_be_gone():
 @in_loop
 async def test_what_goes_before_its_assignment_was_told_is_not_told_to_be_gone():
     """It may come and go while another assignment is taken on: then there is no call for it."""
-    rebalances = Rebalances(Owner(), lambda: None)
+    rebalances = RebalanceQueue(Owner(), lambda: None)
     async with asyncio.timeout(1):
         await rebalances.on_partitions_revoked(P0, DEADLINE_S)
         await rebalances.on_partitions_lost(P0)

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.fetch import BrokerFetcher, Pull, Want
+from kafka_actors.fetch import BrokerFetcher, PartitionFetch, Pull
 from kafka_actors.protocol import ApiKey, FetchResponse
 from kafka_actors.protocol.codec import response_frame
 
@@ -63,7 +63,7 @@ class Bench:
             self.outcomes.append(outcome)
             self._seen.put(("answered", sequence))
 
-        wants = [Want("t", 0, (0, 1), 0, 1000)] if sequence == 0 else []
+        wants = [PartitionFetch("t", 0, (0, 1), 0, 1000)] if sequence == 0 else []
         self.fetcher.fetch(Pull(sequence, wants, max_bytes=1000, max_wait_ms=10), answered)
 
     def next_seen(self, count=1):
@@ -108,7 +108,7 @@ def test_whoever_answers_may_ask_for_more_there(bench):
         bench.pull(1)
         second.set()
 
-    bench.fetcher.fetch(Pull(0, [Want("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), answered)
+    bench.fetcher.fetch(Pull(0, [PartitionFetch("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), answered)
     bench.next_seen()
     bench.answers.put(FetchResponse())
     assert second.wait(SOON_S)
@@ -121,7 +121,7 @@ def test_a_callback_that_raises_does_not_end_the_thread(bench, caplog):
     def broken(_):
         raise ValueError("broken")
 
-    bench.fetcher.fetch(Pull(0, [Want("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), broken)
+    bench.fetcher.fetch(Pull(0, [PartitionFetch("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), broken)
     bench.next_seen()
     bench.answers.put(FetchResponse())
     bench.pull(1)

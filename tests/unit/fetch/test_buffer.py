@@ -1,8 +1,8 @@
 """Whose turn it is, and what comes together."""
 
-from kafka_actors.fetch.machines.buffer import Buffer, Slice
-from kafka_actors.fetch.messages import Fetched
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.fetch.machines.buffer import Buffer, PartitionSlice
+from kafka_actors.fetch.messages import FetchedPartition
+from kafka_actors.types import TopicPartition
 
 OLD, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -119,4 +119,4 @@ def test_what_is_put_back_comes_again_from_its_position_after_the_others():
 
 def _slice(tp, start, response, *, size=1, **fields):
     told = {"epoch": (1, 1), "fetch_offset": start, "next_offset": start + 10, **fields}
-    return Slice(memoryview(bytes(size)), Fetched(tp.topic, tp.partition, **told), response)
+    return PartitionSlice(memoryview(bytes(size)), FetchedPartition(tp.topic, tp.partition, **told), response)

@@ -10,10 +10,10 @@ import pytest
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import CorruptRecordBatchError, DisconnectedError
-from kafka_actors.fetch import Fetched, Fetcher, FetchReply, Start
-from kafka_actors.fetch.ahead import AHEAD
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.fetch import FetchedPartition, Fetcher, FetchReply, PartitionStart
+from kafka_actors.fetch.decode_ahead import AHEAD
 from kafka_actors.records import SCHEMA, encode
+from kafka_actors.types import TopicPartition
 
 TP = TopicPartition("t", 0)
 SOON_S = 10
@@ -41,7 +41,9 @@ def snapshot():
 
 def brought(pull, first, last):
     """The reply to a pull with the offsets from `first` up to `last`."""
-    fetched = Fetched("t", 0, (0, 1), first, last, high_watermark=100, last_stable_offset=100, size=10)
+    fetched = FetchedPartition(
+        "t", 0, (0, 1), first, last, high_watermark=100, last_stable_offset=100, size=10
+    )
     return FetchReply(1, pull.sequence, [fetched], size=10), [b"x" * 10]
 
 
@@ -65,7 +67,7 @@ class Bench:
         )
         self.run(self.fetcher.start())
         self.fetcher.update_metadata(snapshot())
-        self.fetcher.assign({TP: Start((0, 1), 0)})
+        self.fetcher.assign({TP: PartitionStart((0, 1), 0)})
 
     def _sources(self, broker):
         self.asked.append((broker, threading.current_thread().name))
@@ -124,7 +126,7 @@ def test_nothing_is_handed_out_from_behind_a_reset_before_that_is_told():
         (second, then), (third, at_last) = bench.source.next_pull(), bench.source.next_pull()
         going_on = bench.hold_up_the_loop()
         try:
-            truncated = Fetched("t", 0, (0, 1), 5, 5, diverging_epoch=4, diverging_end_offset=3)
+            truncated = FetchedPartition("t", 0, (0, 1), 5, 5, diverging_epoch=4, diverging_end_offset=3)
             then((FetchReply(1, second.sequence, [truncated]), [b""]))
             at_last((FetchReply(1, third.sequence, []), []))
             again, answered = bench.source.next_pull()
@@ -195,12 +197,12 @@ def test_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(policy, lo
     config = build(ConsumerConfig, on_bad_batch=policy)
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
     fetcher.update_metadata(snapshot())
-    fetcher.assign({TP: Start((0, 1), 0, end_offset=9)})
+    fetcher.assign({TP: PartitionStart((0, 1), 0, end_offset=9)})
     (issue,) = fetcher._machine.plan(0.0).pulls
     bad = records(5, 9)
     bad[-1] ^= 1
     data = bytes(records(0, 5) + bad)
-    part = Fetched("t", 0, (0, 1), 0, 9, high_watermark=log_end, size=len(data))
+    part = FetchedPartition("t", 0, (0, 1), 0, 9, high_watermark=log_end, size=len(data))
     fetcher._machine.on_reply(issue, FetchReply(1, issue.pull.sequence, [part], size=len(data)), [data], 0.0)
     chunks = list(fetcher.decode(fetcher.take()))
     assert [(chunk.batch.num_rows, chunk.next_offset, chunk.leader_epoch) for chunk in chunks] == reached
@@ -219,11 +221,13 @@ def test_of_committed_records_a_bad_batch_that_ends_what_can_be_read_is_the_last
     config = build(ConsumerConfig, on_bad_batch="skip", isolation_level=isolation)
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
     fetcher.update_metadata(snapshot())
-    fetcher.assign({TP: Start((0, 1), 5)})
+    fetcher.assign({TP: PartitionStart((0, 1), 5)})
     (issue,) = fetcher._machine.plan(0.0).pulls
     data = records(5, 9)
     data[-1] ^= 1
-    part = Fetched("t", 0, (0, 1), 5, 9, high_watermark=12, last_stable_offset=stable, size=len(data))
+    part = FetchedPartition(
+        "t", 0, (0, 1), 5, 9, high_watermark=12, last_stable_offset=stable, size=len(data)
+    )
     reply = FetchReply(1, issue.pull.sequence, [part], size=len(data))
     fetcher._machine.on_reply(issue, reply, [bytes(data)], 0.0)
     chunks = list(fetcher.decode(fetcher.take()))
@@ -239,11 +243,11 @@ def test_what_is_put_back_is_decoded_from_the_record_on_where_it_was_left(codec)
     config = build(ConsumerConfig, batch_rows=3)
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
     fetcher.update_metadata(snapshot())
-    fetcher.assign({TP: Start((0, 1), 0)})
+    fetcher.assign({TP: PartitionStart((0, 1), 0)})
     (issue,) = fetcher._machine.plan(0.0).pulls
     batches = [records(0, 5, codec=codec), records(5, 9, codec=codec), records(9, 20, codec=codec)]
     data = bytes(b"".join(batches))
-    here = Fetched("t", 0, (0, 1), 0, 20, size=len(data))
+    here = FetchedPartition("t", 0, (0, 1), 0, 20, size=len(data))
     fetcher._machine.on_reply(issue, FetchReply(1, issue.pull.sequence, [here], size=len(data)), [data], 0.0)
     seen = []
     for most in (1, 2, 1, 1, 9):
@@ -267,14 +271,14 @@ def test_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buffer, large
     config = build(ConsumerConfig, worker_buffer_bytes=buffer)
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
     fetcher.update_metadata(snapshot())
-    fetcher.assign({TP: Start((0, 1), 0)})
+    fetcher.assign({TP: PartitionStart((0, 1), 0)})
     (issue,) = fetcher._machine.plan(0.0).pulls
     values = [
         {"value": bytes(1_000), "offset": offset, "timestamp": 0, "timestampType": 0}
         for offset in range(4_000)
     ]
     data = bytes(encode(pa.RecordBatch.from_pylist(values, schema=SCHEMA)))
-    fetched = Fetched("t", 0, (0, 1), 0, 4_000, size=len(data))
+    fetched = FetchedPartition("t", 0, (0, 1), 0, 4_000, size=len(data))
     fetcher._machine.on_reply(
         issue, FetchReply(1, issue.pull.sequence, [fetched], size=len(data)), [data], 0.0
     )

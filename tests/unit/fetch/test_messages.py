@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kafka_actors.fetch import Fetched
+from kafka_actors.fetch import FetchedPartition
 
 
-def fetched(next_offset: int = 5, **fields: Any) -> Fetched:
-    return Fetched("t", 0, (0, 0), fetch_offset=5, next_offset=next_offset, **fields)
+def fetched(next_offset: int = 5, **fields: Any) -> FetchedPartition:
+    return FetchedPartition("t", 0, (0, 0), fetch_offset=5, next_offset=next_offset, **fields)
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ def fetched(next_offset: int = 5, **fields: Any) -> Fetched:
         fetched(size=10),
     ],
 )
-def test_a_partition_that_got_nowhere_for_a_reason_is_fetched_no_more(answer: Fetched) -> None:
+def test_a_partition_that_got_nowhere_for_a_reason_is_fetched_no_more(answer: FetchedPartition) -> None:
     assert answer.dropped
 
 
 @pytest.mark.parametrize("answer", [fetched(), fetched(6, size=10)])
-def test_a_partition_with_records_or_without_news_is_fetched_on(answer: Fetched) -> None:
+def test_a_partition_with_records_or_without_news_is_fetched_on(answer: FetchedPartition) -> None:
     assert not answer.dropped

@@ -4,10 +4,10 @@ import pytest
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
-from kafka_actors.fetch.machines.fetching import FetchMachine
-from kafka_actors.fetch.machines.partition import Start
-from kafka_actors.fetch.messages import Fetched, FetchReply
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.fetch.machines.fetch_machine import FetchMachine
+from kafka_actors.fetch.machines.partition_state import PartitionStart
+from kafka_actors.fetch.messages import FetchedPartition, FetchReply
+from kafka_actors.types import TopicPartition
 
 EPOCH = (1, 1)
 MIB = 1024 * 1024
@@ -40,7 +40,7 @@ class Scene:
             )
         )
         for tp in self.tps:
-            self.machine.assign(tp, Start(EPOCH, 0))
+            self.machine.assign(tp, PartitionStart(EPOCH, 0))
         self.session = {}
         self.in_hand = {tp: [] for tp in self.tps}
         self.most = 0
@@ -80,7 +80,9 @@ class Scene:
                 del self.session[number]  # it comes last the next time
                 self.session[number] = to
                 left -= to - offset
-                parts.append(Fetched("a", number, EPOCH, offset, to, size=to - offset, high_watermark=END))
+                parts.append(
+                    FetchedPartition("a", number, EPOCH, offset, to, size=to - offset, high_watermark=END)
+                )
         size = sum(part.size for part in parts)
         reply = FetchReply(1, pull.sequence, parts, size=size)
         self.machine.on_reply(issue, reply, [bytes(part.size) for part in parts], self.now)

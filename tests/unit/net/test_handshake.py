@@ -6,7 +6,7 @@ import pytest
 
 from kafka_actors.errors import CorrelationIdError, DecodeError, UnknownServerError, UnrecognizedBrokerVersion
 from kafka_actors.net.handshake import handshake
-from kafka_actors.net.machines.versions import ApiVersionTable
+from kafka_actors.net.machines.api_versions import ApiVersionTable
 from kafka_actors.protocol import (
     ApiKey,
     ApiVersionsResponse,

@@ -8,8 +8,8 @@ import pytest
 from fakes.messages import REQUESTS
 
 from kafka_actors.errors import ConfigError, UnsupportedVersionError
+from kafka_actors.net.machines.api_versions import ApiVersionTable, first_version
 from kafka_actors.net.machines.releases import NEWEST, OLDEST, highest_versions, lacking, limit_of
-from kafka_actors.net.machines.versions import ApiVersionTable, first_version
 from kafka_actors.protocol import (
     ApiKey,
     FetchRequest,

@@ -9,14 +9,14 @@ from fakes.records import records
 
 from kafka_actors.errors import StageError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.fused import FusedSteps
 
 RAW = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092").raw()
 SOURCE = records([b"%d" % n for n in range(8)])
 
 
 def run(pipeline):
-    return Fused(pipeline.check().steps).run(SOURCE)
+    return FusedSteps(pipeline.check().steps).run(SOURCE)
 
 
 NOON = pa.array([datetime.datetime(2026, 1, 2, 12)], pa.timestamp("us", tz="UTC"))  # noqa: DTZ001

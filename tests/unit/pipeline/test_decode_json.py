@@ -13,14 +13,14 @@ from fakes.records import records
 
 from kafka_actors.errors import ConfigError, StageError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.fused import FusedSteps
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
 SCHEMA = "id BIGINT NOT NULL, name STRING, amount DOUBLE"
 
 
 def run(pipeline, source):
-    return Fused(pipeline.check().steps).run(source)
+    return FusedSteps(pipeline.check().steps).run(source)
 
 
 def rows_of(outcome):

@@ -10,7 +10,7 @@ from fakes.records import records
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.fused import FusedSteps
 
 fastavro = pytest.importorskip("fastavro")
 
@@ -54,7 +54,7 @@ def written(row):
 
 
 def run(pipeline, values):
-    return Fused(pipeline.check().steps).run(records(values))
+    return FusedSteps(pipeline.check().steps).run(records(values))
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_an_avro_field_may_always_be_null():
 
 def test_raw_keeps_keys_and_values_and_as_text_finds_what_is_none():
     source = records([b"a", b"\xff", None], keys=[b"k", None, b"\xfe"])
-    (found,) = Fused(READ.raw().check().steps).run(source).rows
+    (found,) = FusedSteps(READ.raw().check().steps).run(source).rows
     assert found.batch.to_pydict() == {"key": [b"k", None, b"\xfe"], "value": [b"a", b"\xff", None]}
-    outcome = Fused(READ.raw(text=True, on_error="skip").check().steps).run(source)
+    outcome = FusedSteps(READ.raw(text=True, on_error="skip").check().steps).run(source)
     assert outcome.rows[0].batch.to_pydict() == {"key": ["k"], "value": ["a"]}
     assert [(f.record, f.reason.partition(":")[0]) for f in outcome.failures] == [
         (1, "the value is no UTF-8"),

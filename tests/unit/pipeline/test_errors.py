@@ -5,10 +5,10 @@ import pyarrow.compute as pc
 import pytest
 from fakes.records import records
 
+from kafka_actors.base.bisect import MAX_FAILED_CALLS
 from kafka_actors.errors import ProcessError, StageError
-from kafka_actors.halving import MAX_FAILED_CALLS
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.fused import FusedSteps
 
 SCHEMA = "id BIGINT"
 JSON = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092").decode_json(SCHEMA)
@@ -39,7 +39,7 @@ class Failing:
 def run(function, policy="skip", batch=None, retries=0, naps=None, **more):
     pipeline = JSON.map_batches(function, schema=SCHEMA, name="score", on_error=policy, **more)
     sleep = (naps if naps is not None else []).append
-    return Fused(pipeline.check().steps, retries=retries, sleep=sleep).run(batch or source())
+    return FusedSteps(pipeline.check().steps, retries=retries, sleep=sleep).run(batch or source())
 
 
 def ids(outcome):
@@ -66,7 +66,7 @@ def test_under_fail_it_is_tried_again_and_the_error_says_where():
 def test_the_offset_range_is_that_of_the_rows_that_the_stage_had():
     pipeline = JSON.filter(pc.field("id") >= 40).filter(pc.field("id") < 50)
     with pytest.raises(StageError, match="offsets 140-149"):
-        Fused(pipeline.map_batches(Failing(45), schema=SCHEMA).check().steps).run(source())
+        FusedSteps(pipeline.map_batches(Failing(45), schema=SCHEMA).check().steps).run(source())
 
 
 def test_a_retry_that_ends_well_costs_nothing():
@@ -114,7 +114,7 @@ def test_a_row_that_belongs_to_no_record_takes_the_whole_batch_with_it():
         return pa.record_batch({"id": [pc.sum(batch["id"]).as_py()]})
 
     pipeline = JSON.map_batches(total, schema=SCHEMA).map_batches(Failing(45), schema=SCHEMA, on_error="skip")
-    outcome = Fused(pipeline.check().steps).run(source(10))
+    outcome = FusedSteps(pipeline.check().steps).run(source(10))
     assert [f.record for f in outcome.failures] == list(range(10))
 
 
@@ -122,6 +122,6 @@ def test_a_record_fails_once_however_many_of_its_rows_do():
     pipeline = JSON.flat_map(lambda row: [row, row], schema=SCHEMA).map_batches(
         Failing(2), schema=SCHEMA, on_error="skip"
     )
-    outcome = Fused(pipeline.check().steps).run(source(4))
+    outcome = FusedSteps(pipeline.check().steps).run(source(4))
     assert [f.record for f in outcome.failures] == [2]
     assert ids(outcome) == [0, 0, 1, 1, 3, 3]

@@ -2,17 +2,17 @@
 
 import io
 
-from kafka_actors.pipeline.live import display_for
-from kafka_actors.pipeline.progress import Meter, Reading, html, line
+from kafka_actors.pipeline.live_line import display_for
+from kafka_actors.pipeline.progress import RateMeter, RunProgress, html, line
 
 
 def reading(**more):
     given = {"title": "orders → <scored>", "state": "running", "elapsed_s": 12.3, "records": 1234567}
-    return Reading(**{**given, "records_per_s": 98765.4, **more})
+    return RunProgress(**{**given, "records_per_s": 98765.4, **more})
 
 
 def test_the_rate_is_that_of_the_last_seconds():
-    meter = Meter(window_s=5)
+    meter = RateMeter(window_s=5)
     assert meter.observe(0, 100.0) == (0.0, 0.0)
     assert meter.observe(500, 101.0) == (1.0, 500.0)
     for second in range(2, 20):

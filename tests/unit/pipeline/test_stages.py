@@ -14,7 +14,7 @@ from fakes.records import records
 
 from kafka_actors.errors import StageError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import Fused
+from kafka_actors.pipeline.fused import FusedSteps
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
 JSON = READ.decode_json("id BIGINT, amount DOUBLE")
@@ -24,7 +24,7 @@ SOURCE = records(
 
 
 def run(pipeline, source=SOURCE, **more):
-    return Fused(pipeline.check().steps, **more).run(source)
+    return FusedSteps(pipeline.check().steps, **more).run(source)
 
 
 def ids(outcome):
@@ -267,7 +267,7 @@ class Model:
 def test_a_class_is_made_once_and_closed_at_the_end():
     Model.made = Model.closed = 0
     pipeline = JSON.map_batches(Model, schema="id BIGINT, amount DOUBLE", fn_constructor_kwargs={"by": 100})
-    fused = Fused(pipeline.check().steps)
+    fused = FusedSteps(pipeline.check().steps)
     for _ in range(3):
         assert ids(fused.run(SOURCE)) == list(range(100, 108))
     assert (Model.made, Model.closed) == (1, 0)
@@ -288,7 +288,7 @@ def test_what_a_constructor_raises_comes_through_and_those_before_are_closed():
         Model, schema="id BIGINT, amount DOUBLE", fn_constructor_kwargs={"by": 1}
     ).map_batches(Broken, schema="id BIGINT, amount DOUBLE")
     with pytest.raises(FileNotFoundError, match="no such model") as raised:
-        Fused(pipeline.check().steps)
+        FusedSteps(pipeline.check().steps)
     line = Broken.__init__.__code__.co_firstlineno + 1
     assert raised.value.__notes__ == [
         f"raised by the constructor of Broken (test_stages.py, line {line})",
@@ -303,7 +303,9 @@ def nothing(caplog):
 
 @pytest.mark.parametrize("stage", ["map_batches", "flat_map"])
 def test_a_function_that_returns_none_each_time_is_told_of_once(stage, caplog):
-    fused = Fused(getattr(JSON, stage)(lambda given: None, schema="id BIGINT", name="enrich").check().steps)
+    fused = FusedSteps(
+        getattr(JSON, stage)(lambda given: None, schema="id BIGINT", name="enrich").check().steps
+    )
     for _ in range(12):
         assert ids(fused.run(SOURCE)) == []
     fused.close()
@@ -312,14 +314,14 @@ def test_a_function_that_returns_none_each_time_is_told_of_once(stage, caplog):
 
 
 def test_few_batches_of_nothing_are_told_of_at_the_end_and_some_are_nothing_special(caplog):
-    few = Fused(JSON.map_batches(lambda batch: None, schema="id BIGINT", name="few").check().steps)
+    few = FusedSteps(JSON.map_batches(lambda batch: None, schema="id BIGINT", name="few").check().steps)
     few.run(SOURCE)
     assert nothing(caplog) == []
     few.close()
     assert len(nothing(caplog)) == 1
     given = [None, None, pa.RecordBatch.from_pydict({"id": [1]}), *[None] * 20]
-    some = Fused(JSON.map_batches(lambda batch: given.pop(0), schema="id BIGINT").check().steps)
-    unused = Fused(JSON.map_batches(lambda batch: None, schema="id BIGINT").check().steps)
+    some = FusedSteps(JSON.map_batches(lambda batch: given.pop(0), schema="id BIGINT").check().steps)
+    unused = FusedSteps(JSON.map_batches(lambda batch: None, schema="id BIGINT").check().steps)
     while given:
         some.run(SOURCE)
     some.close()
@@ -349,7 +351,7 @@ def test_a_number_that_is_too_large_is_told_by_the_type(schema, value, said):
 
 
 def test_a_batch_is_let_go_of_when_it_is_done():
-    fused = Fused(JSON.filter(pc.field("id") > 2).check().steps)
+    fused = FusedSteps(JSON.filter(pc.field("id") > 2).check().steps)
     outcome = fused.run(SOURCE)
     watched = weakref.ref(outcome.rows[0].origin)
     del outcome

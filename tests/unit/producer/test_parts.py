@@ -12,14 +12,14 @@ import pytest
 
 from kafka_actors.config import ProducerConfig, build
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UndeliveredError, UsageError
-from kafka_actors.producer.core import Core
 from kafka_actors.producer.futures import BatchFuture, BatchResult, OffsetRange, RecordFuture, wait_all
 from kafka_actors.producer.machines.accumulator import Accumulator
-from kafka_actors.producer.machines.batch import Batch
-from kafka_actors.producer.machines.sender import Settled
-from kafka_actors.producer.machines.sticky import Sticky
-from kafka_actors.producer.unseen import RECENT, Unseen
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.producer.machines.batch import ProducerBatch
+from kafka_actors.producer.machines.sender import SettledBatch
+from kafka_actors.producer.machines.sticky_partitioner import StickyPartitioner
+from kafka_actors.producer.producer_io import ProducerIO
+from kafka_actors.producer.unseen_errors import RECENT, Unseen
+from kafka_actors.types import TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOST = DisconnectedError("lost")
@@ -33,9 +33,9 @@ class Content:
 
 
 def settled(result, records, base=-1, error=None, first=0, total=0):
-    batch = Batch(result.partition, Content(records), 0.0, result, first)
+    batch = ProducerBatch(result.partition, Content(records), 0.0, result, first)
     batch.split_off = total
-    return result.settle(batch, Settled(batch, base, -1, error))
+    return result.settle(batch, SettledBatch(batch, base, -1, error))
 
 
 # ------------------------------------------------------------ accumulator
@@ -43,8 +43,8 @@ def settled(result, records, base=-1, error=None, first=0, total=0):
 
 def test_batches_are_due_in_the_order_in_which_they_were_begun():
     made = Accumulator(linger=5.0)
-    made.begin(A, lambda: Batch(A, Content(1), 1.0))
-    made.begin(B, lambda: Batch(B, Content(1), 2.0))
+    made.begin(A, lambda: ProducerBatch(A, Content(1), 1.0))
+    made.begin(B, lambda: ProducerBatch(B, Content(1), 2.0))
     assert made.next_due() == 6.0
     assert made.due(5.9) == []
     assert made.due(6.0) == [A]
@@ -58,7 +58,7 @@ def test_batches_are_due_in_the_order_in_which_they_were_begun():
 
 def test_what_comes_while_a_producer_is_closed_is_refused_and_what_was_open_gets_its_error():
     async def close():
-        core = Core(build(ProducerConfig, bootstrap_servers="b:1"))
+        core = ProducerIO(build(ProducerConfig, bootstrap_servers="b:1"))
         result, _ = core.intake.append_one(A, None, b"value", None, 0)
         await core.close(LOST)
         assert result.done
@@ -72,7 +72,7 @@ def test_what_comes_while_a_producer_is_closed_is_refused_and_what_was_open_gets
 
 def test_who_waits_for_a_topic_hears_that_the_producer_is_closed():
     async def wait():
-        core = Core(build(ProducerConfig, bootstrap_servers="b:1"))
+        core = ProducerIO(build(ProducerConfig, bootstrap_servers="b:1"))
         await core.close(LOST)
         with pytest.raises(UsageError, match="is closed"):
             await core.learn("orders", core.client.now() + 60)
@@ -84,7 +84,7 @@ def test_who_waits_for_a_topic_hears_that_the_producer_is_closed():
 
 
 def test_kip_794_each_partition_gets_its_share_of_bytes_and_batches_get_full():
-    made = Sticky(1000, random.Random(1).random)
+    made = StickyPartitioner(1000, random.Random(1).random)
     given, changes, last = dict.fromkeys(range(4), 0), 0, None
     for _ in range(40_000):
         partition = made.choose(range(4))
@@ -97,13 +97,13 @@ def test_kip_794_each_partition_gets_its_share_of_bytes_and_batches_get_full():
 
 
 def test_a_partition_that_lost_its_leader_is_left_at_once():
-    made = Sticky(1000, lambda: 0.0)
+    made = StickyPartitioner(1000, lambda: 0.0)
     first = made.choose([0, 1])
     assert made.choose([1 - first]) == 1 - first
 
 
 def test_a_topic_of_one_partition_has_no_other():
-    made = Sticky(10, lambda: 0.99)
+    made = StickyPartitioner(10, lambda: 0.99)
     assert made.choose([0]) == 0
     made.spend(10)
     assert made.choose([0]) == 0

@@ -12,9 +12,9 @@ from kafka_actors.errors import (
     OutOfOrderSequenceNumberError,
     TopicAuthorizationFailedError,
 )
-from kafka_actors.producer.machines.batch import Batch
-from kafka_actors.producer.machines.sender import Answer, Options, Sender
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.producer.machines.batch import ProducerBatch
+from kafka_actors.producer.machines.sender import ProduceAnswer, Sender, SenderOptions
+from kafka_actors.types import TopicPartition
 
 A, B, C = (TopicPartition("orders", p) for p in range(3))
 LEADERS = {A: 1, B: 2, C: 1}
@@ -27,7 +27,7 @@ class Content:
 
 
 def batch(tp=A, records=10, size=100, created=0.0):
-    made = Batch(tp, Content(records, size), created)
+    made = ProducerBatch(tp, Content(records, size), created)
     made.ready = True
     return made
 
@@ -42,7 +42,7 @@ def sender(*batches, split=None, known=False, **options):
         "retry_backoff": 0.1,
         "retry_backoff_max": 1.0,
     }
-    made = Sender(Options(**defaults | options), split or (lambda batch: []), lambda: 0.5)
+    made = Sender(SenderOptions(**defaults | options), split or (lambda batch: []), lambda: 0.5)
     made.identify(7, 0)
     for tp in {one.partition for one in batches} if known else ():
         made.add(batch(tp, records=0))
@@ -58,7 +58,7 @@ def drain(made, now=0.0, ready=(1, 2)):
 
 
 def answer(made, order, now=0.0, **codes):
-    return made.answered(order, {b.partition: Answer(**codes) for b in order.batches}, now)
+    return made.answered(order, {b.partition: ProduceAnswer(**codes) for b in order.batches}, now)
 
 
 def test_a_request_has_one_batch_of_each_partition_of_its_node():

@@ -5,7 +5,7 @@ from typing import get_type_hints
 
 from kafka_actors import records
 from kafka_actors.records import _reference
-from kafka_actors.records.batch import TABLE_WIDTH, Field, Kernel
+from kafka_actors.records.batch import TABLE_WIDTH, ColumnField, Kernel
 
 
 def test_the_kernel_in_use_is_named():
@@ -21,5 +21,5 @@ def test_the_twin_has_every_function_of_the_kernel():
 
 
 def test_the_table_is_as_wide_as_its_fields():
-    assert len(Field) == TABLE_WIDTH
-    assert list(Field) == list(range(TABLE_WIDTH))
+    assert len(ColumnField) == TABLE_WIDTH
+    assert list(ColumnField) == list(range(TABLE_WIDTH))

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from kafka_actors.status_page.machines.health import LOOKS_S, UNANSWERED_S, Seen, health
+from kafka_actors.status_page.machines.health import LOOKS_S, UNANSWERED_S, LastSeen, health
 
 NOW = 1_000.0
-WELL = Seen(
+WELL = LastSeen(
     looked_at=NOW - 0.5,
     state="running",
     coordinator=True,

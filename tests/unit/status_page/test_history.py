@@ -2,14 +2,14 @@
 
 from fakes.statuses import job, worker
 
-from kafka_actors.status_page.machines.building import totals_of
-from kafka_actors.status_page.machines.history import Moments
-from kafka_actors.status_page.machines.rates import Latency, Pace
+from kafka_actors.status_page.machines.document_builder import totals_of
+from kafka_actors.status_page.machines.history import PlotHistory
+from kafka_actors.status_page.machines.rates import JobRates, LatencyRate
 from kafka_actors.status_page.machines.timeline import Timeline
 
 
 def totals(rate):
-    return totals_of(job(worker("worker-0.1", 5)), Pace(rate, 10 * rate, Latency(1.0, 2.0), {}))
+    return totals_of(job(worker("worker-0.1", 5)), JobRates(rate, 10 * rate, LatencyRate(1.0, 2.0), {}))
 
 
 def numbers(history):
@@ -17,7 +17,7 @@ def numbers(history):
 
 
 def test_points_come_from_a_number_on():
-    moments = Moments("r")
+    moments = PlotHistory("r")
     for second in range(5):
         moments.add(totals(float(second)), 100.0 + second)
     whole = moments.after()
@@ -30,13 +30,13 @@ def test_points_come_from_a_number_on():
 
 
 def test_who_knows_more_than_there_is_has_read_from_another_run_and_gets_all():
-    moments = Moments("r")
+    moments = PlotHistory("r")
     moments.add(totals(1.0), 100.0)
     assert numbers(moments.after(900)) == [1]
 
 
 def test_old_points_go():
-    moments = Moments("r", every_s=1.0, keeps_s=10.0)
+    moments = PlotHistory("r", every_s=1.0, keeps_s=10.0)
     for second in range(25):
         moments.add(totals(1.0), float(second))
     assert numbers(moments.after()) == list(range(16, 26))
@@ -45,7 +45,7 @@ def test_old_points_go():
 
 
 def test_a_moment_at_which_nobody_knows_is_a_point_without_values():
-    moments = Moments("r")
+    moments = PlotHistory("r")
     moments.add(None, 100.0)
     (point,) = moments.after().points
     assert {getattr(point, name) for name in point.__struct_fields__[2:]} == {None}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_actors.status_page.machines.http import MOST_HEAD, BadRequest, Response, parse, plain, to_bytes
+from kafka_actors.status_page.machines.http import MOST_HEAD, BadRequest, HttpResponse, parse, plain, to_bytes
 
 
 def head(first="GET / HTTP/1.1", *lines, host="localhost:8000"):
@@ -78,7 +78,7 @@ def test_an_old_client_without_a_host_is_no_browser():
 
 
 def test_a_response_says_what_it_is_and_that_nobody_keeps_or_frames_it():
-    sent = to_bytes(Response(200, b"{}", "application/json"), "GET")
+    sent = to_bytes(HttpResponse(200, b"{}", "application/json"), "GET")
     lines, body = sent.split(b"\r\n\r\n")
     first, *fields = lines.decode().split("\r\n")
     assert (first, body) == ("HTTP/1.1 200 OK", b"{}")
@@ -91,7 +91,7 @@ def test_a_response_says_what_it_is_and_that_nobody_keeps_or_frames_it():
 
 
 def test_a_head_gets_the_same_lines_and_no_body():
-    response = Response(200, b"{}", "application/json")
+    response = HttpResponse(200, b"{}", "application/json")
     assert to_bytes(response, "GET") == to_bytes(response, "HEAD") + b"{}"
 
 

@@ -3,7 +3,7 @@
 import pytest
 from fakes.statuses import job, worker
 
-from kafka_actors.status_page.machines.rates import Rates
+from kafka_actors.status_page.machines.rates import RateWindow
 from kafka_actors.telemetry.machines.latency import LatencyTally
 
 
@@ -15,13 +15,13 @@ def latency(*ages_ms):
 
 
 def test_the_first_status_has_no_pace():
-    rates = Rates()
+    rates = RateWindow()
     assert rates.observe(job(worker("worker-0.1", 500)), 1.0) is None
     assert rates.observe(job(worker("worker-0.1", 500)), 1.0) is None
 
 
 def test_a_pace_is_that_of_the_last_seconds():
-    rates = Rates(window_s=5)
+    rates = RateWindow(window_s=5)
     for second in range(11):  # 100 a second, from second 5 on 300
         done = 100 * second + 200 * max(0, second - 5)
         pace = rates.observe(job(worker("worker-0.1", done, work_s=second / 4)), 50.0 + second)
@@ -32,7 +32,7 @@ def test_a_pace_is_that_of_the_last_seconds():
 
 
 def test_a_replacement_counts_from_zero_and_one_that_is_gone_is_not_there():
-    rates = Rates()
+    rates = RateWindow()
     rates.observe(job(worker("worker-0.1", 900), worker("worker-1.1", 100)), 0.0)
     pace = rates.observe(job(worker("worker-0.2", 50), worker("worker-1.1", 200), records=1_150), 2.0)
     assert {name: p.records_per_s for name, p in pace.workers.items()} == {"worker-0.2": 25, "worker-1.1": 50}
@@ -40,20 +40,20 @@ def test_a_replacement_counts_from_zero_and_one_that_is_gone_is_not_there():
 
 
 def test_a_coordinator_that_knows_less_makes_no_negative_rates():
-    rates = Rates()
+    rates = RateWindow()
     rates.observe(job(worker("worker-0.1", 900), latency={4: 900}), 0.0)
     pace = rates.observe(job(worker("worker-0.1", 100), latency={4: 100}), 1.0)
     assert (pace.records_per_s, pace.value_bytes_per_s, pace.latency) == (0, 0, None)
 
 
 def test_a_worker_is_busy_for_all_of_its_time_at_most():
-    rates = Rates()
+    rates = RateWindow()
     rates.observe(job(worker("worker-0.1", work_s=0.0)), 0.0)
     assert rates.observe(job(worker("worker-0.1", work_s=1.3)), 1.0).workers["worker-0.1"].busy == 1.0
 
 
 def test_latency_is_that_of_what_was_processed_lately():
-    rates = Rates(window_s=5)
+    rates = RateWindow(window_s=5)
     old, new = latency(60_000.0), latency(60_000.0, 10.0)
     rates.observe(job(worker("worker-0.1", 100), latency=old), 0.0)
     pace = rates.observe(job(worker("worker-0.1", 200), latency=new), 1.0)

@@ -6,12 +6,12 @@ import pytest
 from fakes.statuses import job, partition, worker
 
 from kafka_actors.status_page.document import Document, History
-from kafka_actors.status_page.machines.building import About
-from kafka_actors.status_page.machines.health import LOOKS_S, UNANSWERED_S, Seen
-from kafka_actors.status_page.machines.http import BadRequest, Request
+from kafka_actors.status_page.machines.document_builder import JobFacts
+from kafka_actors.status_page.machines.health import LOOKS_S, UNANSWERED_S, LastSeen
+from kafka_actors.status_page.machines.http import BadRequest, HttpRequest
 from kafka_actors.status_page.site import Site
 
-ABOUT = About(name=None, topics=["t"], version="9.9", session_timeout_s=45.0)
+ABOUT = JobFacts(name=None, topics=["t"], version="9.9", session_timeout_s=45.0)
 
 
 class Stage:
@@ -27,7 +27,7 @@ class Stage:
     def look(self, *, fresh=True, answered_at=None, **changed):
         self.records += 100
         status = job(worker("worker-0.1", self.records), partitions=[partition(0)], **changed)
-        seen = Seen(
+        seen = LastSeen(
             looked_at=self.now,
             state=status.state,
             coordinator=True,
@@ -40,7 +40,7 @@ class Stage:
         self.site.look(status, seen, fresh=fresh)
 
     def get(self, path, **query):
-        return self.site.answer(Request("GET", path, query, "localhost", {"accept": "x/y"}))
+        return self.site.answer(HttpRequest("GET", path, query, "localhost", {"accept": "x/y"}))
 
     def text(self, path):
         answer = self.get(path)

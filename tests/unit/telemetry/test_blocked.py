@@ -3,9 +3,9 @@
 import pytest
 
 from kafka_actors.errors import KafkaTimeoutError
-from kafka_actors.fetch.machines.partition import Partition, Start, State
-from kafka_actors.protocol.types import TopicPartition
+from kafka_actors.fetch.machines.partition_state import FetchPartition, FetchState, PartitionStart
 from kafka_actors.telemetry.blocked import kind_of_reason
+from kafka_actors.types import TopicPartition
 
 KINDS = {
     "": "",
@@ -30,8 +30,8 @@ def test_a_reasons_kind_is_what_comes_first(reason, kind):
 
 
 def partition(**given):
-    made = Partition(TopicPartition("t", 0), Start(offset=5))
-    made.state, made.leader, made.position = State.FETCHING, 1, 5
+    made = FetchPartition(TopicPartition("t", 0), PartitionStart(offset=5))
+    made.state, made.leader, made.position = FetchState.FETCHING, 1, 5
     for name, value in given.items():
         setattr(made, name, value)
     return made
@@ -43,15 +43,15 @@ def partition(**given):
         ({}, ""),
         ({"paused": True}, "paused"),
         ({"leader": -1}, "no_leader"),
-        ({"leader": -1, "state": State.VALIDATING, "trouble": "x"}, "no_leader"),
-        ({"leader": -1, "state": State.AWAITING_OFFSET}, "no_leader"),
-        ({"leader": -1, "state": State.AT_END}, "at_end"),
+        ({"leader": -1, "state": FetchState.VALIDATING, "trouble": "x"}, "no_leader"),
+        ({"leader": -1, "state": FetchState.AWAITING_OFFSET}, "no_leader"),
+        ({"leader": -1, "state": FetchState.AT_END}, "at_end"),
         ({"leader": -1, "paused": True}, "paused"),
         ({"draining": True}, "draining"),
         ({"retry_at": 9.0, "trouble": "Not leader: 6"}, "backing_off"),
         ({"error": KafkaTimeoutError("Something: else")}, "failed"),
-        ({"state": State.VALIDATING, "trouble": "x"}, "validating"),
-        ({"state": State.AWAITING_OFFSET}, "awaiting_offset"),
+        ({"state": FetchState.VALIDATING, "trouble": "x"}, "validating"),
+        ({"state": FetchState.AWAITING_OFFSET}, "awaiting_offset"),
     ],
 )
 def test_every_reason_of_the_fetcher_has_a_kind(given, kind):

@@ -8,7 +8,7 @@ from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.semconv.schemas import Schemas
 
-from kafka_actors.telemetry.instruments import BY_NAME, INSTRUMENTS, SCHEMA_URL, Instrument, Kind
+from kafka_actors.telemetry.instruments import BY_NAME, INSTRUMENTS, SCHEMA_URL, Instrument, InstrumentKind
 
 SEMCONV = {
     "messaging.client.operation.duration": messaging_metrics.create_messaging_client_operation_duration,
@@ -70,16 +70,16 @@ def test_the_four_metrics_of_messaging_are_those_of_the_conventions():
         mine = BY_NAME[name]
         assert create(Made()) == (f"create_{mine.kind.value}", name, mine.unit, mine.description)
         assert set(mine.attributes) <= ALLOWED[name] | LABEL
-        if mine.kind is Kind.HISTOGRAM:
+        if mine.kind is InstrumentKind.HISTOGRAM:
             assert mine.boundaries == BOUNDARIES
 
 
 def test_lag_and_offsets_are_named_as_the_collector_names_them():
     mine = {i.name: (i.unit, set(i.attributes)) for i in INSTRUMENTS if i.name.startswith("kafka.")}
     assert mine == {name: (unit, attributes | LABEL) for name, (unit, attributes) in KAFKAMETRICS.items()}
-    sums = {name for name in KAFKAMETRICS if BY_NAME[name].kind is Kind.UP_DOWN_COUNTER}
+    sums = {name for name in KAFKAMETRICS if BY_NAME[name].kind is InstrumentKind.UP_DOWN_COUNTER}
     assert sums == {"kafka.consumer_group.members"}
-    assert {BY_NAME[name].kind for name in KAFKAMETRICS.keys() - sums} == {Kind.GAUGE}
+    assert {BY_NAME[name].kind for name in KAFKAMETRICS.keys() - sums} == {InstrumentKind.GAUGE}
 
 
 def test_every_instrument_that_a_group_has_may_have_its_label():
@@ -104,7 +104,9 @@ def test_instruments_are_well_formed(instrument: Instrument):
     units = {"s", "By", "1", *(unit for unit, _ in KAFKAMETRICS.values())}
     assert instrument.unit in units or re.fullmatch(r"\{[a-z]+[^s]\}", instrument.unit)
     assert instrument.description
-    assert bool(instrument.boundaries) == (instrument.kind in (Kind.HISTOGRAM, Kind.DISTRIBUTION))
+    assert bool(instrument.boundaries) == (
+        instrument.kind in (InstrumentKind.HISTOGRAM, InstrumentKind.DISTRIBUTION)
+    )
     assert list(instrument.boundaries) == sorted(set(instrument.boundaries))
     assert len(set(instrument.attributes)) == len(instrument.attributes)
 

@@ -12,7 +12,7 @@ from kafka_actors.telemetry.log_export import attributes_of
 from kafka_actors.telemetry.logs import (
     JsonFormatter,
     LastResort,
-    Origin,
+    LogOrigin,
     TextFormatter,
     in_task,
     read_line,
@@ -26,9 +26,9 @@ SKIPPED = RecordsSkipped("orders", 7, 100, 199, 'ValueError: no such country: "X
 
 @pytest.fixture
 def worker():
-    speaks(Origin("scorer", "nightly", "worker-0", 2))
+    speaks(LogOrigin("scorer", "nightly", "worker-0", 2))
     yield
-    speaks(Origin())
+    speaks(LogOrigin())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from kafka_actors.errors import ConfigError, UnknownTopicOrPartitionError
 from kafka_actors.telemetry import recorder as recording
 from kafka_actors.telemetry.attributes import error_type, of_group, of_operation, of_partition, with_error
-from kafka_actors.telemetry.distributions import Distributions, Sums
+from kafka_actors.telemetry.distributions import BucketSums, Distributions
 from kafka_actors.telemetry.gauges import Gauges
 from kafka_actors.telemetry.instruments import (
     BY_NAME,
@@ -24,7 +24,7 @@ from kafka_actors.telemetry.instruments import (
     WORKERS,
 )
 from kafka_actors.telemetry.recorder import GroupRecorder, MeterRecorder, Recorder
-from kafka_actors.telemetry.tally import Buckets, Point, Tally, TallyState, Totals
+from kafka_actors.telemetry.tally import Buckets, Tally, TallyPoint, TallyState, TallyTotals
 
 A, B = of_partition("g", "t", 0, "process"), of_partition("g", "t", 1, "process")
 
@@ -111,7 +111,7 @@ def through_the_wire(tally):
 
 def test_tallies_that_are_lost_repeated_or_late_change_nothing():
     tally, kept = Tally(), Kept()
-    totals = Totals(kept)
+    totals = TallyTotals(kept)
     tally.add(CONSUMED_MESSAGES, 5, A)
     tally.record(PROCESS_DURATION, 0.02, A)
     first = through_the_wire(tally)
@@ -127,7 +127,7 @@ def test_tallies_that_are_lost_repeated_or_late_change_nothing():
 
 def test_sums_never_fall_when_an_actor_is_replaced():
     kept = Kept()
-    totals = Totals(kept)
+    totals = TallyTotals(kept)
     old, new = Tally(), Tally()
     old.add(CONSUMED_MESSAGES, 100, A)
     totals.take("worker-0.1", through_the_wire(old))
@@ -139,14 +139,14 @@ def test_sums_never_fall_when_an_actor_is_replaced():
 
 def test_an_instrument_of_a_newer_actor_is_passed_over():
     kept = Kept()
-    Totals(kept).take("x", TallyState([Point("kafka_actors.not.yet", (), 1)]))
+    TallyTotals(kept).take("x", TallyState([TallyPoint("kafka_actors.not.yet", (), 1)]))
     assert kept.sums == {}
 
 
 @given(st.lists(st.lists(st.floats(0, 20), max_size=6), max_size=6))
 def test_a_histogram_arrives_with_its_count_its_sum_and_its_buckets(rounds):
     tally, kept = Tally(), Kept()
-    totals = Totals(kept)
+    totals = TallyTotals(kept)
     for values in rounds:
         for value in values:
             tally.record(PROCESS_DURATION, value, A)
@@ -175,7 +175,7 @@ def latencies(**counts):
 def test_latencies_come_counted_and_are_never_gone_through_one_by_one(monkeypatch):
     here = Distributions()
     monkeypatch.setattr(recording, "distributions", lambda: here)
-    totals = Totals(MeterRecorder(None))  # no meter is asked for anything
+    totals = TallyTotals(MeterRecorder(None))  # no meter is asked for anything
     many = 10**12
     totals.take("worker-0.1", TallyState([], [latencies(b3=many)]))
     totals.take("worker-0.1", TallyState([], [latencies(b3=many)]))
@@ -195,8 +195,8 @@ def test_what_was_read_of_distributions_does_not_change_with_what_comes():
     here.add(LATENCY, [1, 0], 0.5, ())
     before = here.read()
     here.add(LATENCY, [1, 1], 2.0, ())
-    assert before == {LATENCY: {(): Sums((1, 0), 0.5)}}
-    assert here.read() == {LATENCY: {(): Sums((2, 1), 2.5)}}
+    assert before == {LATENCY: {(): BucketSums((1, 0), 0.5)}}
+    assert here.read() == {LATENCY: {(): BucketSums((2, 1), 2.5)}}
 
 
 def test_a_tally_may_be_read_while_others_record():
@@ -219,7 +219,7 @@ def test_gauges_come_and_go_with_their_sources(reader, meter):
     now = [0.0]
     gauges = Gauges(meter, clock=lambda: now[0])
     where = (("group", "g"), ("topic", "t"), ("partition", 0))
-    forget = gauges.register(lambda: [Point(LAG.name, where, 7), Point(WORKERS.name, (), 2)])
+    forget = gauges.register(lambda: [TallyPoint(LAG.name, where, 7), TallyPoint(WORKERS.name, (), 2)])
     failing = gauges.register(lambda: 1 / 0)
     read = exported(reader)
     ((attributes, point),) = read["kafka.consumer_group.lag"]
@@ -228,7 +228,7 @@ def test_gauges_come_and_go_with_their_sources(reader, meter):
     failing()
     forget()
     assert exported(reader) == {}
-    gauges.register(lambda: [Point(LAG.name, where, 8)])
+    gauges.register(lambda: [TallyPoint(LAG.name, where, 8)])
     assert exported(reader)["kafka.consumer_group.lag"][0][1].value == 8
 
 
@@ -236,7 +236,7 @@ def test_one_look_at_a_source_answers_all_instruments_of_a_collection(reader, me
     looks = []
     now = [0.0]
     gauges = Gauges(meter, clock=lambda: now[0])
-    gauges.register(lambda: looks.append(1) or [Point(LAG.name, (), 1), Point(WORKERS.name, (), 1)])
+    gauges.register(lambda: looks.append(1) or [TallyPoint(LAG.name, (), 1), TallyPoint(WORKERS.name, (), 1)])
     reader.get_metrics_data()
     assert len(looks) == 1
     now[0] += 1

@@ -13,14 +13,14 @@ from opentelemetry.trace import SpanKind
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.errors import UnknownMemberIdError
 from kafka_actors.producer.futures import BatchFuture, BatchResult
-from kafka_actors.producer.routing import Part
+from kafka_actors.producer.routing import PartitionRows
 from kafka_actors.producer.tracing import TRACEPARENT_BYTES, SendSpans
-from kafka_actors.protocol.types import TopicPartition
 from kafka_actors.telemetry import spans
 from kafka_actors.telemetry.attributes import of_cluster, of_server
 from kafka_actors.telemetry.context import MOST_LINKS, parse, traceparent
 from kafka_actors.telemetry.headers import links_of, with_context
 from kafka_actors.telemetry.spans import ProcessSpans, committing, received, settling
+from kafka_actors.types import TopicPartition
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ATTRIBUTES = {
@@ -324,7 +324,9 @@ class Sent:
 
 def test_a_send_ends_when_all_is_acknowledged_and_its_context_is_in_the_records(exported):
     future, result = BatchFuture(2), BatchResult(TopicPartition("orders", 0))
-    part = SendSpans("p", lambda: CLUSTER).batch(Part("orders", batch(None, [("a", b"b")]), None), future)
+    part = SendSpans("p", lambda: CLUSTER).batch(
+        PartitionRows("orders", batch(None, [("a", b"b")]), None), future
+    )
     future.add(result, 0, [0, 1])
     future.complete()
     assert exported() == ()
@@ -338,7 +340,7 @@ def test_a_send_ends_when_all_is_acknowledged_and_its_context_is_in_the_records(
 
 def test_a_records_own_context_stays_and_the_send_links_to_it(exported):
     future = BatchFuture(1)
-    part = SendSpans("p").batch(Part("orders", batch(made(5)), None), future)
+    part = SendSpans("p").batch(PartitionRows("orders", batch(made(5)), None), future)
     future.complete()
     (ended,) = exported()
     checked(ended)
@@ -381,7 +383,7 @@ def test_a_single_record_is_where_its_offset_and_its_leader_are(exported):
 def test_without_an_sdk_nothing_is_made(monkeypatch):
     monkeypatch.setattr(spans, "_look_at", 0.0)
     assert not spans.tracing()
-    part = Part("orders", batch(None), None)
+    part = PartitionRows("orders", batch(None), None)
     assert SendSpans("p").batch(part, BatchFuture(1)) is part
     assert not SendSpans("p").on
     calls = ProcessSpans("g", "c")

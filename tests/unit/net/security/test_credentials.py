@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from kafka_actors.config import ClientConfig, build, resolved
+from kafka_actors.config.security import Secret
 from kafka_actors.errors import (
     ConfigError,
     ConnectionFailedError,
@@ -12,8 +13,7 @@ from kafka_actors.errors import (
     UnsupportedSaslMechanismError,
 )
 from kafka_actors.net.security import credentials, oauth
-from kafka_actors.net.security.credentials import ROTATION_S, Login
-from kafka_actors.security import Secret
+from kafka_actors.net.security.credentials import ROTATION_S, SaslLogin
 
 REFUSED = SaslAuthenticationFailedError("wrong")
 _numbers = itertools.count()
@@ -34,7 +34,7 @@ def config_of(password, mechanism="PLAIN"):
 
 
 def began(config, now=0.0):
-    login = Login(config, lambda: now)
+    login = SaslLogin(config, lambda: now)
     return login, next(login.steps("broker"))
 
 
@@ -88,7 +88,7 @@ def test_a_file_may_be_missing_for_a_moment_while_it_is_replaced(file):
     for accepted in (False, True):
         if accepted:
             first.accepted()
-        login = Login(config, lambda: 0.0)
+        login = SaslLogin(config, lambda: 0.0)
         with pytest.raises(ConfigError) as caught:
             login.steps("broker")
         assert isinstance(login.judged(caught.value), ConnectionFailedError) is accepted
@@ -109,7 +109,7 @@ def test_a_kept_token_that_is_refused_is_asked_for_anew(monkeypatch):
     )
 
     def log_in():
-        login = Login(config)
+        login = SaslLogin(config)
         return login, next(login.steps("broker"))
 
     assert b"Bearer a" in log_in()[1]

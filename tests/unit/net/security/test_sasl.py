@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from kafka_actors.config.security import Secret
 from kafka_actors.errors import SaslError
 from kafka_actors.net.machines.sasl import gssapi, oauthbearer, plain, renew_at
-from kafka_actors.security import Secret
 
 
 def ended(steps, message):

@@ -6,9 +6,9 @@ import hmac
 
 import pytest
 
+from kafka_actors.config.security import Secret
 from kafka_actors.errors import SaslError
 from kafka_actors.net.machines.scram import MAX_ITERATIONS, scram
-from kafka_actors.security import Secret
 
 RFC_5802 = (
     "sha1",

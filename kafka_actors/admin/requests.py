@@ -1,0 +1,184 @@
+"""Asking until there is an answer: any broker, the controller, or the coordinators of groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from kafka_actors.base.arguments import seconds_of
+from kafka_actors.base.backoff import Backoff
+from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
+from kafka_actors.errors import (
+    EncodeError,
+    KafkaActorsError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    ProtocolError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
+from kafka_actors.net import KafkaClient
+from kafka_actors.protocol import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka_actors.protocol.messages.find_coordinator import Coordinator
+from kafka_actors.protocol.schema import Request, Response
+
+__all__ = ["CallDeadline", "Coordinators", "ask_any", "ask_node", "fresh_snapshot", "persist", "raise_first"]
+
+A = TypeVar("A")
+R = TypeVar("R", bound=Response)
+
+AskGroups = Callable[[BrokerMetadata, list[str], float], Awaitable[Mapping[str, A | KafkaActorsError]]]
+"""(coordinator, its groups, milliseconds left) → the answer or error of each."""
+
+
+class CallDeadline:
+    """When a call's time is over, for all that it has to ask: `timeout_ms` (`request_timeout_ms`) from now."""
+
+    def __init__(self, client: KafkaClient, timeout_ms: float | None = None) -> None:
+        self._now = client.now
+        self.seconds = seconds_of(client.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+        self._end = client.now() + self.seconds
+
+    def left_ms(self) -> float:
+        """Milliseconds, 0 where it has passed."""
+        return max(self._end - self._now(), 0.0) * 1000
+
+
+async def persist(client: KafkaClient, attempt: Callable[[float], Awaitable[A]], deadline: CallDeadline) -> A:
+    """What `attempt(milliseconds left)` returns, tried again with growing pauses after errors that may pass.
+
+    Raises the first error that doesn't, and when time is over `KafkaTimeoutError`.
+    """
+    config = client.config
+    backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, client.rand)
+    while True:
+        try:
+            return await attempt(deadline.left_ms())
+        except KafkaActorsError as error:
+            if not _may_pass(error):
+                raise
+            pause = backoff.failed(client.now())
+            if pause * 1000 >= deadline.left_ms():
+                if isinstance(error, KafkaTimeoutError):
+                    raise
+                raise KafkaTimeoutError(f"no success within {deadline.seconds:g} s: {error}") from error
+        await asyncio.sleep(pause)
+
+
+def _may_pass(error: KafkaActorsError) -> bool:
+    """Who administers wants to hear at once that there is no such topic; a consumer would wait for it."""
+    return error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
+
+
+async def ask_any(client: KafkaClient, request: Request[R], limit_ms: float) -> R:
+    """The response of whichever broker is least busy. Raises as `KafkaClient.send`."""
+    node_id = client.least_loaded_node()
+    if node_id is None:
+        raise NodeNotReadyError("no broker may be asked now")
+    return await ask_node(client, node_id, request, limit_ms)
+
+
+async def ask_node(client: KafkaClient, node_id: int, request: Request[R], limit_ms: float) -> R:
+    """As `KafkaClient.send`, within the client's own limit for one request as well."""
+    return await client.send(node_id, request, timeout_ms=min(limit_ms, client.config.request_timeout_ms))
+
+
+async def fresh_snapshot(client: KafkaClient, limit_ms: float) -> ClusterSnapshot:
+    """What brokers say of the cluster now. Raises as `KafkaClient.update_metadata`, and `KafkaTimeoutError`."""
+    try:
+        async with asyncio.timeout(limit_ms / 1000):
+            return await client.update_metadata()
+    except TimeoutError:
+        raise KafkaTimeoutError(f"no broker described the cluster within {limit_ms / 1000:g} s") from None
+
+
+def raise_first(errors: Iterable[KafkaActorsError]) -> None:
+    """Raises the first error, if there is one, with a note on the others."""
+    found = list(errors)
+    if not found:
+        return
+    for other in found[1:]:
+        found[0].add_note(f"and {other}")
+    raise found[0]
+
+
+class Coordinators:
+    """Asks about groups, each of the broker that coordinates it."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+    async def ask(
+        self, group_ids: Iterable[str], ask: AskGroups[A], deadline: CallDeadline
+    ) -> dict[str, A | KafkaActorsError]:
+        """By group: the answer, or the error that is final or was the last one when time was over."""
+        open_ = dict.fromkeys(group_ids)
+        answers: dict[str, A | KafkaActorsError] = {}
+
+        async def attempt(_: float) -> None:
+            passing = None
+            for group_id, answer in (await self._round(list(open_), ask, deadline)).items():
+                if isinstance(answer, KafkaActorsError) and _may_pass(answer):
+                    passing = answer
+                    continue
+                answers[group_id] = answer
+                del open_[group_id]
+            if passing is not None:
+                raise passing
+
+        try:
+            await persist(self._client, attempt, deadline)
+        except KafkaActorsError as error:
+            answers.update(dict.fromkeys(open_, error))
+        return answers
+
+    async def _round(
+        self, group_ids: list[str], ask: AskGroups[A], deadline: CallDeadline
+    ) -> dict[str, A | KafkaActorsError]:
+        """Finds each group's coordinator and asks it once."""
+        answers: dict[str, A | KafkaActorsError] = {}
+        by_node: dict[BrokerMetadata, list[str]] = {}
+        for group_id, found in (await self._find(group_ids, deadline.left_ms())).items():
+            if isinstance(found, KafkaActorsError):
+                answers[group_id] = found
+            else:
+                by_node.setdefault(found, []).append(group_id)
+
+        async def one(node: BrokerMetadata, its_groups: list[str]) -> None:
+            try:
+                said = await ask(node, its_groups, deadline.left_ms())
+            except KafkaActorsError as error:
+                said = dict.fromkeys(its_groups, error)
+            missing = ProtocolError(f"broker {node.node_id} left out of its response what was asked for")
+            answers.update({group_id: said.get(group_id, missing) for group_id in its_groups})
+
+        await asyncio.gather(*(one(node, groups) for node, groups in by_node.items()))
+        return answers
+
+    async def _find(
+        self, group_ids: list[str], limit_ms: float
+    ) -> dict[str, BrokerMetadata | KafkaActorsError]:
+        try:
+            request = FindCoordinatorRequest(coordinator_keys=group_ids)
+            response = await ask_any(self._client, request, limit_ms)
+        except EncodeError:  # before KIP-699 (Kafka 3.0): one at a time
+            return {group_id: await self._find_one(group_id, limit_ms) for group_id in group_ids}
+        return {c.key: _coordinator(c, c.key) for c in response.coordinators}
+
+    async def _find_one(self, group_id: str, limit_ms: float) -> BrokerMetadata | KafkaActorsError:
+        request = FindCoordinatorRequest(key=group_id)
+        try:
+            response = await ask_any(self._client, request, limit_ms)
+        except KafkaActorsError as error:
+            return error
+        return _coordinator(response, group_id)
+
+
+def _coordinator(
+    found: Coordinator | FindCoordinatorResponse, group_id: str
+) -> BrokerMetadata | KafkaActorsError:
+    error = error_for_code(
+        found.error_code, found.error_message or None, request="FindCoordinator", group=group_id
+    )
+    return error or BrokerMetadata(found.node_id, found.host, found.port)

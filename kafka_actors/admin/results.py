@@ -1,0 +1,162 @@
+"""What the admin takes and gives. Offsets, partitions and times (milliseconds since 1970) are ints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from kafka_actors.cluster.snapshot import BrokerMetadata
+from kafka_actors.types import TopicPartition
+
+__all__ = [
+    "BrokerMetadata",
+    "ClusterDescription",
+    "GroupDescription",
+    "GroupListing",
+    "MemberDescription",
+    "NewTopic",
+    "OffsetReset",
+    "PartitionDescription",
+    "PartitionLag",
+    "TopicDescription",
+    "TopicListing",
+]
+
+
+class ClusterDescription(Struct, frozen=True):
+    """A cluster: its id, its controller (with KRaft any broker, which passes requests on), and its brokers by id.
+
+    `authorized_operations`: what the principal may do with the cluster itself, by the names of Java's `AclOperation`
+    (`DESCRIBE`, `CREATE`, `IDEMPOTENT_WRITE`, …); None unless they were asked for, and from brokers before 2.8.
+    """
+
+    cluster_id: str | None
+    controller: BrokerMetadata | None
+    nodes: tuple[BrokerMetadata, ...]
+    authorized_operations: frozenset[str] | None = None
+
+
+class GroupListing(Struct, frozen=True):
+    """A group as its coordinator lists it.
+
+    `state` is Stable, Empty, PreparingRebalance, CompletingRebalance, Assigning, Reconciling or Dead, and empty
+    for brokers before 2.6; `type` is Classic, Consumer (KIP-848), Share or Streams, and Classic for brokers that
+    don't say. `protocol_type` is "consumer" for consumers and empty for a group that only commits.
+    """
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class MemberDescription(Struct, frozen=True):
+    """A member of a group. Epochs and targets are those of the newer protocol (KIP-848), None for Classic.
+
+    `target_assignment` is what the coordinator wants it to have; it differs from `assignment` while the group
+    reconciles.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+    target_assignment: tuple[TopicPartition, ...] | None = None
+    member_epoch: int | None = None
+    rack_id: str | None = None
+
+
+class GroupDescription(Struct, frozen=True):
+    """A group with its members. `state` and `type` as in `GroupListing`; `assignor` is empty while it has none.
+
+    `group_epoch` and `target_assignment_epoch` are None for Classic groups.
+    """
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator: BrokerMetadata
+    members: tuple[MemberDescription, ...]
+    group_epoch: int | None = None
+    target_assignment_epoch: int | None = None
+
+
+class PartitionLag(Struct, frozen=True):
+    """How far a group is behind in a partition. What isn't known is None.
+
+    `current_offset`: committed, None where the group has committed nothing, with the `leader_epoch` that its
+    committer gave (KIP-320); `log_end_offset`: None where the
+    partition or its leader is gone; `lag`: the difference of the two. The member is the one that the partition
+    is assigned to. A member without partitions has a row with neither topic nor partition.
+    """
+
+    group_id: str
+    topic: str | None
+    partition: int | None
+    leader_epoch: int | None
+    current_offset: int | None
+    log_end_offset: int | None
+    lag: int | None
+    member_id: str | None = None
+    host: str | None = None
+    client_id: str | None = None
+
+
+class OffsetReset(Struct, frozen=True):
+    """Where a reset puts a group in a partition. `note` says where that isn't literally what was asked for."""
+
+    group_id: str
+    topic: str
+    partition: int
+    current_offset: int | None
+    new_offset: int
+    note: str | None = None
+
+
+class TopicListing(Struct, frozen=True):
+    """A topic. `topic_id` is written as Kafka's tools do, None for brokers before 2.8."""
+
+    name: str
+    topic_id: str | None
+    is_internal: bool
+
+
+class PartitionDescription(Struct, frozen=True):
+    """A partition and where its replicas are, as broker ids; the first of `replicas` is the preferred leader.
+
+    `leader` is None while there is none, `leader_epoch` None where it isn't known.
+    """
+
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+class TopicDescription(Struct, frozen=True):
+    """A topic with its partitions, in order."""
+
+    name: str
+    topic_id: str | None
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+class NewTopic(Struct, frozen=True):
+    """A topic to be created. None leaves a number to the broker's own default (KIP-464, Kafka 2.4).
+
+    `replica_assignment` lists the broker ids of each partition, the preferred leader first, in place of the
+    numbers.
+    """
+
+    name: str
+    num_partitions: int | None = None
+    replication_factor: int | None = None
+    replica_assignment: Sequence[Sequence[int]] | None = None
+    configs: Mapping[str, str] = {}

@@ -1,0 +1,131 @@
+"""What a hand-over asks of the brokers, and the one thing that it tells them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from functools import partial
+
+from kafka_actors.admin.groups import GroupRequests
+from kafka_actors.admin.requests import CallDeadline, fresh_snapshot, persist, raise_first
+from kafka_actors.cluster.snapshot import ClusterSnapshot
+from kafka_actors.config import ConsumerConfig, resolved
+from kafka_actors.errors import (
+    ConfigError,
+    KafkaActorsError,
+    NonEmptyGroupError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
+from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
+from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+
+from .machines.handover_plan import LogBounds, ObservedTopics, PlannedRead
+
+_PAUSE_S = 0.5
+
+
+class HandoverBrokers:
+    """A connection for the time of a hand-over: `async with Brokers(…)`. For one event loop."""
+
+    def __init__(self, config: ConsumerConfig, wanted: PlannedRead) -> None:
+        self._wanted = wanted
+        self._session_s = config.session_timeout_ms / 1000
+        self._client = KafkaClient(resolved(config))
+        self._lookups = OffsetLookups(self._client)
+        self._groups = GroupRequests(self._client)
+        self._isolation_level = config.isolation_level
+        self._topic_ids: dict[str, bytes] = {}
+
+    async def __aenter__(self) -> HandoverBrokers:
+        """Raises as `KafkaClient.bootstrap`."""
+        topics = self._wanted.topics
+        self._client.set_topics(None if topics is None else list(topics))
+        await self._client.bootstrap()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def cluster(self) -> ObservedTopics:
+        """The partitions that the pipeline reads, as they are now.
+
+        Raises `UnknownTopicOrPartitionError` for a topic that isn't there, `ConfigError` for a pattern that matches
+        none, the `KafkaError` of a partition.
+        """
+        deadline = CallDeadline(self._client)
+        snapshot = await persist(self._client, partial(fresh_snapshot, self._client), deadline)
+        topics = self._topics(snapshot)
+        tps = [TopicPartition(t, p) for t in topics for p in sorted(snapshot.partitions_for_topic(t) or ())]
+        starts, ends = await asyncio.gather(
+            self._ends_of_logs(tps, EARLIEST, deadline), self._ends_of_logs(tps, LATEST, deadline)
+        )
+        ids = {topic: snapshot.topic_id(topic) for topic in topics}
+        self._topic_ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
+        return ObservedTopics(
+            snapshot.cluster_id,
+            self._topic_ids,
+            {tp: LogBounds(starts[tp].offset, ends[tp].offset, ends[tp].leader_epoch) for tp in tps},
+        )
+
+    def _topics(self, snapshot: ClusterSnapshot) -> list[str]:
+        if self._wanted.pattern is not None:
+            matching = snapshot.topics_matching(self._wanted.pattern)
+            if not matching:
+                raise ConfigError(
+                    "pattern", f"is {self._wanted.pattern!r}: no topic of the cluster matches it"
+                )
+            return sorted(matching)
+        topics = sorted(self._wanted.topics or ())
+        for topic in topics:
+            if not snapshot.partitions_for_topic(topic):
+                code = snapshot.topic_error(topic) or UnknownTopicOrPartitionError.code
+                raise error_for_code(code, request="Metadata", topic=topic) or UnknownTopicOrPartitionError(
+                    topic=topic
+                )
+        return topics
+
+    async def _ends_of_logs(
+        self, tps: Collection[TopicPartition], which: int, deadline: CallDeadline
+    ) -> dict[TopicPartition, ListedOffset]:
+        answers = await self._lookups.list_offsets(
+            dict.fromkeys(tps, which), isolation_level=self._isolation_level, timeout_ms=deadline.left_ms()
+        )
+        raise_first(answer for answer in answers.values() if isinstance(answer, KafkaActorsError))
+        return {tp: answer for tp, answer in answers.items() if isinstance(answer, ListedOffset)}
+
+    # ------------------------------------------------------------ the group
+
+    async def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All that the group has committed, of the topics that `cluster` has found."""
+        return await self._groups.committed(
+            self._wanted.group_id, CallDeadline(self._client), self._topic_ids
+        )
+
+    async def check_empty(self) -> None:
+        """Raises `NonEmptyGroupError` for a group that has members: they would commit over the hand-over."""
+        if members := await self._groups.members_of(self._wanted.group_id, CallDeadline(self._client)):
+            raise self._not_empty(f"has members ({members})")
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, patient: bool) -> None:
+        """Commits as no member of the group, in one request, which brokers refuse while it has any.
+
+        Offsets are of the topics that `cluster` has found. `patient`: waits for members to go for as long as a dead one may be kept (`session_timeout_ms`). Raises
+        `NonEmptyGroupError`.
+        """
+        until = self._client.now() + (self._session_s if patient else 0.0)
+        while True:
+            try:
+                return await self._groups.commit(
+                    self._wanted.group_id, offsets, CallDeadline(self._client), self._topic_ids
+                )
+            except NonEmptyGroupError:
+                if self._client.now() >= until:
+                    raise self._not_empty("has members") from None
+            await asyncio.sleep(_PAUSE_S)
+
+    def _not_empty(self, what: str) -> NonEmptyGroupError:
+        return NonEmptyGroupError(
+            f"group {self._wanted.group_id!r} {what}, who commit its offsets: stop them first; nothing was committed",
+            request="OffsetCommit",
+        )

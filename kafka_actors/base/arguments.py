@@ -1,0 +1,117 @@
+"""What users hand to the calls of consumers, producers and admins, checked: a wrong one is a `UsageError` that says what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from operator import index
+from typing import Any, SupportsIndex
+
+from kafka_actors.errors import UsageError, kind_of
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
+
+from .timeouts import checked_amount
+
+API_TIMEOUT_S = 60.0
+"""Kafka's `default.api.timeout.ms`: the bound of calls without a timeout of their own."""
+MOST_OFFSET = 2**63 - 1
+
+
+def partition_of(value: Any) -> TopicPartition:
+    """A `TopicPartition`, or a pair like it."""
+    pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+    if pair and (partition := _whole(value[1])) is not None:
+        return TopicPartition(value[0], partition)
+    raise UsageError(
+        f"{value!r}, {kind_of(value)}, is no partition: give TopicPartition(topic, partition), "
+        "of a str and an int"
+    )
+
+
+def partitions_of(values: Any) -> list[TopicPartition]:
+    """Several of them."""
+    if isinstance(values, TopicPartition | str | bytes) or not isinstance(values, Iterable):
+        raise UsageError(f"{values!r}, {kind_of(values)}, is no list of partitions")
+    return [partition_of(value) for value in values]
+
+
+def listed(topics: Any) -> Any:
+    """Topics that may come from a generator as a list; what is no series of them is left to who checks it."""
+    several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
+    return list(topics) if several else topics
+
+
+def offset_of(value: Any, tp: TopicPartition, what: str) -> int:
+    """An offset of a log; `what` is to be done with it."""
+    offset = _whole(value)
+    if offset is None:
+        raise UsageError(
+            f"can't {what} {tp.topic}-{tp.partition} at {value!r}, {kind_of(value)}: offsets are ints"
+        )
+    if offset < 0:
+        raise UsageError(f"can't {what} {tp.topic}-{tp.partition} at {offset}: offsets start at 0")
+    if offset > MOST_OFFSET:
+        raise UsageError(f"can't {what} {tp.topic}-{tp.partition} at {offset}: offsets have 64 bits")
+    return offset
+
+
+def offsets_of(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What is to be committed: partitions with an offset, or with an `OffsetAndMetadata`."""
+    found = {}
+    for key, value in _items(values, "offsets"):
+        tp = partition_of(key)
+        parts = value if isinstance(value, tuple) else (value,)
+        if not 1 <= len(parts) <= 3:
+            raise UsageError(
+                f"can't commit {tp.topic}-{tp.partition} at {value!r}: give an offset, or OffsetAndMetadata"
+            )
+        given = OffsetAndMetadata(offset_of(parts[0], tp, "commit"), *parts[1:])
+        epoch = _whole(given.leader_epoch)
+        if not isinstance(given.metadata, str) or epoch is None:
+            raise UsageError(
+                f"can't commit {tp.topic}-{tp.partition} with {given!r}: metadata is a str, leader_epoch an int"
+            )
+        found[tp] = OffsetAndMetadata(given.offset, given.metadata, epoch)
+    return found
+
+
+def times_of(values: Any) -> dict[TopicPartition, int]:
+    """Partitions with a time in milliseconds since 1970."""
+    found = {}
+    for key, value in _items(values, "timestamps"):
+        tp = partition_of(key)
+        at = _whole(value)
+        if at is None or not 0 <= at <= MOST_OFFSET:
+            raise UsageError(
+                f"the time for {tp.topic}-{tp.partition} is {value!r}, {kind_of(value)}: "
+                "give milliseconds since 1970, an int"
+            )
+        found[tp] = at
+    return found
+
+
+def seconds_of(timeout_ms: Any) -> float:
+    """A timeout in seconds; the default one where none is given."""
+    if timeout_ms is None:
+        return API_TIMEOUT_S
+    return checked_amount("timeout_ms", timeout_ms) / 1000
+
+
+def limit_of(timeout_ms: Any) -> float | None:
+    """The same for what waits without end where none is given."""
+    return None if timeout_ms is None else seconds_of(timeout_ms)
+
+
+def _items(values: Any, what: str) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(values, Mapping):
+        raise UsageError(f"{what} is {values!r}, {kind_of(values)}: accepts a dict by TopicPartition")
+    return values.items()
+
+
+def _whole(value: Any) -> int | None:
+    """An int, whatever class it comes in, such as numpy's; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return index(value)
+    except TypeError:  # an array has the method, too
+        return None

@@ -1,0 +1,52 @@
+"""Tasks of one owner, which learns when one fails and ends them all together; and how they wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["OwnedTasks", "woken"]
+
+R = TypeVar("R")
+
+
+class OwnedTasks:
+    """`failed(error)` is called for a task that ends with an exception; a cancelled one ends in silence."""
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def go(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Runs it beside the others."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
+
+    def cancel(self) -> None:
+        """Ends all of them, except the one that asks."""
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
+
+    async def ended(self) -> None:
+        """Cancels them and returns when they are over."""
+        self.cancel()
+        await asyncio.gather(*self._tasks - {asyncio.current_task()}, return_exceptions=True)
+
+
+async def woken(event: asyncio.Event, limit_s: float) -> None:
+    """Returns when the event is set, or after so many seconds; the others get a turn in any case."""
+    try:
+        async with asyncio.timeout(limit_s):
+            if event.is_set():
+                await asyncio.sleep(0)
+            await event.wait()
+    except TimeoutError:
+        pass

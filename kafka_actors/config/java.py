@@ -1,0 +1,212 @@
+"""Options by the names and values that Java's clients have for them, as ours."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kafka_actors.errors import ConfigError
+
+from .jaas import login_of
+from .stores import add_keys, add_trust, is_pem
+
+__all__ = ["FromJava", "from_java", "without_effect"]
+
+_JAAS = "sasl_jaas_config"
+_ALGORITHM = "ssl_endpoint_identification_algorithm"
+_TRUST, _TRUST_PASSWORD = "ssl_truststore_location", "ssl_truststore_password"
+_KEYS, _KEYS_PASSWORD = "ssl_keystore_location", "ssl_keystore_password"
+_KEY_PASSWORD = "ssl_key_password"
+_PROTOCOLS = "ssl_enabled_protocols"
+_ASSIGNORS = "partition_assignment_strategy"
+_ASSIGNOR_CLASSES = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+_SYSTEM_DEFAULT = ("receive_buffer_bytes", "send_buffer_bytes")  # -1 in Java
+_HANDLERS: dict[str, tuple[str, ...]] = {
+    "sasl_login_callback_handler_class": ("OAuthBearerLoginCallbackHandler",),
+    "sasl_client_callback_handler_class": ("OAuthBearerLoginCallbackHandler",),
+    "sasl_oauthbearer_jwt_retriever_class": ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever"),
+    "sasl_login_class": (),
+}
+"""Code of Java's, and which of it does what is done here anyway."""
+_ONLY_FALSE = ("partitioner_ignore_keys", "sasl_oauthbearer_header_urlencode")
+_IMPLEMENTATIONS = (
+    "sasl_oauthbearer_jwt_validator_class",
+    "ssl_protocol",
+    "ssl_provider",
+    "ssl_keymanager_algorithm",
+    "ssl_trustmanager_algorithm",
+    "ssl_secure_random_implementation",
+    "ssl_engine_factory_class",
+    "security_providers",
+)
+
+_WITHOUT_EFFECT = frozenset(
+    {
+        "allow_auto_create_topics",
+        "auto_include_jmx_reporter",
+        "client_dns_lookup",
+        "compression_gzip_level",
+        "compression_lz4_level",
+        "compression_zstd_level",
+        "config_providers",
+        "default_api_timeout_ms",
+        "enable_metrics_push",
+        "internal_leave_group_on_close",
+        "internal_throw_on_fetch_stable_offset_unsupported",
+        "max_poll_records",
+        "metadata_max_idle_ms",
+        "metadata_recovery_rebootstrap_trigger_ms",
+        "metadata_recovery_strategy",
+        "metric_reporters",
+        "metrics_num_samples",
+        "metrics_recording_level",
+        "metrics_sample_window_ms",
+        "partitioner_adaptive_partitioning_enable",
+        "partitioner_availability_timeout_ms",
+        "sasl_kerberos_kinit_cmd",
+        "sasl_kerberos_min_time_before_relogin",
+        "sasl_login_connect_timeout_ms",
+        "sasl_login_read_timeout_ms",
+        "sasl_oauthbearer_clock_skew_seconds",
+        "sasl_oauthbearer_expected_audience",
+        "sasl_oauthbearer_expected_issuer",
+        "sasl_oauthbearer_scope_claim_name",
+        "sasl_oauthbearer_sub_claim_name",
+        "share_acknowledgement_mode",
+        "transaction_timeout_ms",
+        "transaction_two_phase_commit_enable",
+    }
+)
+_ALSO_WITHOUT = (
+    "config_providers_",
+    "sasl_login_refresh_",
+    "sasl_login_retry_",
+    "sasl_kerberos_ticket_renew_",
+    "sasl_oauthbearer_assertion_",  # of another way to a token, which is refused itself
+    "sasl_oauthbearer_jwks_",
+)
+
+
+class FromJava(NamedTuple):
+    """Options as `ClientConfig` names them; and for those that had another name, which: errors should say that."""
+
+    options: dict[str, Any]
+    origins: dict[str, str]
+
+
+def without_effect(name: str) -> bool:
+    """Whether an option of Java's clients, underscored, asks for nothing here: who has it means no harm."""
+    return name in _WITHOUT_EFFECT or name.startswith(_ALSO_WITHOUT)
+
+
+def from_java(given: Mapping[str, str]) -> FromJava:
+    """Translates what has a counterpart; the rest stays, for `config.build` to know or refuse. Names have underscores.
+
+    PEM and PKCS12 stores are read; unless a type says PEM, what is in a file tells. A PKCS12 store becomes an
+    `ssl_context`. Raises `ConfigError` with the option's name as it was given.
+    """
+    taken: dict[str, Any] = dict(given)
+    origins: dict[str, str] = {}
+    if _JAAS in taken:
+        for ours, value in login_of(_JAAS, taken.pop(_JAAS)).items():
+            _put(taken, origins, ours, _JAAS, value)
+    _handlers(taken)
+    _protocols(taken)
+    for name in _IMPLEMENTATIONS:
+        taken.pop(name, None)  # which code does it, not what is done
+    for name in _SYSTEM_DEFAULT:
+        if taken.get(name, "").strip() == "-1":
+            del taken[name]
+    if _ASSIGNORS in taken:
+        taken[_ASSIGNORS] = ",".join(_assignor(part.strip()) for part in taken[_ASSIGNORS].split(","))
+    algorithm = taken.pop(_ALGORITHM, "https")
+    if algorithm.strip().lower() not in ("https", ""):
+        raise ConfigError(_ALGORITHM, f"is {algorithm!r}: accepts https or nothing")
+    if not algorithm.strip():
+        taken["ssl_check_hostname"] = "false"
+        origins["ssl_check_hostname"] = _ALGORITHM
+    _stores(taken, origins)
+    return FromJava(taken, origins)
+
+
+def _assignor(name: str) -> str:
+    package, _, cls = name.rpartition(".")
+    return _ASSIGNOR_CLASSES.get(cls, name) if package == "org.apache.kafka.clients.consumer" else name
+
+
+def _put(taken: dict[str, Any], origins: dict[str, str], ours: str, theirs: str, value: Any) -> None:
+    if ours in taken:
+        raise ConfigError(theirs, f"is given beside {ours}, which means the same")
+    taken[ours] = value
+    origins[ours] = theirs
+
+
+def _handlers(taken: dict[str, Any]) -> None:
+    """Some fetch a token as it is done here anyway; others are code that can't run here."""
+    for name, own in _HANDLERS.items():
+        handler = taken.get(name, "").strip()
+        if handler.rpartition(".")[2] in own:
+            taken.pop(name, None)
+        elif handler:
+            raise ConfigError(name, f"is {handler!r}: there is no JVM to run it in")
+    for name in _ONLY_FALSE:
+        if taken.pop(name, "false").strip().lower() != "false":
+            raise ConfigError(name, "is not supported: accepts false")
+
+
+def _protocols(taken: dict[str, Any]) -> None:
+    listed = taken.pop(_PROTOCOLS, None)
+    if listed is not None and "TLSV1.2" not in {part.strip().upper() for part in listed.split(",")}:
+        raise ConfigError(_PROTOCOLS, f"is {listed!r}: TLS 1.2 and 1.3 are spoken, and can't be narrowed")
+
+
+def _stores(taken: dict[str, Any], origins: dict[str, str]) -> None:
+    trust, keys = taken.get(_TRUST), taken.get(_KEYS)
+    said = {_TRUST: taken.pop("ssl_truststore_type", ""), _KEYS: taken.pop("ssl_keystore_type", "")}
+    given = [(name, path) for name, path in ((_TRUST, trust), (_KEYS, keys)) if path]
+    pkcs12 = [name for name, path in given if said[name].strip().upper() != "PEM" and not is_pem(name, path)]
+    if not pkcs12:
+        _files(taken, origins)
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = str(taken.pop("ssl_check_hostname", "true")).lower() != "false"
+    if trust is None:
+        context.load_default_certs()
+    elif _TRUST in pkcs12:
+        add_trust(context, _TRUST, trust, taken.get(_TRUST_PASSWORD))
+    else:
+        _pem(_TRUST, lambda: context.load_verify_locations(trust))
+    if keys is not None and _KEYS in pkcs12:
+        add_keys(context, _KEYS, keys, taken.get(_KEYS_PASSWORD))
+    elif keys is not None:
+        _pem(_KEYS, lambda: context.load_cert_chain(keys, password=taken.get(_KEY_PASSWORD) or ""))
+    for name in (_TRUST, _TRUST_PASSWORD, _KEYS, _KEYS_PASSWORD, _KEY_PASSWORD):
+        taken.pop(name, None)
+    taken["ssl_context"] = context
+    origins["ssl_context"] = pkcs12[0]
+
+
+def _files(taken: dict[str, Any], origins: dict[str, str]) -> None:
+    """PEM files; a key is in the same file as its certificate."""
+    for location, password, ours in (
+        (_TRUST, _TRUST_PASSWORD, "ssl_cafile"),
+        (_KEYS, _KEYS_PASSWORD, "ssl_certfile"),
+    ):
+        if taken.get(location):
+            _put(taken, origins, ours, location, taken.pop(location))
+            taken.pop(password, None)  # PEM files have none
+    if "ssl_certfile" in origins and _KEY_PASSWORD in taken:
+        _put(taken, origins, "ssl_password", _KEY_PASSWORD, taken.pop(_KEY_PASSWORD))
+
+
+def _pem(option: str, load: Any) -> None:
+    try:
+        load()
+    except (OSError, ValueError) as error:
+        raise ConfigError(option, f"can't be used: {getattr(error, 'reason', None) or error}") from None

@@ -1,0 +1,366 @@
+"""The part of a consumer that lives in the IO thread: client, coordinator, fetcher, wired by calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from kafka_actors.base.arguments import API_TIMEOUT_S
+from kafka_actors.cluster import SubscriptionState
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import ConfigError, KafkaActorsError, KafkaTimeoutError
+from kafka_actors.events import Event, EventSink, OffsetReset
+from kafka_actors.fetch import Fetcher, LocalSources, PartitionStart
+from kafka_actors.group import CommittedStart, ConsumerCoordinator, default_offset_commit_callback
+from kafka_actors.net import FetchSocket, KafkaClient, ListedOffset, OffsetLookups
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
+
+from .rebalance import Offsets, Partitions, RebalanceQueue
+from .subscribed_topics import ConsumerTopics
+from .telemetry import ConsumerTelemetry
+
+logger = logging.getLogger(__name__)
+
+LAST_COMMIT = "the last commit of the group may be missing"
+BEGIN_S = 10.0
+"""Seconds for what the beginning asks for once it is connected."""
+BEHIND_CONNECTING = "a broker was reached, and is asked for topics and committed offsets"
+CLOSE_S = 3.0
+"""Seconds for closing connections, which waits for no broker."""
+
+
+class ConsumerIO:
+    """Everything of a consumer but what was handed out to the user. All coroutines run in the IO thread.
+
+    `on_attention` is called there when the user's thread should look at `error`, `commit_due` or `rebalances`,
+    or at its positions; `on_ready` when there may be records.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        subscription: SubscriptionState,
+        *,
+        events: EventSink,
+        on_attention: Callable[[], None],
+        on_ready: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.observer = ConsumerTelemetry(config.group_id, config.client_id, config.worker_buffer_bytes)
+        self._forget_gauges: Callable[[], None] | None = None
+        self.subscription = subscription
+        self.client = KafkaClient(config, clock=clock)
+        self.topics = ConsumerTopics(self.client, config, subscription, on_error=self._topic_failed)
+        self._of_topics: Exception | None = None
+        self.lookups = OffsetLookups(self.client)
+        client = self.client
+        self._sources = LocalSources(
+            config, locate=lambda broker: client.snapshot.brokers.get(broker), connect=FetchSocket
+        )
+        self.fetcher = Fetcher(
+            config,
+            sources=self._sources.get,
+            lookups=self.lookups,
+            request_metadata=self._request_metadata,
+            events=self._on_event,
+            on_ready=on_ready,
+            recorder=self.observer.recorder,
+            clock=clock,
+        )
+        self.rebalances = RebalanceQueue(self, on_attention)
+        self.error: Exception | None = None
+        self.commit_due = False
+        self._events = events
+        self._on_attention = on_attention
+        self._clock = clock
+        self._coordinator: ConsumerCoordinator | None = None
+        self._member = False
+        self._ticking: asyncio.Task[None] | None = None
+        self._epoch = 0
+        self._seen: dict[str, tuple[bytes | None, frozenset[int]]] = {}
+        """Ids and partitions of consumed topics when they were first assigned."""
+
+    # ------------------------------------------------------------ life
+
+    async def begin(self) -> None:
+        """Connects, and begins to read what is wanted. Raises `NoBrokersAvailable`, with a reason for each server, and
+        `KafkaTimeoutError`."""
+        limit_s = self.config.request_timeout_ms / 1000 + BEGIN_S
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._begin_all()
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no answer within {limit_s:g} s: {BEHIND_CONNECTING}") from None
+
+    async def _begin_all(self) -> None:
+        self.client.set_topics(self.subscription.metadata_topics())
+        await self.client.bootstrap()
+        self.client.cluster.add_listener(lambda _: self._on_metadata())
+        await self.fetcher.start()
+        self._forget_gauges = self.observer.follow(self.fetcher)
+        self._on_metadata()
+        self._ticking = asyncio.create_task(self._tick())
+        if self.subscription.uses_group:
+            await self.subscribed()
+        elif self.subscription.assigned:
+            await self.assigned(self.subscription.assigned, {})
+
+    async def close(self, offsets: Offsets, timeout_s: float) -> None:
+        """Commits `offsets`, leaves the group, closes every connection: within `timeout_s` and a little."""
+        self.rebalances.unattended = True
+        if self._forget_gauges is not None:
+            self._forget_gauges()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._leave(offsets, timeout_s, leave=self.config.group_instance_id is None)
+        except (TimeoutError, KafkaActorsError) as error:
+            logger.warning("%s: %s", LAST_COMMIT, error or "no answer in time")
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.fetcher.close()
+                await self._sources.close()
+                await self.client.close()
+        except TimeoutError:
+            logger.warning("connections could not be closed in %g s: they are given up", CLOSE_S)
+
+    # ------------------------------------------------------------ what to read
+
+    async def subscribed(self) -> None:
+        """The subscription changed: to topics or a pattern, so the group assigns."""
+        self._other_topics()
+        self.client.set_topics(self.subscription.metadata_topics())
+        self._member = True
+        self.rebalances.unattended = False
+        await (await self._use_group()).start()
+
+    async def assigned(self, partitions: Partitions, offsets: Offsets) -> None:
+        """The user assigned partitions by hand; those that stay keep their positions. Commits `offsets`, of those that go."""
+        self._other_topics()
+        await self.client.set_topics(self.subscription.metadata_topics())
+        held = self._held
+        await self.give_up(held - partitions, offsets)
+        await self._begin(partitions - held)
+
+    async def unsubscribed(self, offsets: Offsets) -> None:
+        """Nothing is wanted any more: commits `offsets` and leaves the group, as `close` does. What ended the work
+        that was wanted before is past, too."""
+        self.rebalances.unattended = True  # the user's thread waits here
+        try:
+            await self._leave(offsets, self.config.request_timeout_ms / 1000)
+        except KafkaActorsError as error:
+            logger.warning("%s: %s", LAST_COMMIT, error)
+        finally:
+            self.subscription.unsubscribe()
+            self.fetcher.revoke(self._held)
+            self.client.set_topics([])
+            self.error = None
+
+    async def _begin(self, partitions: Partitions) -> None:
+        """Starts fetching from the committed offsets, where there are any."""
+        if not partitions:
+            return
+        origins: Mapping[TopicPartition, CommittedStart] = {}
+        if self.config.group_id is not None:
+            origins = await (await self._use_group()).fetch_origins(partitions)
+        self._epoch += 1
+        starts = {}
+        for tp in partitions:
+            origin = origins.get(tp, CommittedStart())
+            starts[tp] = PartitionStart(
+                epoch=(0, self._epoch),
+                offset=origin.offset,
+                leader_epoch=origin.leader_epoch,
+                from_start=self._is_new(tp),
+                topic_id=origin.topic_id,
+            )
+        self.fetcher.assign(starts)
+
+    def _is_new(self, tp: TopicPartition) -> bool:
+        """Whether the partition appeared in a topic that was consumed already (KIP-1327's problem), or with another topic
+        of its name."""
+        snapshot = self.client.snapshot
+        now = snapshot.topic_id(tp.topic)
+        known = frozenset(snapshot.partitions_for_topic(tp.topic) or {tp.partition})
+        topic_id, first = self._seen.setdefault(tp.topic, (now, known))
+        return tp.partition not in first or (None not in (topic_id, now) and topic_id != now)
+
+    @property
+    def _held(self) -> Partitions:
+        return self.fetcher.partitions
+
+    # ------------------------------------------------------------ the group
+
+    async def _use_group(self) -> ConsumerCoordinator:
+        if self.config.group_id is None:
+            raise ConfigError("group_id", "is needed to subscribe, and for committed offsets")
+        if self._coordinator is None:
+            self._coordinator = ConsumerCoordinator(
+                self.client,
+                self.subscription,
+                config=self.config,
+                listener=self.rebalances,
+                reads=lambda: self._held,
+                events=self._events,
+                on_fatal=self.fail,
+                rebalance_timeout_ms=self.config.max_poll_interval_ms,
+                max_poll_interval_ms=self.config.max_poll_interval_ms,
+                clock=self._clock,
+            )
+        return self._coordinator
+
+    async def _leave(self, offsets: Offsets, timeout_s: float, *, leave: bool = True) -> None:
+        coordinator, self._coordinator, self._member = self._coordinator, None, False
+        if coordinator is None:
+            return
+        try:
+            if offsets := self.topics.left(offsets):
+                default_offset_commit_callback(
+                    offsets, await coordinator.commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000 / 2)
+                )
+        finally:
+            await coordinator.close(autocommit=False, leave=leave, timeout_ms=timeout_s * 1000 / 4)
+
+    async def take_on(self, partitions: Partitions) -> None:
+        """For `RebalanceQueue`: partitions that the group assigned."""
+        await self._begin(partitions)
+
+    def stop_delivery(self, partitions: Partitions) -> None:
+        """For `RebalanceQueue`: they will go, so no more of them is handed out."""
+        self.fetcher.drain(partitions)
+
+    async def give_up(self, partitions: Partitions, offsets: Offsets) -> None:
+        """Commits what was done on them and forgets them."""
+        try:
+            if self._coordinator is not None and (offsets := self.topics.left(offsets)):
+                default_offset_commit_callback(offsets, await self._coordinator.commit_offsets_sync(offsets))
+        except KafkaActorsError as error:
+            logger.warning("offsets of revoked partitions could not be committed: %s", error)
+        finally:
+            self.fetcher.revoke(partitions)
+
+    def lose(self, partitions: Partitions) -> None:
+        """For `RebalanceQueue`: they are gone."""
+        self.fetcher.revoke(partitions)
+
+    def progress(self) -> None:
+        """The user's thread polled; `max_poll_interval_ms` counts from now."""
+        if self._coordinator is not None and self._member:
+            self._coordinator.user_progress()
+
+    # ------------------------------------------------------------ offsets
+
+    async def commit(self, offsets: Offsets, timeout_s: float) -> None:
+        """Commits. Raises the first error of a partition, or that of the whole request."""
+        end = self._clock() + timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.topics.check_partitions(offsets)
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no broker described the partitions within {timeout_s:g} s") from None
+        left_ms = max(end - self._clock(), 0.0) * 1000
+        outcome = await (await self._use_group()).commit_offsets_sync(offsets, timeout_ms=left_ms)
+        failed = next((error for error in outcome.values() if error is not None), None)
+        if failed is not None:
+            raise failed
+
+    @property
+    def auto_commits(self) -> bool:
+        """Whether positions are committed without being asked to."""
+        return self.config.enable_auto_commit and self.config.group_id is not None
+
+    async def commit_quietly(self, offsets: Offsets) -> bool:
+        """Auto-commit: what fails now is made good by the next one. Returns whether it was taken."""
+        try:
+            if offsets := self.topics.left(offsets):
+                await self.commit(offsets, API_TIMEOUT_S)
+        except KafkaActorsError as error:
+            logger.warning("auto-commit failed, the next one will cover it: %s", error)
+            return False
+        return True
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None where nothing."""
+        return dict(await (await self._use_group()).fetch_committed_offsets(frozenset(partitions)))
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], timeout_s: float
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Offsets by timestamp. Raises the first error of a partition."""
+        found = await self.lookups.list_offsets(
+            wanted, isolation_level=self.config.isolation_level, timeout_ms=timeout_s * 1000
+        )
+        result = {}
+        for tp, answer in found.items():
+            if isinstance(answer, KafkaActorsError):
+                raise answer
+            result[tp] = answer
+        return result
+
+    async def position(self, tp: TopicPartition, timeout_s: float) -> None:
+        """Returns when the position is known. Raises `KafkaTimeoutError`, `UsageError` if unassigned."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.fetcher.position(tp) is None:
+                    self._raise_error()
+                    if (failed := self.fetcher.failure(tp)) is not None:
+                        raise failed.with_traceback(None)
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            reason = self.fetcher.reason(tp)
+            raise KafkaTimeoutError(
+                f"the position of {tp.topic}-{tp.partition} is not known: {reason}"
+            ) from None
+
+    # ------------------------------------------------------------ metadata
+
+    def _on_metadata(self) -> None:
+        self.fetcher.update_metadata(self.client.snapshot)
+        self._sources.follow()
+        self.topics.check()
+
+    def _request_metadata(self) -> None:
+        self.client.cluster.request_update()
+
+    # ------------------------------------------------------------ parts
+
+    async def _tick(self) -> None:
+        """Only the user's thread knows what is in hand, and that it still polls: it is asked to say so."""
+        pause = min(1.0, self.config.max_poll_interval_ms / 10_000)
+        committed = self._clock()
+        while True:
+            await asyncio.sleep(pause)
+            if self._clock() - committed >= self.config.auto_commit_interval_ms / 1000:
+                committed = self._clock()
+                self.commit_due = self.auto_commits
+            self._on_attention()
+
+    def _on_event(self, event: Event) -> None:
+        self._events(event)
+        if isinstance(event, OffsetReset):
+            self._on_attention()
+
+    def _other_topics(self) -> None:
+        """What was wrong with the topics that were wanted before is past."""
+        if self.error is self._of_topics:
+            self.error = None
+
+    def _topic_failed(self, error: Exception) -> None:
+        self._of_topics = error
+        self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Ends the consumer's work: the user's next call raises `error`."""
+        if self.error is None:
+            self.error = error
+        self._on_attention()
+
+    def _raise_error(self) -> None:
+        if self.error is not None:
+            raise self.error.with_traceback(None)

@@ -1,0 +1,222 @@
+"""The user's side of a consumer: what was handed out, up to where, and what of it may be committed.
+
+Used by one thread at a time; the fetcher that it takes from has a lock of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from kafka_actors.errors import KafkaActorsError, UsageError
+from kafka_actors.fetch import DecodeAhead, Fetcher
+from kafka_actors.group.commit_metadata import pack
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
+
+from .cursor import Cursor
+from .telemetry import ConsumerTelemetry
+
+
+class Delivery:
+    """Hands out batches and messages, and knows their offsets.
+
+    What was handed out last is *in hand*: the user may still be working on it, until the next call. `positions`
+    are behind everything handed out, `safe_positions` in front of what is in hand.
+    """
+
+    def __init__(self, fetcher: Fetcher, observer: ConsumerTelemetry) -> None:
+        self._fetcher = fetcher
+        self._ahead = DecodeAhead(fetcher)
+        self._observer = observer
+        self._cursor: Cursor | None = None  # the one being handed out
+        self._parked: dict[TopicPartition, deque[Cursor]] = {}  # of paused partitions, in order
+        self._paused: frozenset[TopicPartition] = frozenset()
+        self._in_hand: Cursor | None = None
+        self.handed: set[TopicPartition] = set()
+        """What anything was handed out of since the last commit of all that."""
+        self._handed_of: dict[
+            TopicPartition, bytes | None
+        ] = {}  # the topic's id, of what was handed out last
+
+    def close(self) -> None:
+        """Nothing is handed out any more."""
+        self._ahead.close()
+
+    # ------------------------------------------------------------ handing out
+
+    def settle(self) -> None:
+        """The user came back for more, so what was in hand is done."""
+        self._in_hand = None
+
+    def finish(self) -> None:
+        """The user says that what is in hand is done as well."""
+        if self._in_hand is not None:
+            self._in_hand.begun = self._in_hand.row
+        self.handed.clear()
+
+    def next_batch(self) -> pa.RecordBatch | None:
+        """The next records, all of one partition; None while there are none. Raises the typed error of a
+        partition that can't be read, once everything before it was handed out."""
+        self._in_hand = cursor = self._next_cursor()
+        if cursor is None:
+            return None
+        self._hand(cursor)
+        return cursor.take_rows()
+
+    def next_cursor(self) -> Cursor | None:
+        """The same for who takes row by row: `begun` is the row in hand, `row` the next one."""
+        self._in_hand = cursor = self._next_cursor()
+        if cursor is not None:
+            cursor.begun = cursor.row
+            self._hand(cursor)
+        return cursor
+
+    def _hand(self, cursor: Cursor) -> None:
+        self.handed.add(cursor.partition)
+        self._handed_of[cursor.partition] = cursor.topic_id
+
+    def put_back(self) -> None:
+        """What was taken last did not reach the user: it is handed out again."""
+        if self._in_hand is not None:
+            self._in_hand.row = self._in_hand.begun
+        self._in_hand = None
+
+    def _next_cursor(self) -> Cursor | None:
+        """The cursor with the next records. What an interrupt (or a lack of memory) kept from the user is fetched
+        again: nobody has it, though it was taken."""
+        try:
+            return self._found()
+        except KafkaActorsError:
+            raise
+        except BaseException:
+            self._fetcher.rewind()
+            raise
+
+    def _found(self) -> Cursor | None:
+        """The current cursor, one that was parked, or a new one. `_cursor` always has what counts as consumed."""
+        while True:
+            cursor = self._cursor or self._unpark()
+            if cursor is None:
+                taken = self._ahead.take()
+                if taken is None:
+                    return None
+                cursor = Cursor(self._fetcher, *taken)
+            elif not cursor.current:
+                self._cursor = None
+                continue
+            if cursor.partition in self._paused:
+                self._park(cursor)
+                self._cursor = None
+                continue
+            self._cursor = cursor
+            if cursor.has_rows or self._advances(cursor):
+                return cursor
+            self._cursor = None
+
+    def _advances(self, cursor: Cursor) -> bool:
+        """Whether it has another batch, which is then counted as handed out."""
+        if not cursor.advance():
+            return False
+        assert cursor.batch is not None  # advance() found one
+        self._observer.delivered(cursor.partition, cursor.batch.num_rows)
+        return True
+
+    def _park(self, cursor: Cursor) -> None:
+        """Among others of its partition: one that was begun comes before all of them, a new one after."""
+        cursors = self._parked.setdefault(cursor.partition, deque())
+        if cursor.batch is None:
+            cursors.append(cursor)
+        else:
+            cursors.appendleft(cursor)
+
+    def _unpark(self) -> Cursor | None:
+        ready = next((tp for tp in self._parked if tp not in self._paused), None)
+        if ready is None:
+            return None
+        cursors = self._parked[ready]
+        cursor = cursors.popleft()
+        if not cursors:
+            del self._parked[ready]
+        return cursor
+
+    # ------------------------------------------------------------ what the user changes
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hands nothing of them out until `resume`."""
+        self._paused |= frozenset(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._paused -= frozenset(partitions)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The paused partitions."""
+        return self._paused
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They were sought elsewhere or taken away: nothing of what was fetched is handed out or committed."""
+        gone = frozenset(partitions)
+        if self._cursor is not None and self._cursor.partition in gone:
+            self._cursor = None
+        self._ahead.forget(gone)
+        for tp in gone:
+            self._parked.pop(tp, None)
+        if self._in_hand is not None and self._in_hand.partition in gone:
+            self._in_hand = None
+
+    def sought(self, partitions: Iterable[TopicPartition]) -> None:
+        """The user has moved their positions: offsets that it commits from now on are of the topic as it is."""
+        partitions = list(partitions)
+        self.forget(partitions)
+        for tp in partitions:
+            self._handed_of.pop(tp, None)
+
+    def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are not this consumer's any more; a pause doesn't outlive the assignment."""
+        gone = frozenset(partitions)
+        self.forget(gone)
+        self._paused -= gone
+
+    # ------------------------------------------------------------ offsets
+
+    def position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        """In front of the next record to hand out, as it is committed; None until it is known. Raises `UsageError` if
+        unassigned."""
+        cursor = self._cursor
+        if cursor is None or cursor.partition != tp:
+            cursor = next(iter(self._parked.get(tp, ())), None)
+        if cursor is not None and cursor.has_rows and cursor.current:
+            return cursor.at(cursor.row)
+        known = self._fetcher.where(tp)
+        return (
+            None
+            if known is None
+            else OffsetAndMetadata(known.offset, pack("", known.topic_id), known.leader_epoch)
+        )
+
+    def topic_id(self, tp: TopicPartition) -> bytes | None:
+        """The id of the topic that the user's offsets of a partition are of: of what was handed out last, else of what
+        is read; None if that isn't known."""
+        return self._handed_of.get(tp) or self._fetcher.topic_id(tp)
+
+    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Behind everything handed out, of those partitions that are assigned and where it is known."""
+        found = {}
+        for tp in partitions:
+            try:
+                position = self.position(tp)
+            except UsageError:
+                continue
+            if position is not None:
+                found[tp] = position
+        return found
+
+    def safe_positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The same, but in front of what is in hand."""
+        found = self.positions(partitions)
+        cursor = self._in_hand
+        if cursor is not None and cursor.partition in found and cursor.has_begun and cursor.current:
+            found[cursor.partition] = cursor.at(cursor.begun)
+        return found

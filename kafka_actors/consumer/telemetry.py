@@ -1,0 +1,93 @@
+"""What a consumer tells the meter of its process: records handed out, polls, and where its partitions stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from kafka_actors.errors import UsageError
+from kafka_actors.fetch import Fetcher
+from kafka_actors.telemetry.attributes import of_group, of_operation, of_partition
+from kafka_actors.telemetry.blocked import kind_of_reason
+from kafka_actors.telemetry.gauges import gauges
+from kafka_actors.telemetry.instruments import (
+    ASSIGNED,
+    BLOCKED,
+    BUFFER_LIMIT,
+    BUFFER_USAGE,
+    CONSUMED_MESSAGES,
+    CURRENT_OFFSET,
+    LAG,
+    LAG_TIME,
+    OPERATION_DURATION,
+    POSITION,
+)
+from kafka_actors.telemetry.machines.lag_time import LagTimes
+from kafka_actors.telemetry.recorder import GroupRecorder, Recorder, metered
+from kafka_actors.telemetry.spans import received, tracing
+from kafka_actors.telemetry.tally import TallyPoint
+from kafka_actors.types import TopicPartition
+
+
+class ConsumerTelemetry:
+    """For one consumer. `delivered` and `polled` are called in the user's thread, once a batch."""
+
+    def __init__(
+        self,
+        group_id: str | None,
+        client_id: str,
+        buffer_bytes: int,
+        recorder: Recorder | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._group_id = group_id
+        self._client_id = client_id
+        self._buffer_bytes = buffer_bytes
+        self._clock = clock
+        self._lag_times = LagTimes()
+        self._poll = of_operation("poll", group_id)
+        self.recorder = GroupRecorder(recorder or metered(), group_id)
+
+    def delivered(self, partition: TopicPartition, records: int) -> None:
+        """A batch is handed out."""
+        self.recorder.add(CONSUMED_MESSAGES, records, of_partition(self._group_id, *partition, "poll"))
+
+    def polled(self, began: float, batch: pa.RecordBatch | None) -> None:
+        """A poll that began then returns, with a batch if there is one."""
+        seconds = time.monotonic() - began
+        self.recorder.record(OPERATION_DURATION, seconds, self._poll)
+        if batch is not None and tracing():
+            received(self._group_id, self._client_id, batch, seconds)
+
+    def follow(self, fetcher: Fetcher) -> Callable[[], None]:
+        """Shows where the fetcher's partitions stand whenever somebody looks. Returns what ends that."""
+        return gauges().register(lambda: self.points(fetcher))
+
+    def points(self, fetcher: Fetcher) -> Iterator[TallyPoint]:
+        """The gauges."""
+        group, partitions = self._group_id, fetcher.partitions
+        yield TallyPoint(ASSIGNED.name, of_group(group), len(partitions))
+        client = of_group(group, worker=self._client_id)
+        yield TallyPoint(BUFFER_USAGE.name, client, fetcher.buffered)
+        yield TallyPoint(BUFFER_LIMIT.name, client, self._buffer_bytes)
+        try:
+            standings = fetcher.standings(partitions)
+        except UsageError:
+            return  # one of them was given up meanwhile
+        now = self._clock()
+        for tp, (position, end, reason) in standings.items():
+            where = of_group(group, topic=tp.topic, partition=tp.partition)
+            if end is not None:
+                yield TallyPoint(CURRENT_OFFSET.name, where, end)
+                self._lag_times.observe(tp, end, now)
+            if position is not None:
+                yield TallyPoint(POSITION.name, where, position)
+            if position is not None and end is not None:
+                yield TallyPoint(LAG.name, where, max(0, end - position))
+                behind = self._lag_times.behind(tp, position, now)
+                if behind is not None:
+                    yield TallyPoint(LAG_TIME.name, where, behind)
+            if kind := kind_of_reason(reason):
+                yield TallyPoint(BLOCKED.name, (*where, ("reason", kind)), 1)

@@ -1,0 +1,288 @@
+"""Doing what the fetch machine plans: pulls and their answers, lookups, and coming again in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import AuthenticationError, ClientError, KafkaActorsError, NodeNotReadyError
+from kafka_actors.events import Event, EventSink
+from kafka_actors.types import TopicPartition
+
+from .lookups import LookupClient, carry_out
+from .machines.fetch_machine import FetchMachine, FetchPlan, PullToSend
+from .machines.resets import OffsetLookup
+from .messages import Outcome, Pull
+from .telemetry import FetchTelemetry
+
+logger = logging.getLogger(__name__)
+
+Validation = tuple[TopicPartition, int, int, int]
+
+
+class RecordSource(Protocol):
+    """The connection side for one broker. Each pull is answered once, in any thread: by a response or by an error.
+
+    A source that died answers with `DisconnectedError`; its next pull has sequence 0. Pulls come from the loop's
+    thread, and from those in which the source answers.
+    """
+
+    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None: ...
+
+
+class _Sent:
+    """A pull that was sent, and its outcome once that is known."""
+
+    __slots__ = ("issue", "outcome")
+
+    def __init__(self, issue: PullToSend) -> None:
+        self.issue = issue
+        self.outcome: Outcome | None = None
+
+
+class FetchDriver:
+    """Does what a `FetchMachine` plans, in the loop that `start` is called in and in the threads that sources answer in.
+
+    `lock` guards the machine, and is its owner's. `sources`, `request_metadata` and `events` are called in the loop's
+    thread; `on_brought` in any, when there may be something to take.
+    """
+
+    def __init__(
+        self,
+        machine: FetchMachine,
+        lock: threading.RLock,
+        config: ConsumerConfig,
+        *,
+        sources: Callable[[int], RecordSource | None],
+        lookups: LookupClient,
+        request_metadata: Callable[[], None],
+        events: EventSink,
+        on_brought: Callable[[], None],
+        meter: FetchTelemetry,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._machine = machine
+        self._lock = lock
+        self._isolation_level = config.isolation_level
+        self._sources = sources
+        self._lookups = lookups
+        self._request_metadata = request_metadata
+        self._events = events
+        self._on_brought = on_brought
+        self._meter = meter
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._known: dict[int, RecordSource] = {}  # what `sources` gave last, while it does not fail
+        self._lanes: dict[int, deque[_Sent]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._untold = 0  # times that events are on their way to the loop
+        self._closed = False
+
+    def start(self) -> None:
+        """Begins, in the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self.soon()
+
+    async def close(self) -> None:
+        """Ends what is under way; sources stay their owner's."""
+        with self._lock:
+            self._closed = True
+            self._lanes.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def untold(self) -> bool:
+        """Whether something has happened that `events` doesn't know yet. With the lock."""
+        return self._untold > 0
+
+    def soon(self) -> None:
+        """Has the machine plan in the loop, once for however many reasons; from any thread."""
+        loop = self._loop
+        if loop is None or self._due or self._closed:
+            return
+        self._due = True
+        if threading.get_ident() == self._thread:
+            loop.call_soon(self._turn)
+        else:
+            loop.call_soon_threadsafe(self._turn)
+
+    def _turn(self) -> None:
+        """In the loop's thread, or in that of a source that answers: what has to be in the loop is left to it."""
+        if threading.get_ident() == self._thread:
+            self._due = False
+        with self._lock:
+            if self._closed or self._loop is None:
+                return
+            plan = self._machine.plan(self._clock())
+            events, self._machine.positions.events = self._machine.positions.events, []
+            self._untold += bool(events)
+            strange = [issue for issue in plan.pulls if not self._send(issue)]
+            ready = self._machine.has_something
+        if ready:
+            self._on_brought()
+        if strange or events or plan.lookups or plan.validations or plan.refresh_metadata:
+            self.in_loop(self._carry_out, plan, events, strange)
+        elif self._earlier(plan.wakeup):
+            self.in_loop(self._set_timer, plan.wakeup)
+
+    def _carry_out(self, plan: FetchPlan, events: list[Event], pulls: list[PullToSend]) -> None:
+        if self._closed:
+            return
+        if events:
+            self._tell(events)
+        if plan.refresh_metadata:
+            self._request_metadata()
+        with self._lock:
+            for issue in pulls:
+                self._send(issue)
+        if plan.lookups:
+            self._spawn(self._look_up(plan.lookups))
+        if plan.validations:
+            self._spawn(self._validate(plan.validations))
+        self._set_timer(plan.wakeup)
+
+    def _tell(self, events: list[Event]) -> None:
+        try:
+            for event in events:
+                self._events(event)
+        finally:
+            with self._lock:
+                self._untold -= 1
+        self._on_brought()
+
+    def in_loop(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Calls it in the loop, at once where that is the caller's thread."""
+        if threading.get_ident() == self._thread:
+            call(*arguments)
+            return
+        try:
+            assert self._loop is not None  # only what has begun has something to do
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            logger.debug("the loop of a fetcher ended before it was closed")
+
+    def _earlier(self, wakeup: float | None) -> bool:
+        """Whether the timer has to be set; one that comes too early finds out when it has to come again."""
+        timer = self._timer
+        return wakeup is not None and (timer is None or wakeup < self._timer_at)
+
+    def _set_timer(self, wakeup: float | None) -> None:
+        if self._closed or self._loop is None or wakeup is None or not self._earlier(wakeup):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = wakeup
+        self._timer = self._loop.call_later(max(0.0, wakeup - self._clock()), self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._turn()
+
+    # ------------------------------------------------------------ pulls
+
+    def _send(self, issue: PullToSend) -> bool:
+        """With the lock, which keeps the pulls of a stream in order. False where only the loop can find the way to the
+        broker."""
+        if threading.get_ident() != self._thread:
+            source = self._known.get(issue.broker)
+            if source is None:
+                return False
+        else:
+            source = self._sources(issue.broker)
+            if source is None:
+                nowhere = NodeNotReadyError(f"no connection to broker {issue.broker}")
+                self._failed(issue, nowhere, sent=False)
+                return True
+            self._known[issue.broker] = source
+        sent = _Sent(issue)
+        self._lanes.setdefault(issue.token, deque()).append(sent)
+        source.fetch(issue.pull, lambda outcome: self._arrive(sent, outcome))
+        return True
+
+    def _arrive(self, sent: _Sent, outcome: Outcome) -> None:
+        """Takes outcomes in the order of their pulls, whichever comes first."""
+        brought = False
+        with self._lock:
+            sent.outcome = outcome
+            token = sent.issue.token
+            lane = self._lanes.get(token)
+            while lane and (first := lane[0].outcome) is not None:
+                brought |= self._answered(lane.popleft().issue, first)
+            if not lane:
+                self._lanes.pop(token, None)
+        if brought:
+            self._turn()
+
+    def _answered(self, issue: PullToSend, outcome: Outcome) -> bool:
+        """With the lock. Whether it brought something."""
+        if isinstance(outcome, Exception):
+            if not isinstance(outcome, (KafkaActorsError, OSError)):
+                logger.error("a pull from broker %d failed unexpectedly", issue.broker, exc_info=outcome)
+            self._failed(issue, outcome)
+            return False
+        reply, records = outcome
+        self._machine.on_reply(issue, reply, records, self._clock())
+        self._meter.fetched(issue.broker, reply)
+        return True
+
+    def _failed(self, issue: PullToSend, error: Exception, *, sent: bool = True) -> None:
+        logger.info("broker %d: %s", issue.broker, error)
+        self._known.pop(issue.broker, None)
+        self._meter.failed(issue.broker, error)
+        with self._lock:
+            self._machine.on_pull_failed(
+                issue,
+                error if isinstance(error, AuthenticationError) else ClientError(str(error)),
+                self._clock(),
+                sent=sent,
+            )
+        self.soon()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_up(self, lookups: list[OffsetLookup]) -> None:
+        try:
+            found = await carry_out(lookups, self._lookups, self._isolation_level, self._wall_clock)
+        except KafkaActorsError as error:
+            found = dict.fromkeys(lookups, error)
+        with self._lock:
+            for lookup in lookups:
+                self._machine.on_offset(lookup, found[lookup], self._clock())
+        self.soon()
+
+    async def _validate(self, validations: list[Validation]) -> None:
+        asked = {tp: (current, epoch) for tp, _, current, epoch in validations}
+        answers: Mapping[TopicPartition, Any]
+        try:
+            answers = await self._lookups.offsets_for_leader_epoch(asked)
+        except KafkaActorsError as error:
+            answers = dict.fromkeys(asked, error)
+        with self._lock:
+            for tp, version, _, _ in validations:
+                answer = answers[tp]
+                found = (
+                    answer
+                    if isinstance(answer, KafkaActorsError)
+                    else (answer.leader_epoch, answer.end_offset)
+                )
+                self._machine.on_epoch_end(tp, version, found, self._clock())
+        self.soon()

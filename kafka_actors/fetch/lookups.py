@@ -1,0 +1,107 @@
+"""Carries out the look-ups that the machine asks for, through whatever can send ListOffsets and its kin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
+
+from kafka_actors.errors import KafkaActorsError
+from kafka_actors.types import EARLIEST, LATEST, TopicPartition
+
+from .machines.resets import LookupKind, OffsetLookup
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+Found = tuple[int, int] | KafkaActorsError
+Timestamps = Mapping[TopicPartition, int]
+
+
+class OffsetAnswer(Protocol):
+    """What ListOffsets said; -1 for an offset or epoch that there is none of."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+
+
+class EpochEndAnswer(Protocol):
+    """What OffsetForLeaderEpoch said (KIP-320); -1 for what the leader doesn't know."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+
+
+class LookupClient(Protocol):
+    """Requests about offsets, sent to the leader of each partition; errors come per partition."""
+
+    async def list_offsets(
+        self,
+        partitions: Timestamps,
+        *,
+        isolation_level: Isolation,
+        leader_epochs: Mapping[TopicPartition, int] | None = None,
+    ) -> Mapping[TopicPartition, OffsetAnswer | KafkaActorsError]: ...
+
+    async def offsets_for_leader_epoch(
+        self, partitions: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Mapping[TopicPartition, EpochEndAnswer | KafkaActorsError]: ...
+
+
+async def carry_out(
+    lookups: list[OffsetLookup], ask: LookupClient, isolation: Isolation, wall_clock: Callable[[], float]
+) -> dict[OffsetLookup, Found]:
+    """Looks all of them up. `wall_clock` gives seconds since 1970, for durations."""
+    bounds = [lookup for lookup in lookups if lookup.kind is LookupKind.BOUNDS]
+    single = [lookup for lookup in lookups if lookup.kind is not LookupKind.BOUNDS]
+    starts, ends, found = await asyncio.gather(
+        _ask(bounds, ask, lambda _: EARLIEST, "read_uncommitted"),
+        _ask(bounds, ask, lambda _: LATEST, "read_uncommitted"),
+        _ask(single, ask, lambda lookup: _timestamp(lookup, wall_clock), isolation),
+    )
+    for lookup in bounds:
+        found[lookup] = _both(starts[lookup], ends[lookup])
+    # Nothing is as young as the duration asks for: the end of the log then (KIP-1106).
+    behind = [
+        k
+        for k, v in found.items()
+        if k.kind is LookupKind.DURATION and not isinstance(v, Exception) and v[0] < 0
+    ]
+    found.update(await _ask(behind, ask, lambda _: LATEST, isolation))
+    return found
+
+
+async def _ask(
+    lookups: list[OffsetLookup],
+    ask: LookupClient,
+    timestamp: Callable[[OffsetLookup], int],
+    isolation: Isolation,
+) -> dict[OffsetLookup, Found]:
+    if not lookups:
+        return {}
+    answers = await ask.list_offsets(
+        {lookup.tp: timestamp(lookup) for lookup in lookups},
+        isolation_level=isolation,
+        leader_epochs={lookup.tp: lookup.leader_epoch for lookup in lookups},
+    )
+    found: dict[OffsetLookup, Found] = {}
+    for lookup in lookups:
+        answer = answers[lookup.tp]
+        found[lookup] = (
+            answer if isinstance(answer, KafkaActorsError) else (answer.offset, answer.leader_epoch)
+        )
+    return found
+
+
+def _timestamp(lookup: OffsetLookup, wall_clock: Callable[[], float]) -> int:
+    if lookup.kind is LookupKind.DURATION:
+        return int((wall_clock() - lookup.seconds) * 1000)
+    return EARLIEST if lookup.kind is LookupKind.EARLIEST else LATEST
+
+
+def _both(start: Found, end: Found) -> Found:
+    if isinstance(start, KafkaActorsError):
+        return start
+    return end if isinstance(end, KafkaActorsError) else (start[0], end[0])

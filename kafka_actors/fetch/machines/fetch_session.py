@@ -1,0 +1,322 @@
+"""The connection side of fetching: one incremental fetch session with one broker (KIP-227).
+
+It keeps what the worker wants, and advances each partition by the records that came, so that the next Fetch can
+be sent while the worker still decodes the last one. A request then names only what changed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+
+from kafka_actors.errors import FetchSessionIdNotFoundError
+from kafka_actors.fetch.messages import FetchedPartition, FetchReply, PartitionFetch, Pull, without_records
+from kafka_actors.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+
+Key = tuple[str, int]
+Records = bytes | memoryview
+NextOffset = Callable[[bytes | memoryview], int | None]
+
+NO_SESSION = 0
+FULL = 0  # the session epoch of a request that names every partition
+FIRST_WITH_TOPIC_IDS = 13
+LAST_WITHOUT_TOPIC_IDS = 12
+MAX_SESSION_EPOCH = 2**31 - 1
+
+FULL_IN_A_ROW = 2
+"""After so many full responses partitions take turns: one alone may be the end of a burst."""
+AT_A_TIME = 16
+"""So many at least."""
+
+
+class SequenceGap(Exception):
+    """A pull that doesn't follow the last one: the worker has to start its stream anew."""
+
+
+class _SessionPartition:
+    """A want and how far its partition has been fetched."""
+
+    __slots__ = ("offset", "want")
+
+    def __init__(self, want: PartitionFetch) -> None:
+        self.want = want
+        self.offset = want.fetch_offset
+
+
+class FetchSession:
+    """Builds the Fetch requests of one connection and digests its responses.
+
+    `isolation_level` is 0 (read_uncommitted) or 1; `rack` is the client's (KIP-392). Where partitions take turns,
+    `at_a_time` of them at least are asked at once. All methods are pure bookkeeping: `apply` a pull, send what
+    `request` returns, `digest` the response; then the next.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: int = -1,
+        min_bytes: int = 1,
+        isolation_level: int = 0,
+        rack: str = "",
+        at_a_time: int = AT_A_TIME,
+    ) -> None:
+        self.broker = broker
+        self._min_bytes = min_bytes
+        self._isolation_level = isolation_level
+        self._rack = rack
+        self._at_a_time = at_a_time
+        self._pull = Pull(sequence=-1)
+        self._wanted: dict[Key, _SessionPartition] = {}
+        self._without_id = 0
+        self._session_id = NO_SESSION
+        self._epoch = FULL
+        self._with_ids: bool | None = None
+        self._told: dict[
+            Key, bytes | None
+        ] = {}  # what the broker's session holds, and under which topic id if any
+        self._changed: dict[Key, None] = {}
+        self._requested: frozenset[Key] | None = None  # what a full request asked for
+        self._turn: list[Key] | None = None  # whose turn it is, where partitions take turns
+        self._full_in_a_row = 0
+        self._names: dict[bytes, str] = {}
+
+    @property
+    def wanted(self) -> dict[Key, int]:
+        """The partitions that are fetched, each with its next fetch offset."""
+        return {key: wanted.offset for key, wanted in self._wanted.items()}
+
+    def apply(self, pull: Pull) -> None:
+        """Takes over what a pull changes. Raises `SequenceGap` if a pull before it was lost."""
+        if pull.sequence == 0:
+            for key in list(self._wanted):
+                self._drop(key)
+        elif pull.sequence != self._pull.sequence + 1:
+            raise SequenceGap(f"pull {pull.sequence} after {self._pull.sequence}")
+        for topic, partition in pull.forget:
+            self._drop((topic, partition))
+        for want in pull.wants:
+            key = (want.topic, want.partition)
+            self._drop(key)
+            self._wanted[key] = _SessionPartition(want)
+            self._changed[key] = None
+            if want.topic_id is None:
+                self._without_id += 1
+            else:
+                self._names[want.topic_id] = want.topic
+        self._pull = pull
+
+    def reset(self) -> None:
+        """The connection is gone: the next request opens a session of its own."""
+        self._session_id = NO_SESSION
+        self._epoch = FULL
+
+    def request(self, max_version: int, *, wait: bool = True) -> tuple[FetchRequest, int]:
+        """The next request and the version to send it in. `max_version`: the highest both sides know. Without
+        `wait` it is answered at once, with what there is."""
+        with_ids = self._without_id == 0 and max_version >= FIRST_WITH_TOPIC_IDS
+        if with_ids != self._with_ids:
+            # A session can't mix names and ids (KIP-516): keeping the id closes the old one on the broker.
+            self._epoch = FULL
+            self._with_ids = with_ids
+        before, self._turn = self._turn, self._next_turn()
+        asked: Collection[Key] = self._wanted if self._turn is None else self._turn
+        if self._epoch == FULL:
+            forgotten: dict[Key, bytes | None] = {}
+            named: Iterable[Key] = asked
+            self._requested = frozenset(asked)
+            self._told = {}
+        elif self._turn is None and before is None:
+            forgotten = self._forgotten(self._changed, self._wanted)
+            named = [key for key in self._changed if key in self._wanted]
+            self._requested = None
+        else:
+            forgotten = self._forgotten(self._told, frozenset(asked))
+            named = [key for key in asked if key in self._changed or key not in self._told]
+            self._requested = None
+        request = FetchRequest(
+            max_wait_ms=self._pull.max_wait_ms if wait and self._turn is None else 0,
+            min_bytes=self._min_bytes,
+            max_bytes=self._pull.max_bytes,
+            isolation_level=self._isolation_level,
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+            topics=self._topics(named),
+            forgotten_topics_data=_forgotten_topics(forgotten),
+            rack_id=self._rack if self._pull.followers else "",
+        )
+        for key in forgotten:
+            self._told.pop(key, None)
+        for key in named:
+            self._told[key] = self._told_id(key)
+        self._changed.clear()
+        return request, max_version if with_ids else min(max_version, LAST_WITHOUT_TOPIC_IDS)
+
+    def digest(
+        self, response: FetchResponse, *, next_offset: NextOffset, size: int = 0, seconds: float = 0.0
+    ) -> tuple[FetchReply, list[Records]]:
+        """Turns a response into the reply to the pull it answers, and advances what was fetched.
+
+        With the reply come the record bytes of each of its partitions. `next_offset(records)` gives the offset
+        behind their last complete batch, None where there is none.
+        """
+        partitions: list[FetchedPartition] = []
+        records: list[Records] = []
+        if response.error_code:
+            self._refused(response.error_code)
+        else:
+            self._continued(response.session_id)
+            answered = set()
+            for topic in response.responses:
+                name = self._names.get(topic.topic_id.bytes, "") if self._with_ids else topic.topic
+                for data in topic.partitions:
+                    key = (name, data.partition_index)
+                    if key in answered:
+                        continue  # named twice: what comes second is asked for again
+                    answered.add(key)
+                    wanted = self._wanted.get(key)
+                    if wanted is not None:
+                        partitions.append(self._fetched(key, wanted, data, next_offset))
+                        records.append(data.records if partitions[-1].size and data.records else b"")
+            if self._requested is not None and not self._requested <= answered:
+                self._epoch = FULL  # the broker's session isn't what was asked for
+            self._took_turns(size)
+        reply = FetchReply(
+            broker=self.broker,
+            sequence=self._pull.sequence,
+            partitions=partitions,
+            size=size,
+            throttle_ms=response.throttle_time_ms,
+            error_code=response.error_code,
+            seconds=seconds,
+        )
+        return reply, records
+
+    def _fetched(
+        self, key: Key, wanted: _SessionPartition, data: PartitionData, next_offset: NextOffset
+    ) -> FetchedPartition:
+        fetch_offset = wanted.offset
+        size = 0
+        end, replica = data.diverging_epoch.end_offset, data.preferred_read_replica
+        if data.records and not without_records(data.error_code, end, replica):
+            size = len(data.records)
+            behind = next_offset(data.records)
+            if behind is not None and behind > fetch_offset:
+                wanted.offset = behind
+                self._changed[key] = None
+                # Brokers fill a response in the order of the request: who got records goes to the end.
+                self._wanted[key] = self._wanted.pop(key)
+        fetched = FetchedPartition(
+            topic=key[0],
+            partition=key[1],
+            epoch=wanted.want.epoch,
+            fetch_offset=fetch_offset,
+            next_offset=wanted.offset,
+            error_code=data.error_code,
+            high_watermark=data.high_watermark,
+            last_stable_offset=data.last_stable_offset,
+            log_start_offset=data.log_start_offset,
+            aborted=tuple((a.producer_id, a.first_offset) for a in data.aborted_transactions or ()),
+            diverging_epoch=data.diverging_epoch.epoch,
+            diverging_end_offset=end,
+            current_leader_id=data.current_leader.leader_id,
+            current_leader_epoch=data.current_leader.leader_epoch,
+            preferred_read_replica=replica,
+            size=size,
+        )
+        if fetched.dropped:  # bytes that lead nowhere too: the worker finds out why, and wants it anew
+            self._drop(key)
+        return fetched
+
+    def _next_turn(self) -> list[Key] | None:
+        """Those that are asked now, where partitions take turns; None for all.
+
+        A broker looks at each partition of a session for each request (some 5 µs), and fills the response from the
+        first few. Where those are many and all have a backlog, that is much of its work, and of the time until it
+        answers.
+        """
+        if self._full_in_a_row < FULL_IN_A_ROW or not self._wanted:
+            return None
+        each = next(iter(self._wanted.values())).want.max_bytes
+        # Twice as many as fill a response: a partition gives whole batches, and may have less than it is asked for.
+        count = max(self._at_a_time, 2 * self._pull.max_bytes // max(1, each))
+        return list(islice(self._wanted, count)) if 2 * count <= len(self._wanted) else None
+
+    def _took_turns(self, size: int) -> None:
+        """Whoever was asked is behind those that were not, also without records. All are asked again, with a long poll,
+        once a response isn't full."""
+        self._full_in_a_row = self._full_in_a_row + 1 if 2 * size >= self._pull.max_bytes else 0
+        for key in self._turn or ():
+            if (wanted := self._wanted.pop(key, None)) is not None:
+                self._wanted[key] = wanted
+
+    def _drop(self, key: Key) -> None:
+        wanted = self._wanted.pop(key, None)
+        if wanted is not None:
+            self._without_id -= wanted.want.topic_id is None
+            self._changed[key] = None
+
+    def _refused(self, error_code: int) -> None:
+        """Every error of the response as a whole is answered by a full request; an id unknown to the broker
+        isn't sent again, any other session is closed by the request that replaces it."""
+        if error_code == FetchSessionIdNotFoundError.code:
+            self._session_id = NO_SESSION
+        self._epoch = FULL
+
+    def _continued(self, session_id: int) -> None:
+        self._session_id = session_id
+        if session_id == NO_SESSION:
+            self._epoch = FULL  # the broker has no room for a session: each request stays a full one
+        else:
+            self._epoch = 1 if self._epoch == MAX_SESSION_EPOCH else self._epoch + 1
+
+    def _forgotten(self, suspects: Iterable[Key], asked: Collection[Key]) -> dict[Key, bytes | None]:
+        """What the broker's session holds and shouldn't; under another topic id it is another partition."""
+        gone: dict[Key, bytes | None] = {}
+        for key in suspects:
+            if key in self._told and (key not in asked or self._told_id(key) != self._told[key]):
+                gone[key] = self._told[key]
+        return gone
+
+    def _told_id(self, key: Key) -> bytes | None:
+        """The topic id that the broker is told: a session of names (Fetch up to version 12) knows none."""
+        return self._wanted[key].want.topic_id if self._with_ids else None
+
+    def _topics(self, keys: Iterable[Key]) -> list[FetchTopic]:
+        topics: list[FetchTopic] = []
+        for key in keys:
+            wanted = self._wanted[key]
+            want = wanted.want
+            if not topics or topics[-1].topic != want.topic:
+                # Consecutive partitions of a topic share an entry; the order of partitions is kept.
+                topics.append(FetchTopic(topic=want.topic, topic_id=_uuid(want.topic_id), partitions=[]))
+            topics[-1].partitions.append(
+                FetchPartition(
+                    partition=want.partition,
+                    current_leader_epoch=want.leader_epoch,
+                    fetch_offset=wanted.offset,
+                    partition_max_bytes=want.max_bytes,
+                )
+            )
+        return topics
+
+
+def _forgotten_topics(forgotten: dict[Key, bytes | None]) -> list[ForgottenTopic]:
+    by_topic: dict[tuple[str, bytes | None], list[int]] = {}
+    for (topic, partition), topic_id in forgotten.items():
+        by_topic.setdefault((topic, topic_id), []).append(partition)
+    return [
+        ForgottenTopic(topic=topic, topic_id=_uuid(topic_id), partitions=partitions)
+        for (topic, topic_id), partitions in by_topic.items()
+    ]
+
+
+def _uuid(topic_id: bytes | None) -> uuid.UUID:
+    return uuid.UUID(int=0) if topic_id is None else uuid.UUID(bytes=topic_id)

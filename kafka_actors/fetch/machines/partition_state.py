@@ -1,0 +1,260 @@
+"""The worker's side of one partition: where it stands, as data.
+
+Three offsets run one behind the other: `position` (consumed by the user), `delivered` (handed out), and
+`fetched` (the next one to ask for). What arrives is taken only if it continues `fetched` exactly.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from kafka_actors.errors import UsageError
+from kafka_actors.fetch.messages import Epoch
+from kafka_actors.types import TopicPartition
+
+UNKNOWN = -1
+
+
+class FetchState(Enum):
+    """What a partition is doing."""
+
+    AWAITING_OFFSET = "awaiting offset"  # where to start is being looked up
+    VALIDATING = "validating"  # the leader changed: was the log truncated below the position? (KIP-320)
+    FETCHING = "fetching"
+    AT_END = "at end"  # a bounded run has read up to its end offset
+    FAILED = "failed"  # only a seek or a new assignment helps
+
+
+class FetchProgress(NamedTuple):
+    """Where a partition stands, for others: the offset behind what was consumed, the end of the log as last seen, and
+    why no records are fetched."""
+
+    position: int | None
+    end: int | None
+    blocked: str
+
+
+class CommitPosition(NamedTuple):
+    """A position to commit: the offset behind what was consumed, the leader epoch of the record before it, and the id of
+    the topic that both are of (None where brokers tell none)."""
+
+    offset: int
+    leader_epoch: int
+    topic_id: bytes | None
+
+
+class Trigger(Enum):
+    """What moves a partition from one state to another."""
+
+    OFFSET_KNOWN = "offset known"
+    EPOCH_CHANGED = "leader epoch changed"
+    VALIDATED = "validated"
+    OFFSET_LOST = "offset lost"
+    END_REACHED = "end reached"
+    ERROR = "error"
+    SOUGHT = "sought"
+
+
+TRANSITIONS: dict[tuple[FetchState, Trigger], FetchState] = {
+    (FetchState.AWAITING_OFFSET, Trigger.OFFSET_KNOWN): FetchState.FETCHING,
+    (FetchState.AWAITING_OFFSET, Trigger.OFFSET_LOST): FetchState.AWAITING_OFFSET,
+    (FetchState.AWAITING_OFFSET, Trigger.ERROR): FetchState.FAILED,
+    (FetchState.AWAITING_OFFSET, Trigger.SOUGHT): FetchState.FETCHING,
+    (FetchState.VALIDATING, Trigger.EPOCH_CHANGED): FetchState.VALIDATING,
+    (FetchState.VALIDATING, Trigger.VALIDATED): FetchState.FETCHING,
+    (FetchState.VALIDATING, Trigger.OFFSET_LOST): FetchState.AWAITING_OFFSET,
+    (FetchState.VALIDATING, Trigger.OFFSET_KNOWN): FetchState.FETCHING,
+    (FetchState.VALIDATING, Trigger.END_REACHED): FetchState.AT_END,
+    (FetchState.VALIDATING, Trigger.ERROR): FetchState.FAILED,
+    (FetchState.VALIDATING, Trigger.SOUGHT): FetchState.FETCHING,
+    (FetchState.FETCHING, Trigger.EPOCH_CHANGED): FetchState.VALIDATING,
+    (FetchState.FETCHING, Trigger.OFFSET_LOST): FetchState.AWAITING_OFFSET,
+    (FetchState.FETCHING, Trigger.END_REACHED): FetchState.AT_END,
+    (FetchState.FETCHING, Trigger.ERROR): FetchState.FAILED,
+    (FetchState.FETCHING, Trigger.SOUGHT): FetchState.FETCHING,
+    (FetchState.AT_END, Trigger.OFFSET_LOST): FetchState.AWAITING_OFFSET,
+    (FetchState.AT_END, Trigger.ERROR): FetchState.FAILED,
+    (FetchState.AT_END, Trigger.SOUGHT): FetchState.FETCHING,
+    (FetchState.FAILED, Trigger.SOUGHT): FetchState.FETCHING,
+    (FetchState.FAILED, Trigger.OFFSET_LOST): FetchState.AWAITING_OFFSET,
+}
+
+
+class LookupPurpose(Enum):
+    """Why an offset is looked up."""
+
+    NO_COMMIT = "no committed offset"
+    BEGINNING = "new partition"  # it appeared in a topic that is consumed: from its start, always
+    SEEK_BEGINNING = "seek to beginning"
+    SEEK_END = "seek to end"
+    OUT_OF_RANGE = "out_of_range"
+    TRUNCATED = "truncated"
+    RECREATED = "recreated"
+
+
+DATA_LOSS = frozenset({LookupPurpose.OUT_OF_RANGE, LookupPurpose.TRUNCATED, LookupPurpose.RECREATED})
+
+
+class PartitionStart(Struct, frozen=True):
+    """How a partition is taken on.
+
+    `offset` None: `auto_offset_reset` decides, or the beginning where `from_start`. `end_offset`: a bounded
+    run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: of
+    the topic whose offsets these are, or that was read before, 16 bytes; None for whichever has the name. If the topic
+    has another id now, it counts as recreated.
+    """
+
+    epoch: Epoch = (0, 0)
+    offset: int | None = None
+    leader_epoch: int = UNKNOWN
+    end_offset: int | None = None
+    from_start: bool = False
+    topic_id: bytes | None = None
+
+
+class FetchPartition:
+    """One assigned partition. Mutable; `Positions` alone changes it."""
+
+    __slots__ = (
+        "delivered",
+        "draining",
+        "end_offset",
+        "epoch",
+        "error",
+        "failures",
+        "fetched",
+        "high_watermark",
+        "last_stable_offset",
+        "leader",
+        "leader_epoch",
+        "log_start_offset",
+        "looking_up",
+        "paused",
+        "position",
+        "position_epoch",
+        "position_id",
+        "proven",
+        "purpose",
+        "replica",
+        "replica_until",
+        "retry_at",
+        "state",
+        "topic_id",
+        "tp",
+        "trouble",
+        "version",
+    )
+
+    def __init__(self, tp: TopicPartition, start: PartitionStart) -> None:
+        self.tp = tp
+        self.epoch = start.epoch
+        self.topic_id = start.topic_id
+        self.state = FetchState.AWAITING_OFFSET
+        self.purpose: LookupPurpose | None = (
+            LookupPurpose.BEGINNING if start.from_start else LookupPurpose.NO_COMMIT
+        )
+        self.proven = False  # the broker's own bounds show that the position is out of range
+        self.paused = False
+        self.draining = False
+        self.end_offset = start.end_offset
+        self.position = UNKNOWN
+        self.position_epoch = start.leader_epoch
+        self.position_id = start.topic_id  # of the topic that `position` is of
+        self.delivered = UNKNOWN
+        self.fetched = UNKNOWN
+        self.leader = UNKNOWN
+        self.leader_epoch = UNKNOWN
+        self.replica = UNKNOWN  # the follower that the leader told us to read from (KIP-392)
+        self.replica_until = 0.0
+        self.high_watermark = UNKNOWN
+        self.last_stable_offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
+        self.retry_at = 0.0
+        self.failures = 0
+        self.trouble = ""  # why the last attempt failed, for people
+        self.error: Exception | None = None
+        self.version = 0  # counts what makes an answer under way obsolete
+        self.looking_up = False
+
+    def move(self, happening: Trigger) -> None:
+        """Takes the transition, or raises `UsageError`: the table is complete, so that would be our mistake."""
+        following = TRANSITIONS.get((self.state, happening))
+        if following is None:
+            raise UsageError(
+                f"{self.tp.topic}-{self.tp.partition} is {self.state.value}: no {happening.value}"
+            )
+        self.state = following
+        self.version += 1
+        self.looking_up = False
+
+    @property
+    def source(self) -> int:
+        """The broker to read it from: the follower that the leader named, or the leader; -1 while there is none."""
+        return self.replica if self.replica >= 0 else self.leader
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether it is to be fetched at all; backoff and leaders are another matter."""
+        return self.state is FetchState.FETCHING and not self.paused and not self.draining
+
+    def reason(self, now: float) -> str:
+        """Why no records are fetched, for people; empty while they are. What kind of reason it is comes first, before a
+        colon or a bracket: metrics know it by that (`kafka_actors.telemetry.blocked`)."""
+        if self.error is not None:
+            return f"failed: {self.error}"
+        if self.draining:
+            return "draining"
+        if (
+            self.state is FetchState.AT_END
+            and self.end_offset is not None
+            and self.position < self.end_offset
+        ):
+            return ""  # all is fetched, and being worked off
+        if self.state is FetchState.FETCHING and self.paused:
+            return "paused"
+        if self.leader < 0 and self.state is not FetchState.AT_END:
+            return "no leader"  # nobody there whom an offset or an epoch could be asked, either
+        if self.state is not FetchState.FETCHING:
+            return f"{self.state.value} ({self.trouble})" if self.trouble else self.state.value
+        if self.retry_at > now:
+            return f"backing off: {self.trouble}"
+        return ""
+
+    def waits_for_a_transaction(self, read_committed: bool) -> bool:
+        """Whether all that is left to read was written by transactions that are still open."""
+        return read_committed and 0 <= self.last_stable_offset <= self.position < self.high_watermark
+
+    @property
+    def known_position(self) -> int | None:
+        """The offset behind what was consumed, None until it is known."""
+        if self.position < 0 or self.state is FetchState.AWAITING_OFFSET or self.is_of_another_topic:
+            return None
+        return self.position
+
+    @property
+    def is_of_another_topic(self) -> bool:
+        """Whether the position is of a topic that was deleted since, and not of the one that has its name now."""
+        return self.position_id != self.topic_id and None not in (self.position_id, self.topic_id)
+
+    @property
+    def where(self) -> CommitPosition | None:
+        """The position to commit, None until it is known."""
+        known = self.known_position
+        return (
+            None
+            if known is None
+            else CommitPosition(known, self.position_epoch, self.position_id or self.topic_id)
+        )
+
+    def end(self, read_committed: bool) -> int | None:
+        """The end of the log as last seen: high watermark, or last stable offset under read_committed."""
+        end = self.last_stable_offset if read_committed else self.high_watermark
+        return end if end >= 0 else None
+
+    def lag(self, read_committed: bool) -> int | None:
+        """Records up to the end as last seen, by offsets; None while the end or the position isn't known."""
+        end = self.end(read_committed)
+        return None if end is None or self.position < 0 else max(0, end - self.position)

@@ -1,0 +1,234 @@
+"""`BaseCoordinator`: a member of a group, whatever the group shares out."""
+
+from __future__ import annotations
+
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import ProtocolError, raise_for_code
+from kafka_actors.events import EventSink, log_event
+from kafka_actors.metrics import Metrics
+from kafka_actors.protocol import DescribeGroupsRequest
+
+from .listener_calls import ListenerCall
+from .machines.embedded_protocol import EmbeddedProtocol, GroupConfig
+from .machines.member_events import MemberEvent, PartitionsGone, PartitionsTaken, RevokePartitions
+from .machines.opaque_assignment import OpaqueAssignment
+from .member_driver import LEAVE_TIMEOUT, MemberDriver
+from .options import FROM_CONFIG, GROUP_OPTIONS, defaults_of, group_config, read_options
+from .ports import GroupClient
+from .tasks import HeartbeatTask
+
+__all__ = ["BaseCoordinator"]
+
+
+class BaseCoordinator(MemberDriver):
+    """Group management for one member, over the coordinator that the group has.
+
+    From a high level: register with the coordinator with one's own metadata; one member is chosen as leader; it
+    assigns; everybody gets its part. What a subclass has to say:
+
+    - `protocol_type`, `group_protocols`: what kind of group this is, and this member's metadata under each
+      protocol that it can follow, the most preferred first;
+    - `_perform_assignment`: as leader, everybody's part;
+    - `_on_join_complete`, `_on_join_prepare`, `_on_membership_lost`: what to do with one's part, before it is
+      given up for the next rebalance, and when it is gone without that.
+
+    An assignment is given up before each rebalance (eager). Who can keep a share of it, as a consumer can, brings a
+    `EmbeddedProtocol` (`_make_policy`) and acts on single events (`_on_event`).
+
+    client: metadata, and connections to the coordinator. metrics: where what is measured is registered (default: a
+    registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`, with the tag client-id. config, or
+    single options: those of `DEFAULT_CONFIG`, in milliseconds. group_instance_id: "auto" makes one up. member_id: of a
+    dynamic member that goes on with a membership of an earlier process. rebalance_timeout_ms: how long the group waits
+    for its members to rejoin (default `max_poll_interval_ms`, as in Java). revoke_timeout_ms: how long a drain may
+    take (default half of that). max_poll_interval_ms: None where nobody calls `user_progress`. on_fatal: learns what
+    ended the membership. clock: seconds, monotonic. rand: 0..1. Bound to the event loop in which `start` or any
+    `ensure_…` is called.
+
+    Raises `ConfigError` for a missing group_id, an unknown option, contradicting timeouts.
+    """
+
+    DEFAULT_CONFIG: Mapping[str, Any] = {"metric_group_prefix": "", **defaults_of(GROUP_OPTIONS)}
+
+    def __init__(
+        self,
+        client: GroupClient,
+        metrics: Metrics | None = None,
+        *,
+        config: ConsumerConfig | None = None,
+        metric_group_prefix: str = "",
+        group_instance_id: str | None = FROM_CONFIG,
+        member_id: str = "",
+        rebalance_timeout_ms: int | None = None,
+        revoke_timeout_ms: int | None = None,
+        max_poll_interval_ms: int | None = FROM_CONFIG,
+        on_fatal: Callable[[Exception], None] | None = None,
+        events: EventSink = log_event,
+        clock: Callable[[], float] = time.monotonic,
+        rand: Callable[[], float] = random.random,
+        **options: Any,
+    ) -> None:
+        self._config = read_options(config, options, self.DEFAULT_CONFIG, type(self).__name__)
+        group = group_config(
+            self._config,
+            group_instance_id=group_instance_id,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            revoke_timeout_ms=revoke_timeout_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+        )
+        group = replace(group, protocol_type=self.protocol_type())
+        super().__init__(
+            client,
+            group,
+            self._make_policy(group),
+            metrics=metrics or self._config.metrics or Metrics(clock=clock),
+            metric_group_prefix=metric_group_prefix,
+            client_id=self._config.client_id,
+            member_id="" if group.group_instance_id else member_id,
+            clock=clock,
+            rand=rand,
+            events=events,
+            on_fatal=on_fatal,
+        )
+        self.heartbeat_task = HeartbeatTask(self)
+        """Turns the heartbeats off and on."""
+
+    # ------------------------------------------------------------ what is done
+
+    def now(self) -> float:
+        """The time by this coordinator's clock."""
+        return self._clock()
+
+    def coordinator_dead(self, error: object) -> None:
+        """Marks the coordinator as gone; it is looked for again."""
+        self._member.coordinator_lost(str(error), self._clock())
+        self._wake()
+
+    async def start(self) -> None:
+        """Begins to become a member, and returns at once."""
+        self._run()
+        self._member.start(self._clock())
+        self._wake()
+
+    async def ensure_coordinator_known(self, *, timeout_ms: float | None = None) -> None:
+        """Returns when the coordinator is known and connected.
+
+        Raises what ended the membership, `KafkaTimeoutError` after `timeout_ms` (None: never).
+        """
+        self._run()
+        self._member.find_coordinator()
+        self._wake()
+        await self._until(lambda: not self.coordinator_unknown(), timeout_ms, "the coordinator is not known")
+
+    async def ensure_active_group(self, *, timeout_ms: float | None = None) -> None:
+        """Returns when the group is active: joined and synced. Raises as `ensure_coordinator_known`."""
+        await self.start()
+        await self._until(lambda: self.joined, timeout_ms, "the group could not be joined")
+
+    async def count_members(self) -> int:
+        """How many members the group has now, this one among them, as its coordinator says.
+
+        Raises the coordinator's error, and `NodeNotReadyError` while it is not known; needs the right to describe the
+        group, which who may read it has.
+        """
+        request = DescribeGroupsRequest(groups=[self.group_id])
+        response = await self._channels.ask(request, self._group_config.request_timeout * 1000)
+        if len(response.groups) != 1:
+            raise ProtocolError(f"DescribeGroups of one group was answered with {len(response.groups)}")
+        (group,) = response.groups
+        raise_for_code(group.error_code, group.error_message, request="DescribeGroups", group=self.group_id)
+        return len(group.members)
+
+    def user_progress(self) -> None:
+        """The user asked for more: `max_poll_interval_ms` counts from now."""
+        self._member.user_progress(self._clock())
+        self._wake()
+
+    def enable_heartbeats(self, enabled: bool) -> None:
+        """Sends heartbeats or not. Turned on, the session begins now. See `HeartbeatTask`."""
+        self._member.heartbeat.enabled = enabled
+        if enabled:
+            self._member.heartbeat.reset(self._clock())
+        self._wake()
+
+    def request_rejoin(self, reason: str) -> None:
+        """Has the group rebalance; the reason is told to its coordinator (KIP-800)."""
+        self._member.request_rejoin(reason)
+        self._wake()
+
+    async def close(self, *, leave: bool = True, timeout_ms: float = 10_000) -> None:
+        """Gives everything up, leaves the group, and closes all connections, within `timeout_ms` and a little.
+
+        leave: tell the group; without it a static member's part waits for it until its session ends. Never raises
+        for a broker that doesn't answer.
+        """
+        if self.fatal is None:
+            await self._leave(timeout_ms / 1000, leave, "the member is being closed")
+            await self._drain_calls()
+        await self._stop()
+
+    # ------------------------------------------------------------ for subclasses
+
+    @abstractmethod
+    def protocol_type(self) -> str:
+        """What kind of group this is: `consumer`, `connect`… All members have the same."""
+
+    @abstractmethod
+    def group_protocols(self) -> list[tuple[str, bytes]]:
+        """(name, metadata) of each supported protocol, the most preferred first."""
+
+    async def _on_join_prepare(self, generation: int, member_id: str) -> None:
+        """The part is about to be given up: finish with it. Cancelled after `revoke_timeout_ms`."""
+
+    async def _on_join_complete(
+        self, generation: int, member_id: str, protocol: str, assignment: bytes
+    ) -> None:
+        """The group is active; `assignment` is this member's part."""
+
+    async def _on_membership_lost(self, reason: str) -> None:
+        """The part is gone already: others may have it."""
+
+    def _make_policy(self, config: GroupConfig) -> EmbeddedProtocol:
+        """What decides how an assignment is taken over and given up."""
+        return OpaqueAssignment(self.group_protocols)
+
+    def _on_event(self, event: MemberEvent) -> None:
+        """Something happened to what this member owns. Must not wait."""
+        match event:
+            case PartitionsTaken(generation, _, _):
+                assert isinstance(
+                    self._policy, OpaqueAssignment
+                )  # who brings another one acts on events itself
+                protocol, assignment = self._member.generation.protocol or "", self._policy.assignment
+                self._calls.put(
+                    ListenerCall(
+                        lambda: self._on_join_complete(generation, self.member_id, protocol, assignment),
+                        "_on_join_complete",
+                    )
+                )
+            case RevokePartitions(token, _, deadline):
+                generation = self.generation
+                self._calls.put(
+                    ListenerCall(
+                        lambda: self._on_join_prepare(generation, self.member_id),
+                        "_on_join_prepare",
+                        deadline,
+                        lambda: self._released(token),
+                    )
+                )
+            case PartitionsGone(_, reason):
+                deadline = self._clock() + LEAVE_TIMEOUT
+                self._calls.put(
+                    ListenerCall(lambda: self._on_membership_lost(reason), "_on_membership_lost", deadline)
+                )
+
+    def _released(self, token: int) -> None:
+        """The partitions of that `RevokePartitions` are given up."""
+        self._member.on_released(token, self._clock())
+        self._wake()

@@ -1,0 +1,128 @@
+"""Carries out what the machines ask for: one task per request, over the channels to the coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, NodeNotReadyError
+from kafka_actors.telemetry.attributes import Attributes, of_server
+
+from .machines.error_actions import GroupApi
+from .machines.member_events import CoordinatorNode, GroupChannel, GroupRequest
+from .ports import GroupBroker, GroupClient
+from .request_versions import send_in_some_shape
+
+Deliver = Callable[[GroupRequest, object], object]
+
+OFFSET_FETCH_CHANNEL = "offset-fetch-channel"
+"""The `connection_id` of OffsetFetch requests."""
+
+
+class CoordinatorChannels:
+    """The connections of one member. `deliver` gets each request with its response or exception, once."""
+
+    def __init__(self, client: GroupClient, member_name: str) -> None:
+        self._client = client
+        self._member_name = member_name
+        self._broker: GroupBroker | None = None
+        self._server: Attributes = ()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fetches = 0
+
+    @property
+    def broker(self) -> GroupBroker | None:
+        """The coordinator's connections, if there are any."""
+        return self._broker
+
+    @property
+    def server(self) -> Attributes:
+        """Where the coordinator is that was connected to last; empty before."""
+        return self._server
+
+    def start(self, request: GroupRequest, deliver: Deliver) -> None:
+        """Sends a request; returns at once."""
+        task = asyncio.get_running_loop().create_task(self._exchange(request, deliver))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _exchange(self, request: GroupRequest, deliver: Deliver) -> None:
+        try:
+            outcome: object = await self._carry_out(request)
+        except Exception as error:
+            outcome = error
+        deliver(request, outcome)
+
+    async def _carry_out(self, request: GroupRequest) -> object:
+        if request.api is GroupApi.CONNECT:
+            await self._connect(request.body, request.timeout)
+            return None
+        timeout_ms = request.timeout * 1000
+        if request.api is GroupApi.FIND_COORDINATOR:
+            return await self._ask_any(request.body, timeout_ms)
+        return await self.ask(request.body, timeout_ms, request.channel)
+
+    async def _ask_any(self, body: object, timeout_ms: float) -> object:
+        node = self._client.least_loaded_node()
+        if node is None:
+            raise NodeNotReadyError("no broker may be asked now")
+        return await send_in_some_shape(partial(self._client.send, node, timeout_ms=timeout_ms), body)
+
+    async def _connect(self, node: CoordinatorNode, seconds: float) -> None:
+        self.disconnect()
+        try:
+            async with asyncio.timeout(seconds):
+                broker = await self._client.open_broker(node.node_id, node.host, node.port)
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no connection to {node.host}:{node.port} in {seconds:g} s") from None
+        self.disconnect()
+        self._broker = broker
+        self._server = of_server(node.host, node.port)
+
+    async def ask(self, body: object, timeout_ms: float, channel: GroupChannel = GroupChannel.OFFSETS) -> Any:
+        """The coordinator's response. Raises as `Connection.send`, `NodeNotReadyError` where there is none."""
+        broker = self._broker
+        if broker is None:
+            raise NodeNotReadyError("the group's coordinator is not known")
+        send = partial(broker.request, timeout_ms=timeout_ms)
+        if channel is GroupChannel.OFFSET_FETCH:
+            with self.fetching_offsets():
+                await broker.open_channel(OFFSET_FETCH_CHANNEL)
+                return await send_in_some_shape(partial(send, connection_id=OFFSET_FETCH_CHANNEL), body)
+        if channel is GroupChannel.OFFSETS:
+            return await send_in_some_shape(partial(send, offsets_channel=True), body)
+        if not broker.connected:  # idle for long while the group was stable
+            await broker.connect()
+        return await send_in_some_shape(partial(send, connection_id=self._member_name), body)
+
+    @contextmanager
+    def fetching_offsets(self) -> Iterator[None]:
+        """Keeps the connection of OffsetFetch requests between them; it is closed once nobody does."""
+        self._fetches += 1
+        try:
+            yield
+        finally:
+            self._fetches -= 1
+            if self._fetches == 0 and self._broker is not None:
+                self._broker.close_channel(OFFSET_FETCH_CHANNEL)
+
+    def disconnect(self) -> None:
+        """Closes all channels; what was in flight on them fails."""
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
+
+    async def close(self) -> None:
+        """Closes everything and waits for nobody."""
+        self.disconnect()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+LOST_CONNECTION = DisconnectedError("the connection to the coordinator was given up")

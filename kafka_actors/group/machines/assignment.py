@@ -1,0 +1,166 @@
+"""The leader's part: everybody's assignment out of everybody's subscription. Pure, and slow for big groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import assignors
+from assignors import userdata
+from kafka_actors.errors import DecodeError, InconsistentGroupProtocolError
+from kafka_actors.protocol import consumer_protocol
+from kafka_actors.protocol.messages import consumer_protocol_assignment as assignment_types
+from kafka_actors.protocol.messages import consumer_protocol_subscription as subscription_types
+from kafka_actors.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from kafka_actors.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
+from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
+from kafka_actors.types import TopicPartition
+
+from .member_events import Partitions
+
+STICKY = "sticky"
+COOPERATIVE_STICKY = "cooperative-sticky"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsView:
+    """Partition ids, and the racks of their replicas, of the topics that matter. Absent: unknown or gone."""
+
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    racks: Mapping[tuple[str, int], tuple[str | None, ...]] = field(default_factory=dict)
+
+    def only(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """The partition ids of those of `topics` that exist."""
+        return {topic: self.partitions[topic] for topic in topics if topic in self.partitions}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAssignment:
+    """What the leader hands in, and what it was computed from. `unreadable`: members whose metadata isn't."""
+
+    assignments: tuple[SyncGroupRequestAssignment, ...]
+    watched: Mapping[str, tuple[int, ...]]
+    unreadable: tuple[str, ...] = ()
+
+
+def encode_subscription(
+    assignor: assignors.Assignor,
+    topics: Sequence[str],
+    owned: Partitions,
+    generation: int,
+    last_assigned: Partitions,
+    rack: str | None,
+) -> bytes:
+    """A member's metadata for one assignor.
+
+    `generation`: the one in which `owned` was given, -1 if none. `last_assigned`: the last assignment even where
+    it has been revoked since, which `sticky` tells in its user data. An assignor may have a method
+    `subscription_user_data(topics) -> bytes | None` of its own.
+    """
+    made = getattr(assignor, "subscription_user_data", None)
+    user_data: bytes | None = None
+    if assignor.name == STICKY:
+        user_data = userdata.encode_sticky(last_assigned, generation) if last_assigned else None
+    elif assignor.name == COOPERATIVE_STICKY:
+        user_data = userdata.encode_cooperative_sticky(generation)
+    elif made is not None:
+        user_data = made(topics)
+    subscription = ConsumerProtocolSubscription(
+        topics=list(topics),
+        user_data=user_data,
+        owned_partitions=_grouped(subscription_types.TopicPartition, owned),
+        generation_id=generation,
+        rack_id=rack,
+    )
+    return consumer_protocol.encode_consumer_protocol(subscription)
+
+
+def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """Raises `DecodeError` for bytes that are none."""
+    return consumer_protocol.decode_consumer_protocol(ConsumerProtocolSubscription, data)
+
+
+def decode_assignment(data: bytes) -> Partitions:
+    """A member's partitions. No bytes at all are none. Raises `DecodeError` for bytes that are no assignment."""
+    if not data:
+        return frozenset()
+    decoded = consumer_protocol.decode_consumer_protocol(ConsumerProtocolAssignment, data)
+    return frozenset(TopicPartition(t.topic, p) for t in decoded.assigned_partitions for p in t.partitions)
+
+
+def encode_assignment(partitions: Iterable[tuple[str, int]]) -> bytes:
+    """A member's assignment in version 0, which every client reads; later versions add nothing."""
+    assigned = _grouped(assignment_types.TopicPartition, partitions)
+    return consumer_protocol.encode_consumer_protocol(
+        ConsumerProtocolAssignment(assigned_partitions=assigned), 0
+    )
+
+
+def _grouped(kind: Any, partitions: Iterable[tuple[str, int]]) -> list[Any]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return [kind(topic=topic, partitions=ids) for topic, ids in topics.items()]
+
+
+def group_topics(members: Iterable[JoinGroupResponseMember]) -> frozenset[str]:
+    """All topics that any member subscribes to."""
+    read = (_read_member(member, "") for member in members)
+    return frozenset(topic for member in read if member is not None for topic in member.topics)
+
+
+def perform_assignment(
+    assignor: assignors.Assignor, members: Sequence[JoinGroupResponseMember], view: TopicsView
+) -> GroupAssignment:
+    """What `assignor` gives every member, made safe for members that keep working if it is cooperative.
+
+    A member whose metadata can't be read gets nothing, rather than ending the whole group.
+    """
+    read = {member.member_id: _read_member(member, assignor.name) for member in members}
+    known = {member_id: member for member_id, member in read.items() if member is not None}
+    topics = {topic for member in known.values() for topic in member.topics}
+    watched = view.only(topics)
+    racks = view.racks if any(member.rack is not None for member in known.values()) else None
+    assigned = assignor.assign(watched, known, racks=racks)
+    if assignor.protocol == "cooperative":
+        assigned = assignors.cooperative_adjust(assignors.current_owned(known), assigned)
+    handed = tuple(
+        SyncGroupRequestAssignment(
+            member_id=member_id, assignment=encode_assignment(assigned.get(member_id, ()))
+        )
+        for member_id in read
+    )
+    unreadable = tuple(member_id for member_id, member in read.items() if member is None)
+    return GroupAssignment(handed, watched, unreadable)
+
+
+def choose(assignors_in_use: Iterable[assignors.Assignor], name: str, group_id: str) -> assignors.Assignor:
+    """The assignor that the group chose. Raises `InconsistentGroupProtocolError` where it is none of ours."""
+    for assignor in assignors_in_use:
+        if assignor.name == name:
+            return assignor
+    raise InconsistentGroupProtocolError(
+        f"the group {group_id!r} chose {name!r}, which this member did not offer", request="JoinGroup"
+    )
+
+
+def _read_member(member: JoinGroupResponseMember, strategy: str) -> assignors.Member | None:
+    try:
+        subscription = decode_subscription(member.metadata)
+    except DecodeError:
+        return None
+    owned: list[tuple[str, int]] = [(t.topic, p) for t in subscription.owned_partitions for p in t.partitions]
+    generation = subscription.generation_id
+    if strategy == STICKY:
+        owned, generation = userdata.decode_sticky(subscription.user_data)
+    elif strategy == COOPERATIVE_STICKY and generation < 0:
+        generation = userdata.decode_cooperative_sticky(subscription.user_data)
+    return assignors.Member(
+        topics=tuple(subscription.topics),
+        group_instance_id=member.group_instance_id,
+        owned=owned,
+        generation=generation,
+        rack=subscription.rack_id,
+    )

@@ -1,0 +1,426 @@
+"""Offset commits of one member: at most one in flight, whatever is asked meanwhile waits and is merged.
+
+- Of several commits of a partition that wait, the latest asked for is sent; the earlier ones share its outcome.
+- A commit carries the generation current when it is sent.
+- A commit whose outcome is unknown (no answer, connection lost) is resolved by OffsetFetch on a new connection
+  before anything else is committed: two commits under way at once could land in the wrong order.
+- A partition that is no longer this member's is never sent again, not even as a retry; nor is an offset of a topic
+  that was deleted and made anew since.
+
+Every commit asked for ends by its deadline. What each error code means stands in `verdicts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from kafka_actors.base.backoff import Backoff, GrowingTimeout
+from kafka_actors.errors import (
+    CoordinatorLoadInProgressError,
+    EncodeError,
+    FencedInstanceIdError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
+    error_for_code,
+)
+from kafka_actors.group.commit_metadata import unpack
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kafka_actors.protocol.messages.offset_fetch import OffsetFetchResponse
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
+
+from .embedded_protocol import GroupConfig
+from .error_actions import ErrorAction, GroupApi, judge, outcome_known
+from .member_core import GRACE
+from .member_events import Generation, GroupRequest
+from .offset_fetch import offset_fetch_request, read_offset_fetch
+from .pending_commits import (
+    CommitEligibility,
+    CommitReady,
+    MembershipNews,
+    PendingCommit,
+    as_ours,
+    check_offset,
+    not_owned,
+    recreated,
+)
+
+_ABOUT_MEMBERSHIP = (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER, ErrorAction.FATAL)
+_FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, ErrorAction.PARTITION)
+
+
+@dataclass(slots=True)
+class _Entry:
+    offset: OffsetAndMetadata
+    tickets: list[PendingCommit]
+    topic_id: bytes | None
+    refused: Exception | None = None
+    """Why it was not taken when it was sent last."""
+
+
+class CommitQueue:
+    """See the module. Times are seconds of one monotonic clock."""
+
+    def __init__(self, config: GroupConfig, *, rand: Callable[[], float]) -> None:
+        self._config = config
+        self._patience = GrowingTimeout(config.heartbeat_timeout, config.request_timeout)
+        self._backoff = Backoff(config.retry_backoff, config.retry_backoff_max, rand)
+        self._not_before = 0.0
+        self._waiting: dict[TopicPartition, _Entry] = {}
+        self._sent: dict[TopicPartition, _Entry] = {}
+        """In the request in flight, or of unknown outcome."""
+        self._request: GroupRequest | None = None
+        self._unknown = False
+        self._void: set[TopicPartition] = set()
+        """Of `_sent`, what has been taken from this member since."""
+        self._held_in: Generation | None = None
+        """The generation whose commits the group no longer takes."""
+        self._joining = False
+        """Whether the member was not through with JoinGroup and SyncGroup when it heard so: it may come out in the same
+        generation, because a JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
+        self._tickets: list[PendingCommit] = []
+        self._done: list[PendingCommit] = []
+        self._notices: list[MembershipNews] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is waiting, in flight or of unknown outcome."""
+        return not (self._waiting or self._sent)
+
+    def submit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], now: float, timeout: float
+    ) -> PendingCommit:
+        """Asks for a commit. Raises `UsageError` for an offset that can't be; nothing is asked for then."""
+        for tp, offset in offsets.items():
+            check_offset(tp, offset)
+        ticket = PendingCommit(dict(offsets), now + timeout)
+        for tp, offset in offsets.items():
+            earlier = self._waiting.get(tp)
+            tickets = earlier.tickets if earlier else []
+            self._waiting[tp] = _Entry(offset, [*tickets, ticket], unpack(offset.metadata).topic_id)
+        (self._done if ticket.done else self._tickets).append(ticket)
+        return ticket
+
+    def poll(self, now: float, standing: CommitEligibility) -> CommitReady:
+        """All that is to be done now, and when to be called again."""
+        if self._request is not None and now >= self._request.sent_at + self._request.timeout + GRACE:
+            self.on_response(self._request, KafkaTimeoutError("no answer"), now, standing)
+        self._expire(now)
+        self._check_ownership(standing)
+        self._check_topics(standing)
+        request = None
+        if standing.ended is not None:
+            self._fail_all(standing.ended)
+        elif self._request is None and standing.connected and now >= self._not_before:
+            request = self._next_request(now, standing)
+        ready = CommitReady(request, tuple(self._done), tuple(self._notices), self._next_wake(standing))
+        self._done.clear()
+        self._notices.clear()
+        return ready
+
+    def on_response(
+        self, request: GroupRequest, outcome: object, now: float, standing: CommitEligibility
+    ) -> None:
+        """The answer to the request in flight, or the exception that ended it. Others are ignored."""
+        if request is not self._request:
+            return
+        self._request = None
+        if isinstance(outcome, KafkaTimeoutError):
+            self._patience.unanswered()
+        elif not isinstance(outcome, Exception):
+            self._patience.answered(now - request.sent_at)
+        if request.api is GroupApi.OFFSET_FETCH:
+            self._resolve(request, outcome, now, standing)
+        elif isinstance(outcome, Exception):
+            self._on_failure(request, outcome, now, standing)
+        else:
+            assert isinstance(outcome, OffsetCommitResponse)
+            self._on_committed(request, outcome, now, standing)
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """What waits or is under way for these is about something that is gone: never sent, nor sent again."""
+        for tp in partitions:
+            if tp in self._waiting:
+                self._tell(tp, self._waiting.pop(tp), not_owned(tp))
+            if tp in self._sent:
+                self._void.add(tp)
+
+    def connection_lost(self, error: Exception, now: float, standing: CommitEligibility) -> None:
+        """The connections to the coordinator are closed: what was in flight gets no answer."""
+        if self._request is not None:
+            self.on_response(self._request, error, now, standing)
+
+    # ------------------------------------------------------------ sending
+
+    def _next_request(self, now: float, standing: CommitEligibility) -> GroupRequest | None:
+        group_id = self._config.group_id
+        if self._unknown:
+            # Not require_stable: what is asked is what landed last, not what may be read.
+            body: object = offset_fetch_request(group_id, self._sent, require_stable=False)
+            self._request = GroupRequest(
+                GroupApi.OFFSET_FETCH, body, self._patience.seconds, now, standing.generation
+            )
+        elif self._may_send(standing):
+            self._held_in = None
+            self._sent, self._waiting = self._waiting, {}
+            body = self._commit_request(standing)
+            self._request = GroupRequest(
+                GroupApi.COMMIT, body, self._patience.seconds, now, standing.generation
+            )
+        return self._request
+
+    def _may_send(self, standing: CommitEligibility) -> bool:
+        held = standing.generation == self._held_in and not (self._joining and standing.settled)
+        return bool(self._waiting) and standing.may_commit and not held
+
+    def _commit_request(self, standing: CommitEligibility) -> OffsetCommitRequest:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for tp, entry in sorted(self._sent.items()):
+            partition = OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=entry.offset.offset,
+                committed_leader_epoch=entry.offset.leader_epoch,
+                committed_metadata=entry.offset.metadata,
+            )
+            topics.setdefault(tp.topic, []).append(partition)
+        member = standing.owned is not None
+        return OffsetCommitRequest(
+            group_id=self._config.group_id,
+            generation_id_or_member_epoch=standing.generation.id,
+            member_id=standing.generation.member_id,
+            group_instance_id=self._config.group_instance_id if member else None,
+            topics=[OffsetCommitRequestTopic(name=t, partitions=ps) for t, ps in topics.items()],
+        )
+
+    # ------------------------------------------------------------ answers
+
+    def _on_failure(
+        self, request: GroupRequest, error: Exception, now: float, standing: CommitEligibility
+    ) -> None:
+        """No answer, or none that says anything about single partitions."""
+        verdict = judge(GroupApi.COMMIT, error)
+        self._notify(error, verdict, request, standing)
+        self._wait(now)
+        if not outcome_known(error):
+            self._unknown = True
+            return
+        for tp in list(self._sent):
+            self._settle(tp, error, verdict)
+
+    def _on_committed(
+        self, request: GroupRequest, response: OffsetCommitResponse, now: float, standing: CommitEligibility
+    ) -> None:
+        codes = {
+            TopicPartition(topic.name, p.partition_index): p.error_code
+            for topic in response.topics
+            for p in topic.partitions
+        }
+        worst: tuple[KafkaError, ErrorAction] | None = None
+        again = False
+        for tp in list(self._sent):
+            # A partition that the answer leaves out is asked again: nothing was said about it.
+            code = codes.get(tp, CoordinatorLoadInProgressError.code)
+            error = error_for_code(
+                code,
+                request="OffsetCommit",
+                topic=tp.topic,
+                partition=tp.partition,
+                group=self._config.group_id,
+            )
+            if error is None:
+                self._settle(tp, None, None)
+                continue
+            if isinstance(error, OffsetMetadataTooLargeError) and self._strip(tp):
+                continue
+            verdict = self._verdict(error, standing, request.generation)
+            self._settle(tp, error, verdict)
+            again |= verdict not in _FAILS_AT_ONCE
+            if verdict not in (ErrorAction.PARTITION, ErrorAction.RETRY):
+                worst = error, verdict
+            if verdict is ErrorAction.REJOIN and standing.owned is not None:
+                self._held_in = request.generation
+                self._joining = not (standing.settled and standing.may_commit)
+        if worst is not None:
+            self._notify(*worst, request, standing)
+        if again:
+            self._wait(now)
+        else:
+            self._backoff.succeeded()
+
+    def _strip(self, tp: TopicPartition) -> bool:
+        """A broker that takes less metadata than usual gets the user's own alone. False where there was no more."""
+        entry = self._sent[tp]
+        text, topic_id, _ = unpack(entry.offset.metadata)
+        if topic_id is None:
+            return False
+        entry.offset = entry.offset._replace(metadata=text)
+        self._requeue(tp)
+        return True
+
+    def _verdict(self, error: KafkaError, standing: CommitEligibility, sent_in: Generation) -> ErrorAction:
+        """An error about a generation that is no longer, or soon not, the current one only means: again, later."""
+        verdict = judge(GroupApi.COMMIT, error)
+        old = standing.generation != sent_in
+        ending = not standing.settled and verdict is ErrorAction.RESET_GENERATION
+        resets = verdict in (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER)
+        about_membership = resets or isinstance(error, FencedInstanceIdError)
+        return ErrorAction.REJOIN if about_membership and (old or ending) else verdict
+
+    def _resolve(
+        self, request: GroupRequest, outcome: object, now: float, standing: CommitEligibility
+    ) -> None:
+        """What the group has tells which of the unknown commits landed."""
+        if isinstance(outcome, OffsetFetchResponse):
+            committed = read_offset_fetch(outcome, self._config.group_id)
+            error: Exception | None = committed.error
+        else:
+            assert isinstance(outcome, Exception)
+            error = outcome
+        if error is not None:
+            verdict = judge(GroupApi.OFFSET_FETCH, error, alive=standing.heard_at >= request.sent_at)
+            self._notify(error, verdict, request, standing)
+            self._wait(now)
+            if verdict is ErrorAction.FATAL:
+                self._unknown = False
+                self._fail_sent(error)
+            return
+        for tp, entry in list(self._sent.items()):
+            if tp in committed.errors:
+                if judge(GroupApi.OFFSET_FETCH, committed.errors[tp]) is ErrorAction.PARTITION:
+                    self._settle(tp, committed.errors[tp], ErrorAction.PARTITION)
+                continue
+            found = committed.offsets.get(tp)
+            landed = found is not None and found[:2] == entry.offset[:2]
+            self._settle(tp, None, None) if landed else self._requeue(tp)
+        self._unknown = bool(self._sent)
+        if self._unknown:
+            self._wait(now)
+
+    def _notify(
+        self, error: Exception, verdict: ErrorAction, request: GroupRequest, standing: CommitEligibility
+    ) -> None:
+        """Without a membership only the coordinator's whereabouts matter; a bad request is the asker's alone."""
+        if isinstance(error, EncodeError) or (
+            standing.owned is None and verdict is not ErrorAction.REDISCOVER
+        ):
+            return
+        self._notices.append(MembershipNews(error, verdict, request.generation))
+
+    # ------------------------------------------------------------ outcomes
+
+    def _settle(self, tp: TopicPartition, error: Exception | None, verdict: ErrorAction | None) -> None:
+        if error is not None and verdict not in _FAILS_AT_ONCE:
+            self._sent[tp].refused = error
+            self._requeue(tp)
+            return
+        entry = self._sent.pop(tp)
+        self._void.discard(tp)
+        self._tell(tp, entry, error, whole=verdict is not ErrorAction.PARTITION)
+
+    def _requeue(self, tp: TopicPartition) -> None:
+        """Again, unless something newer waits already, the partition has gone, or nobody waits for it."""
+        entry = self._sent.pop(tp)
+        if tp in self._void:
+            self._void.discard(tp)
+            self._tell(tp, entry, not_owned(tp))
+            return
+        newer = self._waiting.get(tp)
+        if newer is not None:
+            newer.tickets = [*entry.tickets, *newer.tickets]
+            newer.refused = entry.refused
+        elif entry.tickets:
+            self._waiting[tp] = entry
+
+    def _tell(
+        self, tp: TopicPartition, entry: _Entry, error: Exception | None, *, whole: bool = False
+    ) -> None:
+        for ticket in entry.tickets:
+            ticket.results[tp] = as_ours(error)
+            if error is not None and whole:
+                ticket.refused = error
+            if ticket.done:
+                self._finish(ticket)
+
+    def _finish(self, ticket: PendingCommit) -> None:
+        if any(error is None for error in ticket.results.values()):
+            ticket.refused = None
+        self._tickets.remove(ticket)
+        self._done.append(ticket)
+
+    def _fail_all(self, error: Exception) -> None:
+        self._unknown = False
+        self._request = None
+        self._fail_sent(error)
+        for tp in list(self._waiting):
+            self._tell(tp, self._waiting.pop(tp), error, whole=True)
+
+    def _fail_sent(self, error: Exception) -> None:
+        for tp in list(self._sent):
+            self._settle(tp, error, ErrorAction.FATAL)
+
+    def _check_ownership(self, standing: CommitEligibility) -> None:
+        if standing.owned is None:
+            return
+        self._void.update(tp for tp in self._sent if tp not in standing.owned)
+        for tp in [tp for tp in self._waiting if tp not in standing.owned]:
+            self._tell(tp, self._waiting.pop(tp), not_owned(tp))
+
+    def _check_topics(self, standing: CommitEligibility) -> None:
+        """An offset of a topic that is gone says nothing about the one that has its name now."""
+        for entries in (self._waiting, self._sent):
+            for tp, entry in list(entries.items()):
+                now = standing.topic_id(tp.topic)
+                if entry.topic_id is None or now is None or entry.topic_id == now:
+                    continue
+                if entries is self._waiting:
+                    error = recreated(tp, entry.offset.offset, entry.topic_id, now)
+                    self._tell(tp, self._waiting.pop(tp), error)
+                else:
+                    self._void.add(tp)
+
+    def _expire(self, now: float) -> None:
+        for ticket in [t for t in self._tickets if now >= t.deadline]:
+            error = self._too_late(ticket)
+            for tp in ticket.wanted:
+                ticket.results.setdefault(tp, error)
+            ticket.refused = error
+            self._finish(ticket)
+            self._abandon(ticket)
+
+    def _too_late(self, ticket: PendingCommit) -> KafkaTimeoutError:
+        left = sorted(tp for tp in ticket.wanted if tp not in ticket.results)
+        first = left[0]
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        text = f"{first.topic}-{first.partition}{more} could not be committed in time"
+        entry = self._waiting.get(first) or self._sent.get(first)
+        if entry is not None and entry.refused is not None:
+            text += f": {entry.refused}"
+        if any(tp in self._sent for tp in left):
+            text += "; whether it was done is unknown"
+        return KafkaTimeoutError(text)
+
+    def _abandon(self, ticket: PendingCommit) -> None:
+        """Nobody waits for it: not sent if it has not been, resolved if it may have been."""
+        for entries in (self._waiting, self._sent):
+            for tp in [tp for tp in ticket.wanted if tp in entries]:
+                entry = entries[tp]
+                entry.tickets = [t for t in entry.tickets if t is not ticket]
+                if not entry.tickets and entries is self._waiting:
+                    del self._waiting[tp]
+
+    def _wait(self, now: float) -> None:
+        self._not_before = now + self._backoff.failed(now)
+
+    def _next_wake(self, standing: CommitEligibility) -> float | None:
+        times = [ticket.deadline for ticket in self._tickets]
+        if self._request is not None:
+            times.append(self._request.sent_at + self._request.timeout + GRACE)
+        elif standing.connected and (self._unknown or self._may_send(standing)):
+            times.append(self._not_before)
+        return min(times, default=None)

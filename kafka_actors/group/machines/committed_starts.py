@@ -1,0 +1,92 @@
+"""Where reading begins, by what the group has committed and by the ids of topics (KIP-516)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kafka_actors.group.commit_metadata import pack, unpack
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
+
+from .topic_ids import TopicIds
+
+Found = Mapping[TopicPartition, OffsetAndMetadata | None]
+Ids = Mapping[str, bytes | None] | Mapping[str, bytes]
+
+
+class CommittedStart(NamedTuple):
+    """Where a partition is taken on. `offset`: as committed, None if nothing is. `topic_id`: of the topic that the offset
+    is of, or that was consumed so far; whoever reads finds that the topic was recreated if it has another one now.
+    `counts`: the offset is not one of a topic that is gone."""
+
+    offset: int | None = None
+    leader_epoch: int = -1
+    topic_id: bytes | None = None
+    counts: bool = False
+
+    @property
+    def committed(self) -> OffsetAndMetadata | None:
+        """The offset as it is committed, if it counts."""
+        if self.offset is None or not self.counts:
+            return None
+        return OffsetAndMetadata(self.offset, pack("", self.topic_id), self.leader_epoch)
+
+
+def of_this_cluster(found: Found, cluster_id: str | None) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """What is committed, without ids of topics of another cluster: a commit that was copied from there names no topic here."""
+    result = dict(found)
+    for tp, offset in found.items():
+        if offset is not None:
+            text, _, named = unpack(offset.metadata)
+            if None not in (named, cluster_id) and named != cluster_id:
+                result[tp] = offset._replace(metadata=pack(text, None))
+    return result
+
+
+def outdated(found: Found, ids: Ids) -> dict[str, bytes]:
+    """Of the ids that committed offsets name, those that their topics don't have: `ids` are the present ones."""
+    return {
+        tp.topic: topic_id
+        for tp, offset in found.items()
+        if offset is not None
+        and (topic_id := unpack(offset.metadata).topic_id) is not None
+        and ids.get(tp.topic) not in (None, topic_id)
+    }
+
+
+def as_committed(found: Found, ids: Ids) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """What users see: their own metadata, and nothing of topics that are gone."""
+    seen: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    for tp, offset in found.items():
+        seen[tp] = None
+        if offset is not None:
+            text, topic_id, _ = unpack(offset.metadata)
+            if topic_id is None or ids.get(tp.topic) in (None, topic_id):
+                seen[tp] = offset._replace(metadata=text)
+    return seen
+
+
+def origins(
+    partitions: Iterable[TopicPartition], found: Found, ids: Ids, known: TopicIds, *, loss_is_fatal: bool
+) -> dict[TopicPartition, CommittedStart]:
+    """Where each partition is taken on.
+
+    `ids`: what topics have now; `known`: what they had when they were consumed first. An offset that names the present
+    topic counts, whoever committed it. One that names another topic does not; nor does one that names none where the
+    topic is another one than was consumed, if `loss_is_fatal`. Where nothing is committed, a topic that is another one
+    than was consumed, or than other partitions' offsets name, has been recreated.
+    """
+    gone = outdated(found, ids)
+    result = {}
+    for tp in partitions:
+        offset, now = found.get(tp), ids.get(tp.topic)
+        before = gone.get(tp.topic) or known.first(tp.topic) or now
+        if offset is None:
+            result[tp] = CommittedStart(topic_id=before)
+            continue
+        named = unpack(offset.metadata).topic_id
+        if named is None:
+            named = before if loss_is_fatal else now
+        counts = named is None or now in (None, named)
+        result[tp] = CommittedStart(offset.offset, offset.leader_epoch, named, counts)
+    return result

@@ -1,0 +1,156 @@
+"""What each error means for a group member: one table per request, nowhere else.
+
+After `AbstractCoordinator.java` and `ConsumerCoordinator.java`, with KIP-345 (static members), KIP-394 (member ids)
+and KIP-848 (the codes of the newer protocol, which a mixed group may answer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from kafka_actors.errors import (
+    ClientError,
+    ConnectionFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    EncodeError,
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    InvalidCommitOffsetSizeError,
+    InvalidGroupIdError,
+    InvalidTopicError,
+    KafkaError,
+    MemberIdRequiredError,
+    NetworkError,
+    NodeNotReadyError,
+    NotCoordinatorError,
+    OffsetMetadataTooLargeError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+    StaleMemberEpochError,
+    TopicAuthorizationFailedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    UnrecognizedBrokerVersion,
+    UnreleasedInstanceIdError,
+    UnstableOffsetCommitError,
+)
+
+
+class ErrorAction(Enum):
+    """What to do about an error."""
+
+    RETRY = "retry"
+    """Again, after a backoff, to the same coordinator."""
+    REDISCOVER = "rediscover"
+    """The coordinator is another one, or not reachable: find it, then again."""
+    REJOIN = "rejoin"
+    """The group rebalances: keep what is owned, join again."""
+    RESET_GENERATION = "reset generation"
+    """The group went on without this member: all is lost, the member id may still be good."""
+    RESET_MEMBER = "reset member"
+    """The group doesn't know this member: all is lost, the member id too."""
+    TAKE_MEMBER_ID = "take member id"
+    """Join again with the id in this very response (KIP-394)."""
+    EXPLAIN = "explain"
+    """Fatal, but first ask the group what it uses, so that the error can say it."""
+    PARTITION = "partition"
+    """This partition's commit is refused; the others are not concerned."""
+    FATAL = "fatal"
+    """No retry mends it."""
+
+
+class GroupApi(Enum):
+    """The requests of a member whose errors are judged."""
+
+    FIND_COORDINATOR = "FindCoordinator"
+    CONNECT = "connect"
+    DESCRIBE = "DescribeGroups"
+    JOIN = "JoinGroup"
+    SYNC = "SyncGroup"
+    HEARTBEAT = "Heartbeat"
+    LEAVE = "LeaveGroup"
+    COMMIT = "OffsetCommit"
+    OFFSET_FETCH = "OffsetFetch"
+
+
+_V = ErrorAction
+
+_COMMON: Mapping[type[KafkaError], ErrorAction] = {
+    RequestTimedOutError: _V.REDISCOVER,  # the coordinator's log does not replicate
+    NetworkError: _V.REDISCOVER,
+    CoordinatorLoadInProgressError: _V.RETRY,
+    CoordinatorNotAvailableError: _V.REDISCOVER,
+    NotCoordinatorError: _V.REDISCOVER,
+    IllegalGenerationError: _V.RESET_GENERATION,
+    UnknownMemberIdError: _V.RESET_MEMBER,
+    RebalanceInProgressError: _V.REJOIN,
+    GroupAuthorizationFailedError: _V.FATAL,
+    FencedInstanceIdError: _V.FATAL,
+    FencedMemberEpochError: _V.RESET_MEMBER,  # the newer protocol's word for an unknown member
+    StaleMemberEpochError: _V.RESET_GENERATION,  # and for an old generation
+}
+
+_SPECIAL: Mapping[GroupApi, Mapping[type[KafkaError], ErrorAction]] = {
+    GroupApi.FIND_COORDINATOR: {
+        CoordinatorNotAvailableError: _V.RETRY,
+        NotCoordinatorError: _V.RETRY,
+        RequestTimedOutError: _V.RETRY,
+    },
+    GroupApi.JOIN: {
+        InconsistentGroupProtocolError: _V.EXPLAIN,
+        RebalanceInProgressError: _V.RETRY,  # the broker's own log timed out
+        MemberIdRequiredError: _V.TAKE_MEMBER_ID,
+        UnreleasedInstanceIdError: _V.RETRY,  # the old holder's session has yet to end
+    },
+    GroupApi.COMMIT: {
+        UnknownTopicOrPartitionError: _V.RETRY,  # the coordinator's metadata may lag
+        OffsetMetadataTooLargeError: _V.PARTITION,
+        InvalidTopicError: _V.PARTITION,
+        InvalidCommitOffsetSizeError: _V.PARTITION,
+        TopicAuthorizationFailedError: _V.PARTITION,
+        InvalidGroupIdError: _V.FATAL,
+    },
+    GroupApi.OFFSET_FETCH: {
+        UnknownTopicOrPartitionError: _V.PARTITION,
+        TopicAuthorizationFailedError: _V.PARTITION,
+        UnstableOffsetCommitError: _V.RETRY,
+    },
+}
+
+
+def judge_code(api: GroupApi, error: KafkaError) -> ErrorAction:
+    """The verdict on an error code in a response of `api`."""
+    special = _SPECIAL.get(api, {}).get(type(error))
+    if special is not None:
+        return special
+    common = _COMMON.get(type(error))
+    if common is not None:
+        return common
+    if error.retriable:
+        return ErrorAction.RETRY
+    return ErrorAction.PARTITION if api is GroupApi.COMMIT else ErrorAction.FATAL
+
+
+def judge(api: GroupApi, error: Exception, *, alive: bool = False) -> ErrorAction:
+    """The verdict on whatever ended a request of `api`, an error code or something on the way.
+
+    `alive`: the coordinator has acknowledged a heartbeat that was sent after this request. One that takes its time
+    over an OffsetFetch, which has a connection of its own, is then not lost for all else.
+    """
+    if isinstance(error, KafkaError):
+        return judge_code(api, error)
+    if isinstance(error, ClientError) and not isinstance(error, (UnrecognizedBrokerVersion, EncodeError)):
+        # Even an answer that does not parse only condemns its connection; another coordinator may do better.
+        slow = api is GroupApi.OFFSET_FETCH and alive
+        return ErrorAction.RETRY if slow or api is GroupApi.FIND_COORDINATOR else ErrorAction.REDISCOVER
+    return ErrorAction.FATAL
+
+
+def outcome_known(error: Exception) -> bool:
+    """Whether this error tells that the request was answered, or was never sent."""
+    return isinstance(error, (KafkaError, ConnectionFailedError, NodeNotReadyError, EncodeError))

@@ -1,0 +1,312 @@
+"""What a member does with each answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from kafka_actors.errors import (
+    DecodeError,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+    KafkaActorsError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    error_for_code,
+)
+from kafka_actors.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kafka_actors.protocol.messages.heartbeat import HeartbeatResponse
+from kafka_actors.protocol.messages.join_group import JoinGroupResponse
+from kafka_actors.protocol.messages.leave_group import LeaveGroupResponse
+from kafka_actors.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+from .error_actions import ErrorAction, GroupApi, judge
+from .member_core import MemberCore
+from .member_events import (
+    NO_GENERATION,
+    ComputeAssignment,
+    CoordinatorFound,
+    Generation,
+    GroupRequest,
+    PartitionsTaken,
+)
+from .member_states import MemberState
+
+_S = MemberState
+_LOSSES = (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER)
+
+
+class Answers(MemberCore):
+    """The half of `GroupMember` that takes answers; requests are made in the other."""
+
+    def on_response(self, request: GroupRequest, outcome: object, now: float) -> bool:
+        """The answer to a request, or the exception that ended it. False: it no longer matters."""
+        if self.ended or self._inflight.get(request.api) is not request:
+            return False
+        del self._inflight[request.api]
+        try:
+            _HANDLERS[request.api](self, request, outcome, now)
+        except KafkaActorsError as error:
+            self._fail(error)
+        return True
+
+    def on_membership_error(
+        self, error: Exception, verdict: ErrorAction, generation: Generation, now: float
+    ) -> None:
+        """A request outside this machine (a commit) was answered by something that concerns the membership."""
+        if self.ended:
+            return
+        if verdict is ErrorAction.REDISCOVER:
+            self.coordinator_lost(str(error), now)
+        elif verdict is ErrorAction.REJOIN:
+            self._rebalancing()
+        elif verdict is ErrorAction.FATAL:
+            self._fail(self._of_the_group(error))
+        elif verdict in _LOSSES and self._concerns(generation, verdict):
+            self._reset(str(error), keep_member_id=verdict is ErrorAction.RESET_GENERATION)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no JoinGroup is due or under way, whose answer would bring a new generation."""
+        return self.state in (_S.SYNCING, _S.STABLE, _S.REVOKING)
+
+    def _concerns(self, generation: Generation, verdict: ErrorAction) -> bool:
+        """Whether an error about this generation is about what this member is now.
+
+        While JoinGroup is under way an illegal generation may only mean that its answer is. But who is unknown,
+        or fenced, then is so for good: the rebalance went on without this member, perhaps its request got lost.
+        """
+        if generation != self.generation or generation.id == NO_GENERATION:
+            return False
+        return self.settled or (verdict is not ErrorAction.RESET_GENERATION and self.state is _S.JOINING)
+
+    def _rebalancing(self) -> None:
+        if self.state in (_S.STABLE, _S.REVOKING):
+            self.request_rejoin("the group is rebalancing")
+
+    # ------------------------------------------------------------ the coordinator
+
+    def _on_found(self, request: GroupRequest, outcome: object, now: float) -> None:
+        self.finder.found(outcome, now, partial(self._send, now))
+
+    def _on_connected(self, request: GroupRequest, outcome: object, now: float) -> None:
+        node = self.finder.connected(outcome, now)
+        if node is not None:
+            self._events.append(CoordinatorFound(node))
+
+    def _on_described(self, request: GroupRequest, outcome: object, now: float) -> None:
+        group = outcome.groups[0] if isinstance(outcome, DescribeGroupsResponse) and outcome.groups else None
+        if self._explaining:
+            self._fail(self._inconsistent(group))
+            return
+        if isinstance(outcome, Exception) and judge(GroupApi.DESCRIBE, outcome) is ErrorAction.REDISCOVER:
+            self._described = False
+            self.coordinator_lost(str(outcome), now)
+            return
+        # Whatever else went wrong: an old broker or a missing permission only costs the comparison.
+        self.policy.on_described(group if group is not None and group.error_code == 0 else None)
+
+    def _inconsistent(self, group: DescribedGroup | None) -> Exception:
+        ours = self.config.describe_strategy or ", ".join(name for name, _ in self.policy.protocols())
+        theirs = "another one"
+        if group is not None and group.protocol_type not in ("", self.config.protocol_type):
+            theirs = f"the protocol type {group.protocol_type!r}"
+        elif group is not None and group.protocol_data:
+            theirs = repr(group.protocol_data)
+        return InconsistentGroupProtocolError(
+            f"partition_assignment_strategy is {ours}, but the group {self.config.group_id!r} uses {theirs}",
+            request="JoinGroup",
+        )
+
+    # ------------------------------------------------------------ join and sync
+
+    def _on_join(self, request: GroupRequest, outcome: object, now: float) -> None:
+        error = self._error(request.api, outcome)
+        if error is not None:
+            self._on_join_error(error, outcome, now)
+            return
+        assert isinstance(outcome, JoinGroupResponse)
+        if outcome.protocol_type not in (None, self.config.protocol_type):
+            raise InconsistentGroupProtocolError(
+                f"the group {self.config.group_id!r} is of the type {outcome.protocol_type!r}",
+                request="JoinGroup",
+            )
+        self.finder.proved()
+        self.generation = Generation(outcome.generation_id, outcome.member_id, outcome.protocol_name)
+        self.leader = outcome.leader == outcome.member_id
+        self.heartbeat.reset(now)
+        self.heartbeat.acknowledged(request.sent_at)
+        self._goto(_S.SYNCING)
+        members = tuple(outcome.members) if self.leader else ()
+        self.policy.on_joined(self.generation, self.leader, members)
+        if self.leader and not outcome.skip_assignment:
+            self._token += 1
+            self._work = (self._token, now + self.config.rebalance_timeout)
+            self._events.append(ComputeAssignment(self._token, outcome.protocol_name or "", members))
+        else:
+            self._send_sync(now, ())
+
+    def _on_join_error(self, error: Exception, outcome: object, now: float) -> None:
+        verdict = judge(GroupApi.JOIN, error)
+        if verdict is ErrorAction.TAKE_MEMBER_ID:
+            assert isinstance(outcome, JoinGroupResponse)  # only an answer has an id
+            self.generation = Generation(member_id=outcome.member_id)
+            self.request_rejoin("need to re-join with the given member id")
+        elif verdict is ErrorAction.EXPLAIN:
+            self._explaining = True
+            request = DescribeGroupsRequest(groups=[self.config.group_id])
+            self._send(now, GroupApi.DESCRIBE, request, self.config.request_timeout)
+        else:
+            self.request_rejoin(f"rebalance failed: {_short(error)}")
+            self._on_membership_lost(error, verdict, now)
+
+    def _send_sync(self, now: float, assignments: Sequence[SyncGroupRequestAssignment]) -> None:
+        request = SyncGroupRequest(
+            group_id=self.config.group_id,
+            generation_id=self.generation.id,
+            member_id=self.generation.member_id,
+            group_instance_id=self.config.group_instance_id,
+            protocol_type=self.config.protocol_type,
+            protocol_name=self.generation.protocol,
+            assignments=list(assignments),
+        )
+        # A follower's answer waits for the leader's, whose time is the rebalance timeout (KIP-862).
+        timeout = max(self.config.rebalance_timeout, self.config.request_timeout)
+        self._send(now, GroupApi.SYNC, request, timeout)
+
+    def _on_sync(self, request: GroupRequest, outcome: object, now: float) -> None:
+        error = self._error(request.api, outcome)
+        if error is None:
+            assert isinstance(outcome, SyncGroupResponse)
+            if outcome.protocol_name not in (None, self.generation.protocol):
+                raise InconsistentGroupProtocolError(
+                    f"joined with {self.generation.protocol!r}, synced with {outcome.protocol_name!r}",
+                    request="SyncGroup",
+                )
+            try:
+                self._on_assignment_bytes(request, outcome.assignment, now)
+                return
+            except DecodeError as unreadable:
+                error = unreadable
+        self.request_rejoin(f"rebalance failed: {_short(error)}")
+        verdict = judge(GroupApi.SYNC, error)
+        if verdict is not ErrorAction.FATAL:
+            self._goto(_S.JOINING)
+        if isinstance(error, DecodeError):
+            self._wait(now)
+        elif verdict is not ErrorAction.REJOIN:
+            self._on_membership_lost(error, verdict, now)
+
+    def _on_assignment_bytes(self, request: GroupRequest, data: bytes, now: float) -> None:
+        change = self.policy.on_synced(self.generation, data)
+        self.finder.proved()
+        self.heartbeat.acknowledged(request.sent_at)
+        if change.revoked:
+            self.request_rejoin("need to revoke partitions and re-join")
+            self._revoke(change.revoked, now)
+        else:
+            self._goto(_S.STABLE)
+        if change.rejoin is not None:
+            self.request_rejoin(change.rejoin)
+            self._wait(now)
+        else:
+            self._backoff.succeeded()
+        self._events.append(PartitionsTaken(self.generation.id, change.added, self.policy.owned()))
+
+    def _on_membership_lost(self, error: Exception, verdict: ErrorAction, now: float) -> None:
+        """What JoinGroup and SyncGroup have in common."""
+        if verdict is ErrorAction.FATAL:
+            raise error
+        if verdict in _LOSSES:
+            self._reset(_short(error), keep_member_id=verdict is ErrorAction.RESET_GENERATION)
+        elif verdict is ErrorAction.REDISCOVER:
+            self.coordinator_lost(str(error), now)
+        else:
+            self._wait(now)
+
+    # ------------------------------------------------------------ heartbeat and leave
+
+    def _on_heartbeat(self, request: GroupRequest, outcome: object, now: float) -> None:
+        error = self._error(request.api, outcome)
+        verdict = None if error is None else judge(GroupApi.HEARTBEAT, error)
+        if error is None or verdict is ErrorAction.REJOIN:
+            self.finder.proved()
+            self.heartbeat.acknowledged(request.sent_at)
+            if error is not None:
+                self._rebalancing()
+        elif verdict is ErrorAction.RETRY:
+            self.heartbeat.postpone(now + self.config.retry_backoff)
+        elif verdict is ErrorAction.REDISCOVER:
+            self.coordinator_lost(str(error), now)
+        elif verdict is not None and self._concerns(request.generation, verdict):
+            self.on_membership_error(error, verdict, request.generation, now)
+        elif verdict is ErrorAction.FATAL and not isinstance(error, FencedInstanceIdError):
+            # Fenced in an older generation: this member itself may have taken the id over since.
+            raise error
+
+    def _on_leave(self, request: GroupRequest, outcome: object, now: float) -> None:
+        if self.state is not _S.LEAVING:
+            return
+        # An answer that can't be read is one all the same: what could be done has been.
+        error = None if isinstance(outcome, DecodeError) else self._error(request.api, outcome)
+        verdict = None if error is None else judge(GroupApi.LEAVE, error)
+        if verdict is ErrorAction.REDISCOVER:
+            self.coordinator_lost(str(error), now)
+        elif verdict is ErrorAction.RETRY:
+            self._wait(now)
+        else:
+            self._end_left()
+
+    def _error(self, api: GroupApi, outcome: object) -> Exception | None:
+        """The error in an outcome, if there is one."""
+        if isinstance(outcome, Exception):
+            return outcome
+        assert isinstance(
+            outcome, (JoinGroupResponse, SyncGroupResponse, HeartbeatResponse, LeaveGroupResponse)
+        )
+        code = outcome.error_code
+        return error_for_code(code, self._concerning(code), request=api.value, group=self.config.group_id)
+
+    def _of_the_group(self, error: Exception) -> Exception:
+        """A commit's answer names a partition; what ends the member is about the group, or an option of its own."""
+        if not isinstance(error, KafkaError) or error.message is not None:
+            return error
+        concerning = self._concerning(error.code)
+        topic = error.topic if isinstance(error, TopicAuthorizationFailedError) else None
+        return type(error)(concerning, request=error.request, topic=topic, group=self.config.group_id)
+
+    def _concerning(self, code: int) -> str | None:
+        """The option that an error is about, which brokers don't say."""
+        config = self.config
+        if code == InvalidSessionTimeoutError.code:
+            return (
+                f"session_timeout_ms is {config.session_timeout * 1000:.0f}: the broker's "
+                "group.min.session.timeout.ms and group.max.session.timeout.ms are its bounds"
+            )
+        if code == FencedInstanceIdError.code:
+            return f"group_instance_id {config.group_instance_id!r} is in use elsewhere"
+        return None
+
+
+def _short(error: Exception) -> str:
+    return error.name if isinstance(error, KafkaError) else type(error).__name__
+
+
+_HANDLERS: Mapping[GroupApi, Callable[[Answers, GroupRequest, object, float], None]] = {
+    GroupApi.FIND_COORDINATOR: Answers._on_found,
+    GroupApi.CONNECT: Answers._on_connected,
+    GroupApi.DESCRIBE: Answers._on_described,
+    GroupApi.JOIN: Answers._on_join,
+    GroupApi.SYNC: Answers._on_sync,
+    GroupApi.HEARTBEAT: Answers._on_heartbeat,
+    GroupApi.LEAVE: Answers._on_leave,
+}

@@ -1,0 +1,139 @@
+"""What goes into and comes out of the queue of commits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kafka_actors.errors import IllegalGenerationError, KafkaActorsError, TopicRecreatedError, UsageError
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
+
+from .error_actions import ErrorAction
+from .member import ClassicMember
+from .member_events import NO_GENERATION, Generation, GroupRequest, Partitions
+from .member_states import MemberState
+
+Results = dict[TopicPartition, KafkaActorsError | None]
+
+NO_MEMBERSHIP = Generation()
+MAX_METADATA_BYTES = 32_767
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEligibility:
+    """The member at this moment, as far as commits go.
+
+    `connected`: the coordinator is known. `may_commit`: it would take a commit of `generation`. `settled`: an
+    error about `generation` is about the membership itself, since no newer one is on its way. `owned`: what may
+    be committed; None where partitions are chosen by hand. `ended`: why nothing will ever be committed again. `topic_id`:
+    the id that a topic has now, None if it isn't known. `heard_at`: when the last request was sent that the coordinator
+    acknowledged as a member's.
+    """
+
+    connected: bool
+    may_commit: bool
+    settled: bool = True
+    generation: Generation = NO_MEMBERSHIP
+    owned: Partitions | None = None
+    ended: Exception | None = None
+    topic_id: Callable[[str], bytes | None] = lambda _: None
+    heard_at: float = -math.inf
+
+
+@dataclass(slots=True, eq=False)
+class PendingCommit:
+    """One commit that was asked for. Done when `results` covers all of `wanted`.
+
+    `refused`: the error that ended it as a whole, where no partition was committed.
+    """
+
+    wanted: Mapping[TopicPartition, OffsetAndMetadata]
+    deadline: float
+    results: Results = field(default_factory=dict)
+    refused: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        return len(self.results) == len(self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipNews:
+    """An answer that concerns the membership: for `ClassicMember.on_membership_error`."""
+
+    error: Exception
+    verdict: ErrorAction
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReady:
+    """What is to be done now: at most one request, tickets that are done, news for the membership."""
+
+    request: GroupRequest | None
+    done: tuple[PendingCommit, ...]
+    notices: tuple[MembershipNews, ...]
+    next_wake: float | None
+
+
+def standing_of(
+    member: ClassicMember,
+    owned: Partitions | None,
+    crashed: Exception | None = None,
+    topic_id: Callable[[str], bytes | None] = lambda _: None,
+) -> CommitEligibility:
+    """A member's standing. `owned`, `topic_id`: as there. `crashed`: what ended it outside of its machine."""
+    ended = member.fatal or crashed
+    if ended is None and member.state is MemberState.LEFT:
+        ended = UsageError(f"the membership in group {member.config.group_id!r} has ended")
+    connected = member.coordinator is not None
+    if owned is None:
+        return CommitEligibility(connected, True, ended=ended, topic_id=topic_id)
+    may_commit = _may_commit(member)
+    heard_at = member.heartbeat.acknowledged_at
+    return CommitEligibility(
+        connected,
+        may_commit,
+        member.settled,
+        member.generation,
+        owned,
+        ended,
+        topic_id,
+        -math.inf if heard_at is None else heard_at,
+    )
+
+
+def _may_commit(member: ClassicMember) -> bool:
+    """Whether the coordinator would take a commit of the member's generation (`ClassicGroup.validateOffsetCommit`)."""
+    committing = (MemberState.STABLE, MemberState.REVOKING, MemberState.JOINING)
+    return member.generation.id != NO_GENERATION and member.state in committing
+
+
+def check_offset(tp: TopicPartition, offset: OffsetAndMetadata) -> None:
+    """Raises `UsageError` for what no request can carry."""
+    where = f"{tp.topic}-{tp.partition}"
+    if offset.offset < 0:
+        raise UsageError(f"can't commit offset {offset.offset} of {where}")
+    if len(offset.metadata.encode()) > MAX_METADATA_BYTES:
+        raise UsageError(f"the metadata of the commit of {where} has more than {MAX_METADATA_BYTES} bytes")
+
+
+def not_owned(tp: TopicPartition) -> IllegalGenerationError:
+    """A commit of a partition that is not this member's (any more)."""
+    return IllegalGenerationError(
+        "the partition is not assigned to this member (any more), so nothing was sent: only its owner can commit it",
+        topic=tp.topic,
+        partition=tp.partition,
+    )
+
+
+def recreated(tp: TopicPartition, offset: int, old_id: bytes, new_id: bytes) -> TopicRecreatedError:
+    """A commit of an offset in a topic that was deleted and made anew since."""
+    return TopicRecreatedError(tp.topic, tp.partition, offset, old_id.hex(), new_id.hex())
+
+
+def as_ours(error: Exception | None) -> KafkaActorsError | None:
+    if error is None or isinstance(error, KafkaActorsError):
+        return error
+    return UsageError(str(error))

@@ -1,0 +1,73 @@
+"""Owned partitions that nobody reads: those still to be taken on by the listener, and a watch over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kafka_actors.types import TopicPartition
+
+from .member_events import Partitions
+
+
+class UntakenPartitions:
+    """Assigned partitions that the listener has not taken on yet, each with the number of its assignment.
+
+    A call that was cut off is made again for what is still here; one that was made for an earlier assignment of a
+    partition says nothing about a later one.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[TopicPartition, int] = {}
+        self._last = 0
+
+    def assigned(self, partitions: Partitions) -> int:
+        """The number of this assignment."""
+        self._last += 1
+        self._of |= dict.fromkeys(partitions, self._last)
+        return self._last
+
+    def gone(self, partitions: Iterable[TopicPartition]) -> None:
+        """Revoked or lost."""
+        for tp in partitions:
+            self._of.pop(tp, None)
+
+    def up_to(self, number: int) -> dict[TopicPartition, int]:
+        """What that assignment and those before it have left, for `taken`."""
+        return {tp: of for tp, of in self._of.items() if of <= number}
+
+    def taken(self, taken: Mapping[TopicPartition, int]) -> None:
+        """The listener has taken these on."""
+        for tp, of in taken.items():
+            if self._of.get(tp) == of:
+                del self._of[tp]
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._of
+
+
+class UnreadWatch:
+    """Tells of each partition that stays unread for `limit_s` seconds, once."""
+
+    def __init__(self, limit_s: float = 30.0) -> None:
+        self._limit_s = limit_s
+        self._since: dict[TopicPartition, float] = {}
+        self._told: set[TopicPartition] = set()
+
+    def observe(self, unread: Partitions, now: float) -> dict[TopicPartition, float]:
+        """Those that have just reached the limit, with the seconds for which they have been unread."""
+        self._told &= unread
+        self._since = {tp: self._since.get(tp, now) for tp in unread}
+        due = {
+            tp: now - since
+            for tp, since in self._since.items()
+            if tp not in self._told and now >= since + self._limit_s
+        }
+        self._told |= due.keys()
+        return due
+
+    @property
+    def next_wake(self) -> float | None:
+        """When the next one reaches the limit, if nothing changes."""
+        waiting = (since for tp, since in self._since.items() if tp not in self._told)
+        first = min(waiting, default=None)
+        return None if first is None else first + self._limit_s

@@ -1,0 +1,117 @@
+"""What the parts of a coordinator have in common: the job's partitions as they are, and what happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import assignors
+from kafka_actors.base.tasks import OwnedTasks
+from kafka_actors.config import JobConfig
+from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
+from kafka_actors.group import CommittedStart, ConsumerCoordinator
+from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
+from kafka_actors.job.supervisor.machines.timeline_entries import told_of, told_of_facts
+from kafka_actors.status_page.machines.timeline import Timeline
+from kafka_actors.telemetry.attributes import of_group
+from kafka_actors.telemetry.instruments import DRAINS, MOVES
+from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.types import TopicPartition
+
+from .machines.commit_gate import CommitGate
+from .machines.placement import Placement, Withdrawal
+
+__all__ = ["CoordinatorContext"]
+
+
+class CoordinatorContext:
+    """A job's part of its group. `failed` is told what ends a loop.
+
+    `member` is the group's, `placement` spreads its partitions over the workers, `gate` has their commits. `plan` is the
+    supervisor's, `ends` bounds the run. `origins`: where each partition was taken on. `reports` has the last one of each worker, `held` each partition as its holder
+    last told of it. `loops` is what goes on, `timeline` what happened. `fatal`: why it can't go on, packed; `had`:
+    what a stop has given up, for the last status; `unconfirmed`: what of it has commits that no broker has confirmed.
+    """
+
+    member: ConsumerCoordinator
+
+    def __init__(
+        self,
+        config: JobConfig,
+        incarnation: int,
+        failed: Callable[[BaseException], None],
+        *,
+        ends: Mapping[TopicPartition, int] | None,
+        events: EventSink,
+        recorder: Recorder,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self.config = config
+        self.ends = ends
+        self.clock = clock
+        self.placement = Placement(
+            incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000
+        )
+        self.gate = CommitGate(self.placement.holder)
+        self.origins: dict[TopicPartition, CommittedStart] = {}
+        self.reports: dict[str, Report] = {}
+        self.held: dict[TopicPartition, HeldReport] = {}
+        self.plan = WorkerPlan(0, {}, [], paused=False, complete=False)
+        self.loops = OwnedTasks(failed)
+        self.timeline = Timeline()
+        self.rebalances = 0
+        self.assigned_once = False
+        self.fatal: bytes | None = None
+        self.had: list[TopicPartition] = []
+        self.unconfirmed: list[TopicPartition] = []
+        self._sink = events
+        self._recorder = recorder
+        self._wall = wall
+        self._changed = asyncio.Condition()
+        self._notified = 0
+
+    async def step(self) -> float | None:
+        """Does what is due, and wakes who waits if anything changed. Returns when there is more to do."""
+        wake = self.placement.step(self.clock())
+        self._tell()
+        if self.placement.changes != self._notified:
+            self._notified = self.placement.changes
+            await self.wake()
+        return wake
+
+    async def wake(self) -> None:
+        """Something changed that somebody may wait for."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def wait_for_change(self, timeout_s: float) -> None:
+        """Returns when something changed, or the time is over. As `woken` does not lose a cancellation."""
+        async with self._changed:
+            try:
+                async with asyncio.timeout(max(0.0, timeout_s)):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    def happened(self, event: Event) -> None:
+        """To the job as a member of its group: for the log, and for the timeline."""
+        self._sink(event)
+        if (told := told_of(event)) is not None:
+            self.timeline.note(*told, self._wall())
+
+    def _tell(self) -> None:
+        """What happened to partitions inside the job: counted, for the log, and for the timeline."""
+        group = self.config.group_id
+        facts, self.placement.facts = self.placement.facts, []
+        for told in told_of_facts(facts):
+            self.timeline.note(*told, self._wall())
+        for fact in facts:
+            where = (*fact.partition, fact.worker)
+            if isinstance(fact, Withdrawal):
+                self._recorder.add(MOVES, 1, of_group(group, cause=fact.cause))
+                self._sink(PartitionMoved(*where, fact.cause))
+            else:
+                self._recorder.add(DRAINS, 1, of_group(group, outcome=fact.outcome))
+                if fact.outcome == "forced":
+                    self._sink(DrainForced(*where))

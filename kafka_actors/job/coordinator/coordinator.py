@@ -1,0 +1,251 @@
+"""The coordinator of a job without Ray: the Kafka group on one side, the job's workers on the other.
+
+`ConsumerCoordinator` is the member of the group; `Placement` spreads its partitions over the workers;
+`CommitGate` decides whose commits count. Workers call `poll` and `commit`; the supervisor calls the rest.
+Nothing here waits for a worker: a drain ends when the worker reports, or at its deadline.
+
+This class has the group's side and the plan; `WorkerOrders` the workers' side, `JobCommits` their commits, `CoordinatorStatusReport`
+what is said of it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from kafka_actors.config import JobConfig
+from kafka_actors.events import Event, EventSink
+from kafka_actors.group import ConsumerCoordinator
+from kafka_actors.job.machines import lease
+from kafka_actors.job.messages import (
+    CommitReply,
+    CommitRequest,
+    CoordinatorStatus,
+    Orders,
+    Report,
+    WorkerPlan,
+    failure_of,
+)
+from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.types import TopicPartition
+
+from .commits import JobCommits
+from .context import CoordinatorContext
+from .log_ends import AskForEnds
+from .orders import WorkerOrders
+from .status import CoordinatorStatusReport
+
+__all__ = ["JobCoordinator"]
+
+logger = logging.getLogger(__name__)
+
+RECOVERY_S = 3.0
+"""A worker that comes up, and had nothing yet, is waited for so long by a new incarnation."""
+COMMIT_GRACE_S = 1.0
+LEAVE_S = 2.0
+
+
+class JobCoordinator:
+    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `ask_for_ends`
+    and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a partition
+    is read. `wall`: seconds since 1970.
+
+    A partition that was not there when the job started is read from its beginning whatever the reset policy.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        incarnation: int,
+        make_member: Callable[[JobCoordinator], ConsumerCoordinator],
+        *,
+        ends: Mapping[TopicPartition, int] | None,
+        present_at_start: frozenset[TopicPartition],
+        ask_for_ends: AskForEnds,
+        ask_for_starts: AskForEnds,
+        events: EventSink,
+        leader: Callable[[TopicPartition], int | None] = lambda partition: None,
+        recorder: Recorder | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,  # wall clock: what happened is told by the time of day
+    ) -> None:
+        self._config = config
+        self._job = CoordinatorContext(
+            config,
+            incarnation,
+            self.failed,
+            ends=ends,
+            events=events,
+            recorder=recorder or Recorder(),
+            clock=clock,
+            wall=wall,
+        )
+        self._placement = self._job.placement
+        self._gate = self._job.gate
+        self._member = self._job.member = make_member(self)
+        self._overview = CoordinatorStatusReport(
+            self._job, ask_for_ends=ask_for_ends, ask_for_starts=ask_for_starts, leader=leader
+        )
+        self._orders = WorkerOrders(self._job, self._overview, present_at_start)
+        self._committing = JobCommits(self._job)
+
+    # ------------------------------------------------------------ life
+
+    async def start(self, plan: WorkerPlan, recovering: bool) -> None:
+        """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions; one that has
+        worked does until its lease is over, also if nothing is heard of it and nobody has noticed that yet."""
+        loops, now = self._job.loops, self._job.clock()
+        await self.set_plan(plan)
+        if recovering:
+            leased = dict.fromkeys(
+                [*plan.ready, *plan.silent], now + lease.longest(self._config.session_timeout_ms / 1000)
+            )
+            self._placement.recover(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
+        loops.go(self._step_loop())
+        loops.go(self._committing.run())
+        loops.go(self._member.start())
+
+    async def _step_loop(self) -> None:
+        while True:
+            wake = await self._job.step()
+            now = self._job.clock()
+            await self._job.wait_for_change(0.5 if wake is None else max(0.01, min(0.5, wake - now)))
+
+    def failed(self, error: BaseException) -> None:
+        """The member can't go on: fenced, not authorized, inconsistent protocols…"""
+        logger.error("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
+        self._job.fatal = self._job.fatal or failure_of(error)
+        self._placement.lose(list(self._placement.slots))
+        self._job.loops.go(self._job.wake())
+
+    async def stop(self, leave: bool) -> None:
+        """Drains every worker within the drain timeout, commits, and leaves the group (or just goes). Takes no more than
+        `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
+        job, drain_s = self._job, self._config.drain_timeout_ms / 1000
+        deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
+        had = job.had = sorted(self._placement.slots)
+        if job.fatal is None:
+            await self._drain(frozenset(had), drain_s)
+        job.unconfirmed = self._gate.unconfirmed({p: held.processed for p, held in job.held.items()})
+        job.loops.cancel()
+        left_s = max(LEAVE_S, deadline - job.clock())
+        await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)
+
+    # ------------------------------------------------------------ the group's side (RebalanceListener)
+
+    async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self._job.rebalances += 1
+        known = {p: self._gate.committed.get(p) for p in partitions}
+        origins = await self._member.fetch_origins(list(partitions)) if partitions else {}
+        # What was committed meanwhile, of partitions that workers hold already, is newer than the answer.
+        self._gate.baseline(
+            {p: o.committed for p, o in origins.items() if self._gate.committed.get(p) is known[p]}
+        )
+        self._job.origins |= origins
+        self._placement.give(partitions)
+        self._job.assigned_once = True
+        self._overview.assigned()
+        if self._placement.recovering:
+            for worker, report in self._job.reports.items():
+                self._placement.adopt(worker, report.seen, report.holdings, partitions)
+        await self._job.step()
+        await self._job.wake()
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
+        timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)
+        try:
+            await self._drain(partitions, timeout)
+        finally:
+            self._gate.give_up(partitions)
+            self._placement.lose(partitions)  # what a drain that was cut off has left
+            self._forget(partitions)
+
+    async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        self._gate.forget(partitions)
+        self._placement.lose(partitions)
+        self._forget(partitions)
+        await self._job.step()
+
+    def reads(self) -> frozenset[TopicPartition]:
+        """The partitions that a worker has, and those that wait for one, of which the supervisor tells."""
+        return self._placement.served()
+
+    def _forget(self, partitions: frozenset[TopicPartition]) -> None:
+        for partition in partitions:
+            self._job.origins.pop(partition, None)
+        self._orders.forget(partitions)
+        self._overview.forget(partitions)
+
+    async def _drain(self, partitions: frozenset[TopicPartition], timeout_s: float) -> None:
+        """Takes partitions from the workers: done when all are let go of and what they committed is committed."""
+        deadline = self._job.clock() + timeout_s
+        self._placement.take_away(partitions, deadline)
+        await self._job.step()
+        while self._placement.still_leaving(partitions):
+            await self._job.wait_for_change(0.1)
+        if self._gate.waiting or self._gate.busy:
+            try:
+                async with asyncio.timeout(max(COMMIT_GRACE_S, deadline - self._job.clock())):
+                    await self._committing.answered()
+            except TimeoutError:
+                logger.warning(
+                    "group %s: the last commit of a drain had no answer in time", self._config.group_id
+                )
+
+    def happened(self, event: Event) -> None:
+        """To the job as a member of its group: for the log, and for the timeline."""
+        self._job.happened(event)
+
+    # ------------------------------------------------------------ the supervisor's side
+
+    async def set_plan(self, plan: WorkerPlan) -> None:
+        """The workers there should be. Those no longer in the plan are dead: their partitions move at once."""
+        job, placement = self._job, self._placement
+        if plan.version < job.plan.version:
+            return
+        was_paused, job.plan = job.plan.paused, plan
+        placement.held_back = not plan.complete
+        placement.expected = plan.expected
+        self._overview.follow(plan)
+        if was_paused and not plan.paused:
+            self._orders.unpaused()
+        for worker, capacity in plan.capacities.items():
+            placement.set_worker(
+                worker,
+                capacity=capacity,
+                retiring=worker in plan.retiring,
+                silent=worker in plan.silent,
+                connected=worker not in plan.unconnected,
+            )
+        for worker in [w for w in placement.workers if w not in plan.capacities]:
+            placement.remove_worker(worker, silent=worker in plan.silent)
+            if (last := job.reports.pop(worker, None)) is not None:
+                self._overview.gone(last)
+        await job.step()
+
+    def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
+        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the
+        entry `known`."""
+        return self._overview.status(partitions, known)
+
+    async def verdict(self, known: int, wait_s: float) -> CoordinatorStatus:
+        """As `status`, without its partitions, as soon as something in it decides about the job, or after `wait_s`."""
+        deadline = self._job.clock() + wait_s
+        while not self._overview.decides() and self._job.clock() < deadline:
+            await self._job.wait_for_change(deadline - self._job.clock())
+        return self.status(partitions=False, known=known)
+
+    # ------------------------------------------------------------ the workers' side
+
+    async def poll(self, report: Report) -> Orders:
+        """Takes a worker's report; answers with its orders when they are news to it, or after `wait_s`."""
+        return await self._orders.poll(report)
+
+    async def commit(self, request: CommitRequest) -> CommitReply:
+        """Waits for the broker's acknowledgement of a worker's entries, or says which are refused or failed."""
+        return await self._committing.commit(request)
+
+    def __repr__(self) -> str:
+        return f"<JobCoordinator {self._config.group_id} {self._placement!r}>"

@@ -1,0 +1,132 @@
+"""All commits of a job pass here: the broker can't tell worker A from worker B, so this gate does.
+
+An entry is let through only under the epoch that its worker holds now, and never lowers an offset (a declared
+reset excepted, and another topic of the same name, whose id tells). Each partition keeps three values: what was offered (the next commit), what is in flight, and
+what the broker acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from kafka_actors.group.commit_metadata import pack, unpack
+from kafka_actors.job.messages import CommitEntry
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
+
+__all__ = ["CommitGate"]
+
+
+class CommitGate:
+    """Filters and gathers commits.
+
+    `holder(worker, partition)` says under which epoch a worker holds a partition now, None if it does not.
+    """
+
+    def __init__(self, holder: Callable[[str, TopicPartition], tuple[int, int] | None]) -> None:
+        self._holder = holder
+        self._offered: dict[TopicPartition, CommitEntry] = {}
+        self._in_flight: dict[TopicPartition, CommitEntry] = {}
+        self._rewinding: set[TopicPartition] = set()
+        """Partitions with a declared reset that the broker has not acknowledged."""
+        self.busy = False
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def baseline(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """Takes the offsets that the group had committed when the partitions were assigned, as they are committed."""
+        for partition, offset in committed.items():
+            if offset is None:
+                self.committed.pop(partition, None)
+            else:
+                self.committed[partition] = offset
+
+    def offer(self, worker: str, entries: Iterable[CommitEntry]) -> list[TopicPartition]:
+        """Takes a worker's entries; returns the partitions refused because they are not its own any more."""
+        refused = []
+        for entry in entries:
+            if self._holder(worker, entry.partition) != entry.epoch:
+                refused.append(entry.partition)
+            elif entry.rewind or entry.offset >= self._latest(entry):
+                self._offered[entry.partition] = entry
+                if entry.rewind:
+                    self._rewinding.add(entry.partition)
+        return refused
+
+    def is_committed(self, entry: CommitEntry) -> bool:
+        """Whether the broker has acknowledged this entry, or a later one of its partition."""
+        committed = self.committed.get(entry.partition)
+        if committed is None or entry.partition in self._rewinding:
+            return False
+        return committed.offset >= entry.offset and _same(unpack(committed.metadata).topic_id, entry.topic_id)
+
+    def _latest(self, entry: CommitEntry) -> int:
+        """The newest offset of the entry's topic, -1 if there is none."""
+        for entries in (self._offered, self._in_flight):
+            if (known := entries.get(entry.partition)) is not None:
+                return known.offset if _same(known.topic_id, entry.topic_id) else -1
+        committed = self.committed.get(entry.partition)
+        if committed is None or not _same(unpack(committed.metadata).topic_id, entry.topic_id):
+            return -1
+        return committed.offset
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._offered)
+
+    def take(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Everything offered, as one OffsetCommit; one is in flight at a time, so it is empty while busy."""
+        if self.busy:
+            return {}
+        self._in_flight, self._offered = self._offered, {}
+        self.busy = bool(self._in_flight)
+        return {p: _to_commit(e) for p, e in self._in_flight.items()}
+
+    def finished(self, outcome: Mapping[TopicPartition, Exception | None]) -> None:
+        """The broker's answer per partition. What failed is offered again unless something newer is there."""
+        for partition, entry in self._in_flight.items():
+            if outcome.get(partition, KeyError()) is None:
+                self.committed[partition] = _to_commit(entry)
+                if partition not in self._offered:
+                    self._rewinding.discard(partition)
+            else:
+                self._offered.setdefault(partition, entry)
+        self._in_flight, self.busy = {}, False
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """The member gave these away. What the broker has not acknowledged by then is not sent again: when they are back,
+        others have gone on meanwhile."""
+        for partition in partitions:
+            self._offered.pop(partition, None)
+            self._in_flight.pop(partition, None)
+            self._rewinding.discard(partition)
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """The member lost these: nothing about them is committed any more."""
+        self.give_up(partitions)
+        for partition in partitions:
+            self.committed.pop(partition, None)
+
+    def unconfirmed(self, processed: Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
+        """The partitions of which more is offered, or processed, than the broker has acknowledged."""
+        pending = {**self._offered, **self._in_flight}
+        return sorted(
+            partition
+            for partition in processed.keys() | pending.keys()
+            if max(processed.get(partition) or -1, pending[partition].offset if partition in pending else -1)
+            > (self.committed[partition].offset if partition in self.committed else -1)
+        )
+
+    def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Where a new owner begins: what the broker acknowledged, or None."""
+        return self.committed.get(partition)
+
+    def __repr__(self) -> str:
+        return f"<CommitGate offered={len(self._offered)} in_flight={len(self._in_flight)} committed={len(self.committed)}>"
+
+
+def _to_commit(entry: CommitEntry) -> OffsetAndMetadata:
+    return OffsetAndMetadata(entry.offset, pack("", entry.topic_id), entry.leader_epoch)
+
+
+def _same(one: bytes | None, other: bytes | None) -> bool:
+    """Whether two offsets are of one topic, as far as is known."""
+    return one is None or other is None or one == other

@@ -1,0 +1,147 @@
+"""The workers' side of a coordinator: their reports come in, their orders go out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafka_actors.events import PartitionStalled
+from kafka_actors.group import CommittedStart
+from kafka_actors.group.commit_metadata import unpack
+from kafka_actors.job.machines import lease
+from kafka_actors.job.messages import Drain, Grant, HeldReport, Orders, Report
+from kafka_actors.types import TopicPartition
+
+from .context import CoordinatorContext
+from .machines.placement import PlacedPartition, PlacementState
+from .machines.stalls import StallDetector
+from .status import CoordinatorStatusReport
+
+__all__ = ["WorkerOrders"]
+
+KEEPS = frozenset({PlacementState.GRANTED})
+LETS_GO = frozenset({PlacementState.DRAINING, PlacementState.LEAVING})
+
+
+class WorkerOrders:
+    """A partition that is not among `present_at_start` is read from its beginning, whatever the reset policy says."""
+
+    def __init__(
+        self,
+        job: CoordinatorContext,
+        overview: CoordinatorStatusReport,
+        present_at_start: frozenset[TopicPartition],
+    ) -> None:
+        self._job = job
+        self._placement = job.placement
+        self._overview = overview
+        self._present_at_start = present_at_start
+        self._stalls = StallDetector(job.config.max_poll_interval_ms / 1000)
+
+    async def poll(self, report: Report) -> Orders:
+        """Takes a worker's report; answers with its orders when they are news to it, or after `wait_s`."""
+        job = self._job
+        if report.worker in self._placement.workers:
+            await self._take_report(report)
+        deadline = job.clock() + report.wait_s
+        while not self._news_for(report) and job.clock() < deadline:
+            await job.wait_for_change(deadline - job.clock())
+        return self._orders(report)
+
+    def unpaused(self) -> None:
+        """Time in which nothing was to be processed says nothing about stalls."""
+        self._stalls.restart(self._job.clock())
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are another member's now."""
+        for partition in partitions:
+            self._job.held.pop(partition, None)
+            self._stalls.forget(partition)
+
+    # ------------------------------------------------------------ reports
+
+    def _news_for(self, report: Report) -> bool:
+        return self._placement.version(report.worker) > report.seen
+
+    async def _take_report(self, report: Report) -> None:
+        job, worker = self._job, report.worker
+        newer = job.reports.get(worker)
+        if newer is not None and newer.seen > report.seen:
+            return
+        job.reports[worker] = report
+        for holding in report.holdings:
+            if self._holds(worker, holding):
+                job.held[holding.partition] = holding
+                self._overview.end_seen(holding.partition)
+                self._watch_for_stalls(worker, holding)
+        if report.ready:
+            self._placement.worker_ready(worker)
+        if self._placement.recovering:
+            self._placement.adopt(worker, report.seen, report.holdings, job.member.assignment)
+        self._placement.reported(worker, report.seen, report.holdings)
+        await job.step()
+        if report.failed is not None:
+            await job.wake()
+
+    def _holds(self, worker: str, holding: HeldReport) -> bool:
+        return self._placement.holder(worker, holding.partition) == holding.epoch
+
+    def _watch_for_stalls(self, worker: str, holding: HeldReport) -> None:
+        """A partition with records to read that does not move for the maximal poll interval begins anew."""
+        if self._job.plan.paused:
+            return
+        now, partition = self._job.clock(), holding.partition
+        end = self._overview.to_read(partition, holding.end)
+        stalled = self._stalls.observe(partition, worker, holding.processed, end, now)
+        if stalled is not None:
+            reason = holding.blocked or "no progress"
+            self._job.happened(PartitionStalled(partition.topic, partition.partition, stalled, reason))
+            self._placement.move_on(partition, now)
+
+    # ------------------------------------------------------------ orders
+
+    def _orders(self, report: Report) -> Orders:
+        worker, lease_s, paused = report.worker, self._lease_s(), self._job.plan.paused
+        version = self._placement.version(worker)
+        self._placement.leased(worker, self._job.clock() + lease_s)
+        if worker not in self._placement.workers:
+            # Given up on, and what it held has gone to others: it is to drop all, whatever it has seen.
+            return Orders(max(version, report.seen), [], [], 0.0, paused)
+        if self._placement.awaits(worker):
+            return Orders(version, [], [], lease_s, paused, hold=True)
+        if report.seen == version:
+            return Orders(version, [], [], lease_s, paused, hold=True)
+        return Orders(
+            version,
+            [self._grant(s) for s in self._placement.held(worker, KEEPS)],
+            [self._drain_order(s) for s in self._placement.held(worker, LETS_GO)],
+            lease_s,
+            paused,
+        )
+
+    def _grant(self, slot: PlacedPartition) -> Grant:
+        assert slot.epoch is not None  # a worker holds it, so it has one
+        committed = self._job.gate.start_of(slot.partition)
+        origin = self._job.origins.get(slot.partition, CommittedStart())
+        if committed is not None:
+            topic_id = unpack(committed.metadata).topic_id or origin.topic_id
+            origin = CommittedStart(committed.offset, committed.leader_epoch, topic_id)
+        ends = self._job.ends
+        return Grant(
+            slot.partition,
+            slot.epoch,
+            origin.offset,
+            origin.leader_epoch,
+            None if ends is None else ends.get(slot.partition, 0),
+            slot.continues,
+            slot.partition not in self._present_at_start,
+            origin.topic_id,
+            next((died for died in self._job.plan.died if died.partition == slot.partition), None),
+        )
+
+    def _drain_order(self, slot: PlacedPartition) -> Drain:
+        assert slot.epoch is not None  # as above
+        return Drain(slot.partition, slot.epoch, slot.continues)
+
+    def _lease_s(self) -> float:
+        session = self._job.config.session_timeout_ms / 1000
+        return lease.granted(self._job.clock(), self._job.member.last_heartbeat_sent_and_acked, session)

@@ -1,0 +1,214 @@
+"""What a coordinator says of the group, its workers and each partition, and what it asks the brokers for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kafka_actors.job.messages import (
+    CoordinatorStatus,
+    DeathsInCall,
+    GroupState,
+    PartitionStatus,
+    Report,
+    WorkerPlan,
+    WorkerProgress,
+)
+from kafka_actors.telemetry.machines.lag_time import LagTimes
+from kafka_actors.telemetry.machines.latency import added
+from kafka_actors.types import TopicPartition
+
+from .context import CoordinatorContext
+from .log_ends import AskForEnds, LogEnds
+from .repeated_query import RepeatedQuery
+
+__all__ = ["CoordinatorStatusReport"]
+
+SLOWLY_S = 30.0
+"""How often brokers are asked for what changes seldom: where logs begin (a broker deletes every five minutes, by
+default), and how many members the group has, beside the question that each assignment brings."""
+
+
+ASKED_BEFORE_A_STALL = 4
+
+
+class CoordinatorStatusReport:
+    """`ask_for_ends` and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which
+    broker a partition is read."""
+
+    def __init__(
+        self,
+        job: CoordinatorContext,
+        *,
+        ask_for_ends: AskForEnds,
+        ask_for_starts: AskForEnds,
+        leader: Callable[[TopicPartition], int | None],
+    ) -> None:
+        self._job = job
+        self._placement = job.placement
+        self._leader = leader
+        self._lag_times = LagTimes()
+        self._gone_records = self._gone_bytes = 0
+        self._gone_latency: dict[int, int] = {}
+        self._log_ends = LogEnds(ask_for_ends, lambda: self._placement.slots, self._ends_seen)
+        self._log_starts = LogEnds(ask_for_starts, lambda: self._placement.slots)
+        self._group_size: RepeatedQuery[int | None] = RepeatedQuery(
+            "the size of the group", job.member.count_members, None
+        )
+
+    # ------------------------------------------------------------ what it is told
+
+    def follow(self, plan: WorkerPlan) -> None:
+        """Asks the brokers as often as this plan wants to know; and where the logs end in any case a few times before a
+        partition counts as stalled, because one of which nothing comes says nothing of its end either."""
+        loops = self._job.loops
+        for_stalls = self._job.config.max_poll_interval_ms / 1000 / ASKED_BEFORE_A_STALL
+        wanted = for_stalls if plan.ends_every_s is None else min(plan.ends_every_s, for_stalls)
+        self._log_ends.keep(wanted, loops)
+        slowly = SLOWLY_S if plan.measured else None
+        self._log_starts.keep(slowly, loops)
+        self._group_size.keep(slowly, loops)
+
+    def assigned(self) -> None:
+        """There are other partitions than before: asks about them at once."""
+        self._log_ends.soon()
+        self._log_starts.soon()
+        self._group_size.soon()
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are another member's now."""
+        for partition in partitions:
+            self._lag_times.forget(partition)
+
+    def gone(self, last: Report) -> None:
+        """A worker is no more: what it counted stays counted."""
+        self._gone_records += last.records
+        self._gone_bytes += last.value_bytes
+        self._gone_latency = added((self._gone_latency, last.latency))
+
+    def _ends_seen(self) -> None:
+        """The brokers have said where the logs end."""
+        for partition in self._placement.slots:
+            self.end_seen(partition)
+
+    def end_seen(self, partition: TopicPartition) -> None:
+        """Lag in time is reckoned from the end that is shown, each time that something new was heard of it."""
+        holding = self._job.held.get(partition)
+        heard = self._log_ends.latest(partition, holding.end if holding else None)
+        if heard is not None and (end := self._reached(partition)) is not None:
+            self._lag_times.observe(partition, end, self._job.clock())
+
+    def to_read(self, partition: TopicPartition, fetched: int | None) -> int | None:
+        """Up to where there is something to read: the end that was fetched or asked for, or where the run is to end."""
+        end, ends = self._log_ends.latest(partition, fetched), self._job.ends
+        return end if end is None or ends is None else min(end, ends.get(partition, 0))
+
+    # ------------------------------------------------------------ what it says
+
+    def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
+        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the
+        entry `known`."""
+        job, reports = self._job, self._job.reports
+        workers = {
+            w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
+            for w, r in reports.items()
+        }
+        shown = (job.had or sorted(self._placement.slots)) if partitions else []
+        return CoordinatorStatus(
+            self._group_state(),
+            [self._partition_status(p) for p in shown],
+            workers,
+            self._finished(),
+            self._gone_records + sum(r.records for r in reports.values()),
+            self._gone_bytes + sum(r.value_bytes for r in reports.values()),
+            job.fatal,
+            self._retired(),
+            added((self._gone_latency, *(r.latency for r in reports.values()))) if partitions else {},
+            job.timeline.after(known),
+            job.unconfirmed,
+            passed=self._passed(),
+        )
+
+    def _passed(self) -> list[DeathsInCall]:
+        """The calls in which workers died, and behind which something is committed."""
+        committed = self._job.gate.committed
+        return [
+            died
+            for died in self._job.plan.died
+            if died.partition in committed and committed[died.partition].offset > died.last
+        ]
+
+    def decides(self) -> bool:
+        """Whether there is something that the supervisor acts on: an end, a failure, a worker that may go."""
+        failed = self._job.fatal or any(report.failed for report in self._job.reports.values())
+        return bool(failed or self._retired() or self._finished())
+
+    def _retired(self) -> list[str]:
+        return [w for w in self._placement.workers if self._placement.retired(w)]
+
+    def _group_state(self) -> GroupState:
+        member = self._job.member
+        acknowledged = member.last_heartbeat_sent_and_acked
+        return GroupState(
+            member.state.name.lower(),
+            member.generation,
+            member.member_id,
+            member.group_instance_id,
+            len(self._placement.slots),
+            self._job.rebalances,
+            None if acknowledged is None else self._job.clock() - acknowledged,
+            self._group_size.answer,
+        )
+
+    def _partition_status(self, partition: TopicPartition) -> PartitionStatus:
+        slot = self._placement.slots.get(partition)
+        holding = self._job.held.get(partition)
+        committed = self._job.gate.start_of(partition)
+        position = holding.position if holding else None
+        end = self._reached(partition)
+        done = holding.processed if holding and holding.processed is not None else position
+        if done is not None and committed is not None:
+            done = max(done, committed.offset)  # a commit may be answered before its worker reports again
+        return PartitionStatus(
+            partition.topic,
+            partition.partition,
+            slot.worker if slot is not None else None,
+            position,
+            committed.offset if committed else None,
+            end,
+            max(0, end - done) if end is not None and done is not None else None,
+            slot.state.value if slot is not None else "released",
+            holding.blocked if holding else "",
+            self._lag_times.behind(partition, done, self._job.clock()) if done is not None else None,
+            self._leader(partition),
+            self._log_starts.answer.get(partition),
+        )
+
+    def _reached(self, partition: TopicPartition) -> int | None:
+        """How far a log is known to reach: to the end that was asked for or fetched, and at least to where it was read
+        and committed since. None while nobody has said an end: there may be more."""
+        holding, committed = self._job.held.get(partition), self._job.gate.start_of(partition)
+        fetched = holding.end if holding else None
+        if fetched is None:  # who has just taken it over has fetched nothing yet: the one before had
+            fetched = self._lag_times.end(partition)
+        end = self._log_ends.latest(partition, fetched)
+        if end is None:
+            return None
+        known = (holding.position, holding.processed) if holding else ()
+        return max(end, committed.offset if committed else 0, *(at for at in known if at is not None))
+
+    def _finished(self) -> bool:
+        """A bounded run: every partition of ours is processed and committed to its end.
+
+        While an assignment is still being taken in (its committed offsets are asked for first), there is no
+        telling, though the member has joined and nothing is held yet.
+        """
+        job, ends = self._job, self._job.ends
+        if ends is None or not job.member.joined or not job.assigned_once:
+            return False
+        if self._placement.slots.keys() != job.member.assignment:
+            return False
+        committed = job.gate.committed
+        return not job.gate.busy and all(
+            partition in committed and committed[partition].offset >= ends.get(partition, 0)
+            for partition in self._placement.slots
+        )

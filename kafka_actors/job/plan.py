@@ -1,0 +1,55 @@
+"""What a job is: everything that its supervisor, in the driver or in a job actor, needs to run it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from kafka_actors.config import JobConfig
+from kafka_actors.telemetry.logs import LogOrigin
+from kafka_actors.telemetry.settings import Settings
+
+from .autoscale import Autoscale
+from .process_setup import ProcessSetup
+from .supervisor.machines.supervision import SupervisionTimings
+from .worker.user_function import FunctionSpec
+
+__all__ = ["JobPlan"]
+
+
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked job definition. `bounded`: stop at the end offsets that the topics have at the start. `telemetry`: how
+    the job is measured, None if it isn't. `status_address`: host and port of its status page, if it is to have one."""
+
+    topics: list[str] | None
+    pattern: str | None
+    spec: FunctionSpec
+    config: JobConfig
+    workers: int | Autoscale
+    bounded: bool
+    group_instance_id: str | None
+    name: str | None
+    resources: dict[str, Any]
+    log_level: int = logging.WARNING
+    telemetry: Settings | None = None
+    status_address: tuple[str, int] | None = None
+
+    def setup(self, actor: str, incarnation: int = 0) -> ProcessSetup:
+        """Of the process of one actor."""
+        origin = LogOrigin(self.config.group_id or "", self.name or "", actor, incarnation)
+        return ProcessSetup(self.log_level, origin, self.telemetry)
+
+    @property
+    def timings(self) -> SupervisionTimings:
+        config = self.config
+        return SupervisionTimings(
+            ping_interval=config.ping_interval_ms / 1000,
+            ping_timeout=config.ping_timeout_ms / 1000,
+            start_timeout=config.start_timeout_s,
+            max_poll_interval=config.max_poll_interval_ms / 1000,
+        )
+
+    def capacity_of(self, worker: int) -> float:
+        return float(self.config.worker_capacity.get(worker, 1.0))

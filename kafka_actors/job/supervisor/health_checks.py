@@ -1,0 +1,144 @@
+"""The calls by which a supervisor watches its actors: pings, and questions about the process of one that is silent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kafka_actors.errors import DisconnectedError
+from kafka_actors.job.messages import ActorInfo, CrashReport, WorkerPong, unpack
+
+from . import runtime
+from .announcements import Announcements
+from .context import SupervisorContext
+from .machines.supervision import Action, ActorKey, PingActor, ProbeProcess
+from .running_actors import RunningActor, actor_name
+from .runtime import Death, quietly
+
+__all__ = ["HealthChecks"]
+
+KILLED = "SIGKILL, perhaps of the kernel for want of memory, or an end in native code"
+"""How a process ended that left no word."""
+
+WORDS_S = 0.5
+"""So long the others on its node have to say what they know of an actor that may be dead."""
+
+PROBE_S = 3.0
+"""Seconds for an answer about a process: a later one says nothing of it now."""
+
+
+class HealthChecks:
+    """Calls the actors of one job. Actions that follow from an answer go to `carry_out`; `wake` is called when there is news."""
+
+    def __init__(
+        self,
+        job: SupervisorContext,
+        briefing: Announcements,
+        carry_out: Callable[[Action], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._job = job
+        self._machine = job.machine
+        self._running = job.roster
+        self._clock = job.clock
+        self._briefing = briefing
+        self._carry_out = carry_out
+        self._wake = wake
+
+    async def ping(self, ping: PingActor, running: RunningActor) -> None:
+        key, incarnation = ping.key, ping.incarnation
+        try:
+            answer = await running.ref.call("ping")
+        except DisconnectedError:  # who is dead has a notice of death of its own
+            self._machine.ping_failed(key, incarnation, self._clock())
+            self._wake()
+            return
+        if self._running.get(key) is not running:
+            return
+        self._counted(key, running, answer)
+        if key.kind == "worker":
+            pong = unpack(answer, WorkerPong)
+            ready = pong.ready and running.begun
+            self._machine.ponged(key, incarnation, self._clock(), ready=ready, busy_s=pong.busy_s)
+            if running.begun and pong.wiring < self._running.wiring_version:
+                await self._briefing.wire(running)
+        else:
+            self._machine.ponged(key, incarnation, self._clock(), ready=running.begun)
+        self._wake()
+
+    async def probe(self, probe: ProbeProcess, running: RunningActor) -> None:
+        runs = await self._runs(running, probe.witness)
+        if runs is not None:
+            for action in self._machine.probed(probe.key, probe.incarnation, runs, self._clock()):
+                self._carry_out(action)
+
+    async def death(self, key: ActorKey, running: RunningActor) -> Death:
+        """Returns when the actor is dead: where a call may only have got lost, its process is looked at."""
+        while True:
+            death: Death = await running.ref.died()
+            if not death.unsure:
+                return death
+            node = running.info.node if running.info is not None else key.node
+            # A neighbour on the same lost node says nothing: Ray itself may know more in the next moment.
+            neighbour = self._machine.neighbour(node, self._clock(), key)
+            if await self._runs(running, neighbour, limit_s=WORDS_S) is False:
+                return death
+            await asyncio.sleep(runtime.AGAIN_S)
+
+    async def _runs(
+        self, running: RunningActor, witness: ActorKey | None, limit_s: float = PROBE_S
+    ) -> bool | None:
+        """Whether its process is there and not stopped. None where nobody can say within `limit_s`: silence of the one that
+        is asked says nothing of the other."""
+        if running.info is None:
+            return None
+        info = running.info
+        if witness is None:
+            return self._job.runtime.is_running(info.pid) if info.node == self._job.runtime.here else None
+        if (asked := self._running.get(witness)) is None:
+            return None
+        try:
+            async with asyncio.timeout(limit_s):
+                runs: bool = await asked.ref.call("runs", info.pid)
+        except (TimeoutError, DisconnectedError):
+            return None
+        return runs
+
+    async def call_it_died_in(self, key: ActorKey, running: RunningActor, death: Death) -> str:
+        """What a dead worker's note says, which the connection actors of its node have: the calls that it had in hand are
+        counted, and told of."""
+        words = await self._last_words(actor_name(key, running.incarnation), running.info)
+        if words is None:
+            return ""
+        how = words.ended or death.how or (KILLED if words.calls else "")
+        died = self._job.deaths.took(words.calls, how)
+        return "".join(f": {part}" for part in (how, self._job.deaths.told(died)) if part)
+
+    async def _last_words(self, name: str, info: ActorInfo | None) -> CrashReport | None:
+        there = [
+            connection.ref
+            for key, connection in self._running.of_kind("connection").items()
+            if info is not None and key.node == info.node and connection.begun
+        ]
+        try:
+            async with asyncio.timeout(WORDS_S):
+                for answer in asyncio.as_completed([quietly(ref.call("last_words", name)) for ref in there]):
+                    if (words := await answer) is not None:
+                        return unpack(words, CrashReport)
+        except TimeoutError:
+            pass
+        return None
+
+    async def last_counts(self) -> None:
+        """What was counted since the last pings; of a short run that may be all."""
+        if self._job.observer.on:
+            counting = [(k, r) for k, r in self._running.items() if k.kind in ("worker", "coordinator")]
+            answers = [quietly(running.ref.call("ping")) for _, running in counting]
+            for (key, running), answer in zip(counting, await asyncio.gather(*answers), strict=True):
+                self._counted(key, running, answer)
+
+    def _counted(self, key: ActorKey, running: RunningActor, pong: bytes | None) -> None:
+        """An actor's answer to a ping has what it counted; nothing where it does not count."""
+        if pong is not None:
+            tally = unpack(pong, WorkerPong).tally if key.kind == "worker" else pong
+            self._job.observer.counted(actor_name(key, running.incarnation), tally)

@@ -1,0 +1,90 @@
+"""What happened to a job, in the words of its timeline: see `kafka_actors.status_page.document.Entry` for the kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafka_actors.events import (
+    CoordinatorChanged,
+    Event,
+    NodeAnswers,
+    NodeSilent,
+    NoRoomForWorkers,
+    PartitionNotRead,
+    PartitionsAssigned,
+    PartitionsLost,
+    PartitionsRevoked,
+    PartitionStalled,
+    Rebalanced,
+    Rejoining,
+    WorkersChanged,
+)
+from kafka_actors.job.coordinator.machines.placement import DrainEnd, Withdrawal
+
+__all__ = ["told_of", "told_of_facts"]
+
+Told = tuple[str, str]
+"""Kind and text."""
+NAMED = 3
+"""So many partitions are named, more are counted."""
+
+
+def told_of(event: Event) -> Told | None:
+    """What an event is in the timeline, or None where it has no entry: events of single partitions are told together."""
+    match event:
+        case Rejoining(reason=reason):
+            return "rebalance", f"joins the group: {reason}"
+        case PartitionsAssigned(generation=generation, partitions=given):
+            return "rebalance", f"the group gave {_named(given)} in generation {generation}"
+        case PartitionsRevoked(generation=generation, partitions=taken):
+            return "rebalance", f"the group took {_named(taken)} in generation {generation}"
+        case PartitionsLost(partitions=lost, reason=reason):
+            return "rebalance", f"{_named(lost)} lost: {reason}"
+        case Rebalanced(generation=generation, seconds=seconds):
+            return "rebalance", f"generation {generation} is there after {seconds:.1f} s"
+        case CoordinatorChanged(node_id=broker):
+            return "rebalance", f"broker {broker} coordinates the group"
+        case PartitionStalled(topic=topic, partition=partition, seconds=seconds, reason=reason):
+            return "stall", f"{topic}-{partition} has not moved for {seconds:.0f} s: {reason}"
+        case PartitionNotRead(topic=topic, partition=partition, seconds=seconds, reason=reason):
+            return "stall", f"{topic}-{partition} has not been read for {seconds:.0f} s: {reason}"
+        case WorkersChanged(before=before, after=after, reason=reason):
+            return "workers", f"{before} → {after}: {reason}"
+        case NoRoomForWorkers(workers=workers, placed=placed, reason=reason):
+            return "workers", f"{placed} of {workers} have a place: {reason}"
+        case NodeSilent(node=node, seconds=seconds, workers=workers):
+            there = f" ({', '.join(workers)})" if workers else ""
+            return "stall", f"no actor on node {node[:8]}{there} has answered for {seconds:g} s"
+        case NodeAnswers(node=node):
+            return "stall", f"node {node[:8]} answers again"
+    return None
+
+
+def told_of_facts(facts: Iterable[Withdrawal | DrainEnd]) -> list[Told]:
+    """What happened to partitions inside the job in one step, one line for each worker and cause."""
+    together: dict[tuple[str, str, str], list[tuple[str, int]]] = {}
+    for fact in facts:
+        if isinstance(fact, Withdrawal):
+            key = "move", fact.worker, fact.cause.replace("_", " ")
+        else:
+            key = "forced" if fact.outcome == "forced" else "drain", fact.worker, ""
+        together.setdefault(key, []).append(fact.partition)
+    return [
+        (kind, _of_worker(kind, worker, cause, _named(of))) for (kind, worker, cause), of in together.items()
+    ]
+
+
+def _of_worker(kind: str, worker: str, cause: str, partitions: str) -> str:
+    match kind:
+        case "move":
+            return f"{worker} gives up {partitions}: {cause}"
+        case "drain":
+            return f"{worker} has drained {partitions}"
+    return f"{worker} had not drained {partitions} by the deadline"
+
+
+def _named(partitions: Iterable[tuple[str, int]]) -> str:
+    every = sorted(partitions)
+    if len(every) > NAMED:
+        return f"{len(every)} partitions"
+    return ", ".join(f"{topic}-{number}" for topic, number in every) or "no partitions"

@@ -1,0 +1,86 @@
+"""What a job that starts still waits for, in words: brokers, topics, room in the Ray cluster, the user's constructor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from kafka_actors.job.status import JobStatus
+
+from .context import SupervisorContext
+from .machines.supervision import ActorKey
+from .running_actors import METADATA, RunningActor
+from .runtime import quietly
+
+__all__ = ["Each", "StartProgress", "log_waits"]
+
+logger = logging.getLogger(__name__)
+
+Each = Callable[[JobStatus], None]
+"""Takes the status of a job that starts, every now and then."""
+
+LOOK_S = 0.5
+PLACED_S = 2.0
+"""A process takes a second or two to come up: before that nothing is missing."""
+LOG_S = 10.0
+
+
+class StartProgress:
+    """Of one job, until it has started."""
+
+    def __init__(self, job: SupervisorContext) -> None:
+        self._job = job
+        self._began = job.clock()
+
+    async def follow(self) -> None:
+        """Tells the report what is waited for, twice a second."""
+        job = self._job
+        while not job.started.done():
+            job.report.waits_for = await self._reasons()
+            await asyncio.sleep(LOOK_S)
+
+    async def _reasons(self) -> list[str]:
+        roster = self._job.roster
+        reasons = await self._cluster(roster.get(METADATA))
+        workers = [ActorKey("worker", number) for number in range(self._job.scaling.workers)]
+        unplaced = [key for key in workers if (running := roster.get(key)) is None or running.info is None]
+        if unplaced and self._job.plan.resources and self._job.clock() - self._began > PLACED_S:
+            why = await asyncio.to_thread(self._job.runtime.why_not_placed, unplaced[0])
+            reasons.append(f"a place for {_some([str(key) for key in unplaced])}: {why}")
+        if reasons:
+            return reasons
+        if making := [str(key) for key in workers if key not in unplaced and not roster[key].begun]:
+            return [f"{self._what_is_made()} in {_some(making)}"]
+        if unplaced:
+            return [f"processes for {_some([str(key) for key in unplaced])}"]
+        return ["the coordinator"]
+
+    async def _cluster(self, metadata: RunningActor | None) -> list[str]:
+        if metadata is None or metadata.info is None or self._job.job_start is not None:
+            return []
+        said = await quietly(metadata.ref.call("waits_for"))
+        return [said] if said else []
+
+    def _what_is_made(self) -> str:
+        spec = self._job.plan.spec
+        return f"the constructor of {spec.target.__name__}" if spec.is_class else "the process"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def log_waits(clock: Callable[[], float] = time.monotonic) -> Each:
+    """For a program that shows nothing: a warning about what is missing for `LOG_S` seconds, and when that changes."""
+    began, told = clock(), ""
+
+    def each(status: JobStatus) -> None:
+        nonlocal told
+        now = "; ".join(status.waits_for)
+        if now and now != told and clock() - began >= LOG_S:
+            told = now
+            logger.warning("the job of group %s has not started yet: it waits for %s", status.group_id, now)
+
+    return each

@@ -1,0 +1,206 @@
+"""The supervisor: a job's life, from its start to whatever end, and what a user asks of it meanwhile.
+
+It runs in the driver (or, detached, in the job actor) on one event loop. `ActorManager` keeps the actors what they should be,
+`Rescaling` their number, `Announcements` tells them of each other, and `JobReport` tells of the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from kafka_actors.errors import JobFailed, KafkaActorsError
+from kafka_actors.job.autoscale import Autoscale
+from kafka_actors.job.messages import JobFailure, unpack
+from kafka_actors.job.plan import JobPlan
+from kafka_actors.job.status import JobStatus
+
+from .actor_manager import CLOSE_S, ActorManager
+from .announcements import Announcements
+from .context import SupervisorContext
+from .rescaling import Rescaling
+from .running_actors import COORDINATOR, RunningActor
+from .runtime import Runtime, bounded, insist
+from .start_progress import StartProgress
+
+__all__ = ["Supervisor"]
+
+VERDICT_S = 1.0
+AGAIN_S = 0.2
+ANSWER_S = 0.5
+
+
+class Supervisor:
+    """One job. `start` returns when it works, `wait` when it has ended. `report`: what it tells of itself."""
+
+    def __init__(self, plan: JobPlan, runtime: Runtime, clock: Callable[[], float] = time.monotonic) -> None:
+        self.plan = plan
+        self._clock = clock
+        self._job = SupervisorContext(plan, runtime, clock, self._fail)
+        self.report = self._job.report
+        self._briefing = Announcements(self._job)
+        self._keeper = ActorManager(self._job, self._briefing)
+        self._rescaling = Rescaling(self._job, self._briefing, self._keeper)
+        self._ended: asyncio.Future[None] = asyncio.get_event_loop().create_future()
+        self._stopping: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------ its start
+
+    async def start(self) -> None:
+        """Starts everything. Raises what keeps the job from starting, after having taken it down again."""
+        loops = self._job.loops
+        self._keeper.want()
+        loops.go(self._keeper.run())
+        loops.go(StartProgress(self._job).follow())
+        try:
+            await asyncio.shield(self._job.started)
+        except BaseException:
+            await self._leave()
+            await self._keeper.see_all_off()
+            raise
+        self.report.become("running")
+        self._job.observer.begin(self.status)
+        loops.go(self._watch_verdict())
+        loops.go(self._rescaling.follow_load())
+
+    async def _leave(self) -> None:
+        """A job that can't start holds nothing in the group until its session would end."""
+        if (coordinator := self._job.roster.begun(COORDINATOR)) is not None:
+            await bounded(coordinator.ref.call("stop", True), CLOSE_S)
+
+    # ------------------------------------------------------------ what becomes of it
+
+    async def _watch_verdict(self) -> None:
+        """Follows the coordinator: a bounded run may be finished, a function or the member may have failed."""
+        while self._stopping is None:
+            status = await self.report.verdict(VERDICT_S)
+            if status is not None:
+                failed = [w.failed for w in status.workers.values() if w.failed is not None]
+                for failure in [f for f in [status.fatal, *failed] if f is not None]:
+                    self._fail(unpacked_failure(failure))
+                    return
+                self._job.deaths.forget(status.passed)
+                self._rescaling.drop_retired(status.retired)
+                if status.finished and self._stopping is None:
+                    self._stopping = self._ending(self._time_to_end, True)
+            if status is None or status.retired:  # one that retired is there until it was dropped
+                await asyncio.sleep(AGAIN_S)
+
+    def _fail(self, error: BaseException) -> None:
+        """Before the job has started, `start` raises the error as it is; afterwards the job ends with it."""
+        if not self._job.started.done():
+            self._job.started.set_exception(error)
+        elif self._stopping is None and self._job.started.exception() is None:
+            failure = error if isinstance(error, JobFailed) else JobFailed(error)
+            self._stopping = self._ending(self._time_to_end, True, failure)
+
+    async def wait(self) -> None:
+        """Returns when the job has ended. Raises `JobFailed` if it failed."""
+        await asyncio.shield(self._ended)
+
+    async def ended_within(self, limit_s: float | None) -> bool:
+        """Waits so long. Returns whether the job has ended; raises `JobFailed` if it failed."""
+        if not self.has_ended:
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self.wait()
+            except TimeoutError:
+                return False
+        return self.result()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is over, however it ended."""
+        return self._ended.done()
+
+    def result(self) -> bool:
+        """What `wait` would say now: whether the job has ended. Raises `JobFailed` if it failed."""
+        if not self._ended.done():
+            return False
+        self._ended.result()
+        return True
+
+    # ------------------------------------------------------------ its end
+
+    async def stop(self, timeout_s: float, leave: bool = True) -> bool:
+        """Drains, commits, leaves the group, ends all actors; returns within the timeout. Returns whether the brokers have
+        confirmed the commits of all that was processed."""
+        if self._stopping is None:
+            self._stopping = self._ending(timeout_s, leave)
+        await asyncio.shield(self._stopping)
+        return self.report.confirmed
+
+    @property
+    def _time_to_end(self) -> float:
+        """For a job that ends by itself."""
+        return self.plan.config.drain_timeout_ms / 1000 + 3 * CLOSE_S
+
+    def _ending(
+        self, timeout_s: float, leave: bool, failure: BaseException | None = None
+    ) -> asyncio.Task[None]:
+        self._job.stopping = True
+        return asyncio.ensure_future(self._stop(timeout_s, leave, failure))
+
+    async def _stop(self, timeout_s: float, leave: bool, failure: BaseException | None) -> None:
+        """Each part gets what is left of the time; whatever did not stop by then is ended all the same."""
+        self.report.become("stopping")
+        roster, deadline = self._job.roster, self._clock() + timeout_s
+
+        def left(at_most: float) -> float:
+            return max(0.1, min(at_most, deadline - self._clock()))
+
+        def called(running: RunningActor, *what: Any) -> Awaitable[Any]:
+            return insist(partial(running.ref.call, *what), lambda: running in roster.values())
+
+        try:
+            stopped = None
+            if (coordinator := roster.begun(COORDINATOR)) is not None:
+                stopped = await bounded(called(coordinator, "stop", leave), left(timeout_s - CLOSE_S))
+                self.report.final = await bounded(self.status(), left(CLOSE_S if stopped else ANSWER_S))
+            self.report.unheard = stopped is None or self.report.final is None
+            workers = [r for r in roster.of_kind("worker").values() if r.begun]
+            await asyncio.gather(*(bounded(called(w, "close"), left(CLOSE_S)) for w in workers))
+            await bounded(self._keeper.last_counts(), left(ANSWER_S))
+        finally:
+            self._job.observer.end()
+            await self._keeper.see_all_off()
+            await bounded(self._job.scaling.give_back(), left(CLOSE_S))
+            self.report.become("failed" if failure else "stopped", failure)
+        if not self._ended.done():
+            if failure is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(failure)
+                self._ended.exception()  # whoever waits gets it; nobody has to
+
+    # ------------------------------------------------------------ what a user asks
+
+    async def scale(self, workers: int | Autoscale) -> None:
+        """So many workers from now on, or as many as a policy decides. Only the partitions that must move do."""
+        await self._rescaling.scale(workers)
+
+    async def pause(self, paused: bool) -> None:
+        """No new call of the user's function while paused; the group and its partitions stay."""
+        self.report.pause(paused)
+        await self._briefing.plan_changed()
+
+    async def status(self) -> JobStatus:
+        """The job now; once it has ended, as it was at its end."""
+        return await self.report.status()
+
+    def __repr__(self) -> str:
+        machine = self._job.machine
+        return f"<Supervisor of {self.plan.config.group_id} {self.report.state} {machine!r}>"
+
+
+def unpacked_failure(data: bytes) -> BaseException:
+    failure = unpack(data, JobFailure)
+    try:
+        error: BaseException = pickle.loads(failure.pickled)
+    except Exception:
+        return KafkaActorsError(failure.text)
+    return error

@@ -1,0 +1,1 @@
+"""A worker: takes orders, fetches, calls the user's function, commits."""

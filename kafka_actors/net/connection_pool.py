@@ -1,0 +1,194 @@
+"""The connections of a client: at most one per node, opened when needed, with a pause after each failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from kafka_actors.base.backoff import Backoff, exponential_backoff
+from kafka_actors.cluster.snapshot import BrokerMetadata
+from kafka_actors.config import ClientConfig
+from kafka_actors.errors import KafkaActorsError, NodeNotReadyError
+
+from .connection import Connection
+from .machines.api_versions import ApiVersionTable
+from .machines.node_choice import NodeState
+
+Locate = Callable[[int], BrokerMetadata | None]
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is known of one node. `error` is why the last attempt failed or the last connection ended."""
+
+    broker: BrokerMetadata
+    backoff: Backoff
+    connection: Connection | None = None
+    connecting: asyncio.Task[Connection] | None = None
+    connected_at: float = 0.0
+    error: Exception | None = field(default=None)
+
+    def live(self) -> Connection | None:
+        return self.connection if self.connection is not None and not self.connection.closed else None
+
+
+class ConnectionPool:
+    """`locate` tells where a node is, `on_trouble` is called after each failed or lost connection."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        locate: Locate,
+        on_trouble: Callable[[int], object],
+        clock: Callable[[], float],
+        rand: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._locate = locate
+        self._on_trouble = on_trouble
+        self._clock = clock
+        self._rand = rand
+        self._nodes: dict[int, _Node] = {}
+        self.versions: ApiVersionTable | None = None
+        """What the broker speaks that was connected to last."""
+
+    def live(self, node_id: int) -> Connection | None:
+        """The node's connection, None if there is none now."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.live()
+
+    def node_ids(self) -> list[int]:
+        """The nodes that were ever asked for and are still known."""
+        return list(self._nodes)
+
+    def state(self, node_id: int) -> NodeState:
+        """The node as the choice among nodes sees it."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return NodeState(node_id, connected=False, connecting=False, in_flight=0, delay=0.0)
+        live = node.live()
+        delay = 0.0 if live is not None else node.backoff.remaining(self._clock())
+        return NodeState(
+            node_id,
+            connected=live is not None,
+            connecting=node.connecting is not None
+            and delay <= 0,  # before, the attempt waits for its backoff
+            in_flight=0 if live is None else live.in_flight,
+            delay=delay,
+        )
+
+    def error(self, node_id: int) -> Exception | None:
+        """Why the node's last attempt failed, or its last connection ended."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.error
+
+    async def connection(self, node_id: int, deadline: float) -> Connection:
+        """The node's connection, opened if need be, after the pause that an earlier failure demands.
+
+        Callers share an attempt. Raises `NodeNotReadyError` if the node isn't known or `deadline` (of the
+        clock) passed, `ConnectionFailedError` and what else `Connection.open` raises.
+        """
+        node = self._node(node_id)
+        if node is None:
+            raise NodeNotReadyError(f"broker {node_id} is not known")
+        if (live := node.live()) is not None:
+            return live
+        if node.connecting is None:
+            node.connecting = self._begin(node)
+        done, _ = await asyncio.wait({node.connecting}, timeout=max(deadline - self._clock(), 0.0))
+        if not done:
+            because = f": {node.error}" if node.error is not None else ""
+            raise NodeNotReadyError(f"no connection to broker {node_id} in time{because}")
+        task = done.pop()
+        if task.cancelled():
+            raise NodeNotReadyError(f"the client stopped connecting to broker {node_id}")
+        return task.result()
+
+    def begin(self, node_id: int) -> bool:
+        """Has the node connected to, when its backoff is over. Returns whether that began just now."""
+        node = self._node(node_id)
+        if node is None or node.live() is not None or node.connecting is not None:
+            return False
+        node.connecting = self._begin(node)
+        return True
+
+    def _begin(self, node: _Node) -> asyncio.Task[Connection]:
+        task = asyncio.create_task(self._connect(node))
+        task.add_done_callback(_retrieved)
+        return task
+
+    async def _connect(self, node: _Node) -> Connection:
+        broker = node.broker
+        try:
+            await asyncio.sleep(node.backoff.remaining(self._clock()))
+            first = self._config.socket_connection_setup_timeout_ms
+            longest = max(first, self._config.socket_connection_setup_timeout_max_ms)
+            limit = exponential_backoff(node.backoff.failures + 1, first, longest, self._rand)
+            connection = await Connection.open(
+                broker.host, broker.port, self._config, timeout_ms=limit, clock=self._clock
+            )
+        except KafkaActorsError as error:
+            node.error = error
+            node.backoff.failed(self._clock())
+            self._on_trouble(broker.node_id)
+            raise
+        finally:
+            node.connecting = None
+        node.connection = connection
+        node.connected_at = self._clock()
+        self.versions = connection.versions
+        connection.add_close_callback(lambda closed: self._on_closed(node, closed))
+        return connection
+
+    def _on_closed(self, node: _Node, connection: Connection) -> None:
+        if connection.error is None:  # closed by us: idle, or told to
+            return
+        now = self._clock()
+        node.error = connection.error
+        # A broker that drops each connection at once must not be asked in a tight loop.
+        if now - node.connected_at > self._config.reconnect_backoff_max_ms / 1000:
+            node.backoff.succeeded()
+        node.backoff.failed(now)
+        if self._nodes.get(node.broker.node_id) is node:
+            self._on_trouble(node.broker.node_id)
+
+    def _node(self, node_id: int) -> _Node | None:
+        """The node where it is now: one that moved gets new state, and its old connection is closed."""
+        broker = self._locate(node_id)
+        node = self._nodes.get(node_id)
+        if node is not None and (
+            broker is None or (node.broker.host, node.broker.port) != (broker.host, broker.port)
+        ):
+            self._drop(node_id)
+            node = None
+        if node is None and broker is not None:
+            pause = self._config.reconnect_backoff_ms / 1000, self._config.reconnect_backoff_max_ms / 1000
+            node = self._nodes[node_id] = _Node(broker, Backoff(*pause, self._rand))
+        return node
+
+    def follow(self) -> None:
+        """Closes the connections of nodes that moved or are gone."""
+        for node_id in list(self._nodes):
+            self._node(node_id)
+
+    def _drop(self, node_id: int) -> asyncio.Task[Connection] | None:
+        node = self._nodes.pop(node_id)
+        if node.connecting is not None:
+            node.connecting.cancel()
+        if node.connection is not None:
+            node.connection.close()
+        return node.connecting
+
+    async def close(self, node_ids: Iterable[int] | None = None) -> None:
+        """Closes these nodes' connections, all by default, and waits until nothing of them runs."""
+        chosen = list(self._nodes) if node_ids is None else [n for n in node_ids if n in self._nodes]
+        ending = [task for task in map(self._drop, chosen) if task is not None]
+        if ending:
+            await asyncio.wait(ending)
+
+
+def _retrieved(task: asyncio.Task[Connection]) -> None:
+    """Nobody may be left to hear of the failure: asyncio needn't warn of that."""
+    if not task.cancelled():
+        task.exception()

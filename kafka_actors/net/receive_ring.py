@@ -1,0 +1,98 @@
+"""The memory that responses are received into, used again and again.
+
+Memory that went back to the system has to be zeroed by it before it is used again, which costs as much as receiving
+into it; and allocators give back what lay idle for some milliseconds.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+SMALL = 256 * 1024  # below, an allocator's own reuse is as good
+SPACE_BYTES = 64 * 1024 * 1024
+"""Addresses of a ring. Memory stands behind those alone that something was received into."""
+IDLE_S = 10.0
+SLACK = 3
+"""A third more is used than is lent at the same time: what is lent is of many sizes, and leaves gaps."""
+FADES = 0.99
+"""A large response is forgotten after some hundred others."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def _of_this_process(size: int) -> Bytes:
+    return np.empty(size, np.uint8)
+
+
+class _Lent(NamedTuple):
+    """From where to where, and the array of it: each view keeps that alive."""
+
+    start: int
+    end: int
+    array: weakref.ref[Any]
+
+
+class ReceiveRing:
+    """Lends parts of one space, each from the lowest place where it fits, so that memory is used again for whatever size; a part
+    is free again when no view of it is left. Used by one thread. Spaces come from `allocate`, which may raise `MemoryError`, and
+    so does what has no place in a space."""
+
+    def __init__(self, allocate: Callable[[int], Bytes] = _of_this_process) -> None:
+        self._allocate = allocate
+        self._space: Bytes | None = None
+        self._lent: list[_Lent] = []  # in the order of their places
+        self._beside: list[weakref.ref[Any]] = []  # what had no place
+        self._touched = 0  # below, there is memory behind the space
+        self._used = 0.0
+        self._most = 0.0  # bytes that were lent at the same time lately
+
+    def lend(self, size: int, now: float) -> memoryview:
+        """Memory for `size` bytes, whatever is in it. Raises `MemoryError`."""
+        if size < SMALL:
+            if now - self._used > IDLE_S:
+                self._space, self._lent, self._touched, self._most = None, [], 0, 0.0
+            return np.empty(size, np.uint8).data
+        self._used = now
+        self._count(size)
+        limit = int(self._most * (1 + 1 / SLACK))
+        space = self._space_for(size, limit)
+        start = self._gap(size, min(limit, len(space)))
+        if start is None:
+            lent = self._allocate(size)
+            self._beside.append(weakref.ref(lent))
+            return lent.data
+        lent = space[start : start + size]
+        self._lent = sorted([*self._lent, _Lent(start, start + size, weakref.ref(lent))])
+        self._touched = max(self._touched, start + size)
+        return lent.data
+
+    def _count(self, size: int) -> None:
+        """Finds what is lent now, and is to be with `size` more."""
+        self._lent = [lent for lent in self._lent if lent.array() is not None]
+        self._beside = [array for array in self._beside if array() is not None]
+        beside = sum(len(view) for array in self._beside if (view := array()) is not None)
+        in_use = sum(lent.end - lent.start for lent in self._lent) + beside + size
+        self._most = max(in_use, self._most * FADES)
+
+    def _space_for(self, size: int, limit: int) -> Bytes:
+        """The space; another one, while nothing of it is lent, if it is too small, or has twice the memory that may be used."""
+        space = self._space
+        if space is None or (not self._lent and (size > len(space) or self._touched > 2 * limit)):
+            self._space = None  # before there is another one
+            space = self._space = self._allocate(max(SPACE_BYTES, limit))
+            self._touched = 0
+        return space
+
+    def _gap(self, size: int, limit: int) -> int | None:
+        """The lowest place where as much fits below the limit."""
+        end = 0
+        for lent in self._lent:
+            if lent.start - end >= size:
+                break
+            end = lent.end
+        return end if end + size <= limit else None

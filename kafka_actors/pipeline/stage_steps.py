@@ -1,0 +1,247 @@
+"""How each stage is carried out on rows: Arrow in, Arrow out, whatever engine calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_actors.base.batches import batches_of
+from kafka_actors.base.callables import DroppedResults, constructed
+from kafka_actors.errors import kind_of
+
+from .arrays import CastError, Failure, batch_of, cast_to
+from .avro import avro_reader, parse_avro
+from .check import CheckedStage
+from .columns import KAFKA, NO_RECORD, Numbers, with_kafka
+from .decode import Decode, each_decoder, json_decoder
+from .expressions import evaluate, uses_kafka
+from .json_types import row_getters, row_type
+from .rows import StageRows
+from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
+from .struct_values import getters_of
+
+
+class StageStep(Protocol):
+    """A stage made ready in a process. `retriable`: another try may end differently."""
+
+    retriable: bool
+
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
+        """Raises whatever is wrong with the rows."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class DecodeStep:
+    """The one kind of stage that knows by itself which records fail."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+
+    def run(self, rows: StageRows) -> tuple[StageRows, list[Failure]]:
+        """The decoded rows, and the failures by the numbers of their records."""
+        batch, numbers, failures = self._decode(rows.batch.column("value").to_pylist())
+        return StageRows(batch, rows.origin[numbers]), [(int(rows.origin[row]), why) for row, why in failures]
+
+
+class RawTextStep:
+    """Keys and values as UTF-8."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def run(self, rows: StageRows) -> tuple[StageRows, list[Failure]]:
+        pairs = [rows.batch.column(name).to_pylist() for name in self._schema.names]
+        failures: dict[int, str] = {}
+        for name, values in zip(self._schema.names, pairs, strict=True):
+            for row, value in enumerate(values):
+                try:
+                    values[row] = None if value is None else value.decode()
+                except UnicodeDecodeError as error:
+                    failures.setdefault(row, f"the {name} is no UTF-8: {error}")
+        good = np.ones(len(rows.origin), dtype=bool)
+        good[list(failures)] = False
+        columns = [
+            pa.array([v for v, take in zip(values, good, strict=True) if take], pa.string())
+            for values in pairs
+        ]
+        made = StageRows(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows.origin[good])
+        return made, [(int(rows.origin[row]), why) for row, why in sorted(failures.items())]
+
+
+class SimpleStep:
+    """What needs no closing and gains nothing by another try."""
+
+    retriable = False
+
+    def close(self) -> None:
+        pass
+
+
+class SelectColumnsStep(SimpleStep):
+    """Columns by name."""
+
+    def __init__(self, names: list[str], schema: pa.Schema) -> None:
+        self._names = names
+        self._schema = schema
+
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
+        columns = [rows.batch.column(name) for name in self._names]
+        return [StageRows(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows.origin)]
+
+
+class FilterStep(SimpleStep):
+    def __init__(self, stage: Filter, before: pa.Schema) -> None:
+        self._expression = stage.expression
+        self._kafka = uses_kafka([stage.expression], before)
+
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
+        (mask,) = evaluate([self._expression], rows.with_kafka(source) if self._kafka else rows.batch)
+        true = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+        return [rows if true.all() else rows.take(true)]
+
+
+class ComputeStep(SimpleStep):
+    """The columns of `schema`: those of `expressions`, and the others as they are."""
+
+    def __init__(self, expressions: dict[str, Any], before: pa.Schema, schema: pa.Schema) -> None:
+        self._names = list(expressions)
+        self._expressions = list(expressions.values())
+        self._schema = schema
+        self._kafka = uses_kafka(self._expressions, before)
+
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
+        batch = rows.with_kafka(source) if self._kafka else rows.batch
+        made = dict(zip(self._names, evaluate(self._expressions, batch), strict=True))
+        columns = [made[name] if name in made else rows.batch.column(name) for name in self._schema.names]
+        return [StageRows(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows.origin)]
+
+
+class CallStep:
+    """The user's code: made once, its batches cast to the schema that was promised."""
+
+    retriable = True
+
+    def __init__(self, stage: Function, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._kafka = stage.kafka
+        self._made = constructed(stage.target, stage.arguments) if stage.is_class else stage.target
+        self._owned = stage.is_class
+        self._nothing = DroppedResults(stage.name)
+
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
+        if not rows.batch.num_rows:
+            return []
+        given = rows.with_kafka(source) if self._kafka else rows.batch
+        result = self._made(given)
+        self._nothing.returned(result is not None)
+        batches = list(batches_of(result, "it"))
+        if self._kafka:
+            return [self._by_kafka(batch, rows, source) for batch in batches]
+        cast = [cast_to(self._schema, batch) for batch in batches]
+        return list(_in_order(cast, rows.origin))
+
+    def _by_kafka(self, batch: pa.RecordBatch, rows: StageRows, source: pa.RecordBatch) -> StageRows:
+        at = batch.schema.get_field_index(KAFKA)
+        if at < 0:
+            raise CastError(f"it was given the column {KAFKA!r} (kafka=True) and gave it not back")
+        full = cast_to(with_kafka(self._schema), batch)
+        return StageRows(full.select(self._schema.names), _numbers(full.column(len(self._schema)), source))
+
+    def close(self) -> None:
+        self._nothing.at_end()
+        close = getattr(self._made, "close", None) if self._owned else None
+        if callable(close):
+            close()
+
+
+class CallRowsStep(CallStep):
+    """A function from a row to rows."""
+
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
+        found: list[Any] = []
+        counts = []
+        some = False
+        for row in rows.batch.to_pylist(maps_as_pydicts="strict"):
+            before = len(found)
+            result = self._made(row)
+            some = some or result is not None
+            found += _rows_in(result)
+            counts.append(len(found) - before)
+        self._nothing.returned(some)
+        if not found:
+            return []
+        known = self._schema.names
+        for row in found:
+            if not isinstance(row, Mapping):
+                raise TypeError(f"it gave {kind_of(row)} as a row: give a dict")
+            for name in row:
+                if name not in known:
+                    raise CastError(
+                        f"it gave a column {name!r} that its schema lacks; there are {', '.join(known)}"
+                    )
+        return [StageRows(batch_of(found, self._schema), np.repeat(rows.origin, counts))]
+
+
+def _rows_in(given: Any) -> Iterable[Any]:
+    """What a function returned for a row. A dict alone would be taken for the names in it."""
+    if given is None:
+        return ()
+    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)):
+        return given
+    raise TypeError(f"it returned {kind_of(given)}: give several rows, [row], or None")
+
+
+def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[StageRows]:
+    """As many rows as went in are the same records; otherwise nobody knows."""
+    whole = sum(batch.num_rows for batch in batches) == len(origin)
+    at = 0
+    for batch in batches:
+        count = batch.num_rows
+        if count:
+            yield StageRows(
+                batch, origin[at : at + count] if whole else np.full(count, NO_RECORD, dtype=np.int32)
+            )
+        at += count
+
+
+def _numbers(kafka: Any, source: pa.RecordBatch) -> Numbers:
+    """Which records the offsets in `_kafka` are of; a batch has one partition."""
+    offsets = pc.struct_field(kafka, "offset")
+    at = pc.index_in(offsets, value_set=source.column("offset"))
+    missing = pc.and_(at.is_null(), offsets.is_valid())
+    if pc.any(missing).as_py():
+        raise CastError(f"it gave back a {KAFKA!r} with an offset that it was not given")
+    return pc.fill_null(at, NO_RECORD).to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]  # Arrow is untyped
+
+
+def make(step: CheckedStage) -> StageStep | DecodeStep | RawTextStep:
+    """A stage made ready. What a class's constructor raises comes through."""
+    stage, before, behind = step.stage, step.before, step.behind
+    assert before is not None
+    assert behind is not None
+    if isinstance(stage, DecodeJson):
+        if stage.row is None:
+            return DecodeStep(json_decoder(behind, row_type(stage.name, behind), row_getters(behind)))
+        return DecodeStep(json_decoder(behind, stage.row, getters_of(stage.row)))
+    if isinstance(stage, DecodeAvro):
+        avro, schema = parse_avro(stage.name, stage.avro)
+        return DecodeStep(each_decoder(schema, *avro_reader(stage.name, avro, schema.names, stage.schema_id)))
+    if isinstance(stage, Raw):
+        return RawTextStep(behind) if stage.text else SelectColumnsStep(behind.names, behind)
+    if isinstance(stage, Filter):
+        return FilterStep(stage, before)
+    if isinstance(stage, Select):
+        if all(isinstance(given, str) and given in before.names for _, given in stage.items):
+            return SelectColumnsStep([given for _, given in stage.items], behind)
+        return ComputeStep(stage.expressions(before), before, behind)
+    if isinstance(stage, WithColumns):
+        return ComputeStep(dict(stage.items), before, behind)
+    assert isinstance(stage, (MapBatches, FlatMap))
+    kind: Callable[[Function, pa.Schema], CallStep] = CallRowsStep if isinstance(stage, FlatMap) else CallStep
+    return kind(stage, behind)

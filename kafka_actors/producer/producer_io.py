@@ -1,0 +1,401 @@
+"""`ProducerIO`: the part of a producer that lives in an event loop: connections, requests, answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from kafka_actors.base.backoff import Backoff
+from kafka_actors.cluster.snapshot import BrokerMetadata
+from kafka_actors.config import ProducerConfig
+from kafka_actors.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    ConfigError,
+    ConnectionFailedError,
+    EncodeError,
+    KafkaActorsError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+    UsageError,
+    error_for_code,
+)
+from kafka_actors.net import KafkaClient
+from kafka_actors.protocol import ApiVersionsRequest, InitProducerIdRequest, ProduceRequest, ProduceResponse
+from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
+from kafka_actors.records.kernel import ACTIVE
+from kafka_actors.types import TopicPartition
+
+from .batch_splitting import split
+from .futures import BatchResult
+from .machines.batch import ProducerBatch
+from .machines.sender import AnswerOutcome, ProduceAnswer, ProduceOrder, Sender, SenderOptions, SettledBatch
+from .record_intake import RecordIntake
+from .telemetry import ProducerTelemetry, server_of
+from .unseen_errors import Unseen
+
+logger = logging.getLogger(__name__)
+
+_BY_NAME = 12
+"""The last version of Produce that names topics; later ones want ids, which a deleted topic takes with it."""
+
+_NOT_SENT = (
+    NodeNotReadyError,
+    ConnectionFailedError,
+    AuthenticationError,
+    UnsupportedVersionError,
+    EncodeError,
+)
+"""What is raised before anything of the request was written."""
+
+
+class ProducerIO:
+    """Takes closed batches and gives them to their leaders. `begin` and all coroutines run in one event loop;
+    `intake` is for any thread.
+
+    `on_room` is called in the loop when memory was released. `missing_s`: how long a topic that brokers don't know may
+    be on its way to them; None leaves that to `max_block_ms`.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        missing_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        rand: Callable[[], float] = random.random,
+    ) -> None:
+        self.config = config
+        self.client = KafkaClient(config, clock=clock, rand=rand)
+        self.intake = RecordIntake(config, ACTIVE, clock, self._hand_over, self.nudge)
+        self.on_room: Callable[[], object] = lambda: None
+        self.unseen = Unseen()
+        self._clock = clock
+        self._rand = rand
+        self._sender = Sender(
+            SenderOptions(
+                idempotent=config.enable_idempotence,
+                window=config.max_in_flight_requests_per_connection,
+                max_request_bytes=config.max_request_size,
+                delivery_timeout=config.delivery_timeout_ms / 1000,
+                retry_backoff=config.retry_backoff_ms / 1000,
+                retry_backoff_max=config.retry_backoff_max_ms / 1000,
+            ),
+            split,
+            rand,
+        )
+        self._closed_batches: deque[ProducerBatch] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._nudged = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: set[int] = set()
+        self._identifying = False
+        self._updating = False
+        self._missing_s = missing_s
+        self._missing: dict[str, float] = {}
+        self._dead: KafkaActorsError | None = None
+        self._observer = ProducerTelemetry()
+
+    # ------------------------------------------------------------ life
+
+    async def begin(self) -> None:
+        """Connects. Raises as `KafkaClient.bootstrap`."""
+        self._loop = self.intake.loop = asyncio.get_running_loop()
+        self.client.set_topics(())
+        await self.client.bootstrap()
+        self.client.cluster.add_listener(lambda _: self.nudge())
+
+    async def learn(self, topic: str, deadline: float, partition: int = 0) -> None:
+        """Returns when the topic's partitions are known; where that one is not among them, once they were asked for anew.
+        Raises what is wrong with the topic, `KafkaTimeoutError`."""
+        cluster = self.client.cluster
+        known = cluster.partitions_for_topic(topic)
+        asked, began = False, self._clock()
+        if began < self._missing.get(topic, began):
+            raise _missing(topic)
+        while not known or (partition not in known and not asked):
+            asked = True
+            if self.intake.refusal is not None:
+                raise UsageError(self.intake.refusal)
+            update = cluster.request_update() if self.client.tracks(topic) else self.client.add_topic(topic)
+            try:
+                async with asyncio.timeout(max(deadline - self._clock(), 0.0)):
+                    await update
+            except TimeoutError:
+                if known:
+                    return
+                raise KafkaTimeoutError(
+                    f"topic {topic!r} is not in the cluster's metadata within max_block_ms "
+                    f"({self.config.max_block_ms}): create it, or check its name"
+                ) from None
+            except KafkaActorsError as failure:
+                logger.debug("no metadata of %s: %s", topic, failure)
+            code = self.client.snapshot.topic_error(topic)
+            error = error_for_code(code, request="Metadata", topic=topic)
+            if error is not None and not error.retriable:
+                raise error
+            if isinstance(error, UnknownTopicOrPartitionError) and self._missing_s is not None:
+                now = self._clock()
+                if now >= began + self._missing_s or topic in self._missing:
+                    self._missing[topic] = now + self._missing_s
+                    raise _missing(topic)
+            known = cluster.partitions_for_topic(topic)
+        self._missing.pop(topic, None)
+
+    async def close(self, reason: KafkaActorsError) -> None:
+        """Gives up what is not settled, and closes every connection."""
+        self._dead = reason
+        self.intake.shut("this producer is closed")
+        if self._timer is not None:
+            self._timer.cancel()
+        self._take_closed()
+        self._settle(self._sender.give_up(reason))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.client.close()
+
+    # ------------------------------------------------------------ turns
+
+    def _hand_over(self, batch: ProducerBatch) -> None:
+        self._closed_batches.append(batch)
+
+    def nudge(self) -> None:
+        """Has a turn taken soon. From any thread."""
+        if self._nudged or self._loop is None:
+            return
+        self._nudged = True
+        try:
+            self._loop.call_soon_threadsafe(self._turn)
+        except RuntimeError:  # the loop is closed: so is the producer
+            pass
+
+    def _turn(self) -> None:
+        """Looks at all there is to do, does it, and sets the timer for what comes by itself."""
+        self._nudged = False
+        if self._dead is not None:
+            self._take_closed()
+            self._settle(self._sender.give_up(self._dead))
+            return
+        try:
+            self._work()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Whatever it is, nobody may wait in vain for what can't be sent any more."""
+        logger.error("the producer failed", exc_info=error)
+        reason = f"the producer failed: {type(error).__name__}: {error}"
+        self._dead = UsageError(reason)
+        self.intake.shut(reason)
+        self._take_closed()
+        self._settle(self._sender.give_up(self._dead))
+
+    def _work(self) -> None:
+        now = self._clock()
+        done = self.intake.close_due()
+        self._take_closed()
+        self._settle(self._sender.expire(now))
+        drained = self._sender.drain(now, self._leader, self.client.connected)
+        for order in drained.orders:
+            self._start(self._send(order))
+        for node in drained.connect - self._connecting:
+            self._connecting.add(node)
+            self._start(self._connect(node))
+        if drained.wants_metadata:
+            self._want_metadata()
+        if drained.wants_id and not self._identifying:
+            self._identifying = True
+            self._start(self._identify())
+        due = [t for t in (self._sender.next_event(now), self.intake.next_due()) if t is not None]
+        self._set_timer(min(due, default=None), now, at_least=0.0 if done else 0.001)
+
+    def _take_closed(self) -> None:
+        while self._closed_batches:
+            self._sender.add(self._closed_batches.popleft())
+
+    def _set_timer(self, due: float | None, now: float, at_least: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            assert self._loop is not None
+            self._timer = self._loop.call_later(max(due - now, at_least), self._turn)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._dead is None:
+            self._fail(error)
+
+    def _leader(self, partition: TopicPartition) -> int | None:
+        return self.client.cluster.leader_for_partition(partition)
+
+    # ------------------------------------------------------------ requests
+
+    async def _send(self, order: ProduceOrder) -> None:
+        error: KafkaActorsError
+        began, server = self._clock(), server_of(self.client.snapshot, order.node)
+        try:
+            response = await self.client.send(order.node, self._request(order), max_version=_BY_NAME)
+        except KafkaActorsError as caught:
+            error = caught
+        else:
+            answers = _answers(response)
+            self._observer.answered(self._clock() - began, order, answers, server)
+            self._take_leaders(response)
+            self._after(self._sender.answered(order, answers, self._clock()))
+            return
+        maybe = not isinstance(error, _NOT_SENT)
+        if maybe:
+            self._observer.failed(self._clock() - began, order, error, server)
+        self._after(self._sender.failed(order, error, self._clock(), maybe_written=maybe))
+
+    def _request(self, order: ProduceOrder) -> ProduceRequest:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for batch in order.batches:
+            topic, partition = batch.partition
+            records = batch.content.seal(batch.producer_id, batch.producer_epoch, batch.sequence)
+            topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
+        return ProduceRequest(
+            acks=-1 if self.config.acks == "all" else 1,
+            timeout_ms=self.config.request_timeout_ms,
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
+
+    def _take_leaders(self, response: ProduceResponse) -> None:
+        """A broker that doesn't lead any more may say who does (KIP-951)."""
+        nodes = {
+            n.node_id: BrokerMetadata(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints
+        }
+        for topic in response.responses:
+            for p in topic.partition_responses:
+                leader = p.current_leader
+                if leader.leader_id >= 0:
+                    self.client.cluster.update_leader(
+                        TopicPartition(topic.name, p.index),
+                        leader.leader_id,
+                        leader.leader_epoch,
+                        nodes.get(leader.leader_id),
+                    )
+
+    def _after(self, outcome: AnswerOutcome) -> None:
+        self._settle(outcome.settled)
+        if outcome.wants_metadata:
+            self._want_metadata()
+        self.nudge()
+
+    def _settle(self, settled: Iterable[SettledBatch]) -> None:
+        released = 0
+        for s in settled:
+            batch = s.batch
+            released += batch.charge
+            result: BatchResult = batch.ticket
+            if result.settle(batch, s):
+                del self.intake.unsettled[result]
+                if result.failed:
+                    self.unseen.add(result)
+        if released:
+            self.intake.release(released)
+            self.on_room()
+
+    async def _connect(self, node: int) -> None:
+        """Requests go only to nodes that are connected: so they can't pass each other while one connects."""
+        try:
+            # What a connection asks anyway when it is opened, in its smallest form.
+            await self.client.send(node, ApiVersionsRequest(), max_version=0)
+        except KafkaActorsError as error:
+            logger.debug("no connection to broker %d: %s", node, error)
+            if error.retriable:
+                self._want_metadata()
+            else:
+                led = [p for p in self._sender.partitions if self._leader(p) == node]
+                self._settle(self._sender.give_up(error, led))
+        finally:
+            self._connecting.discard(node)
+            self.nudge()
+
+    def _want_metadata(self) -> None:
+        """One update at a time; the client paces them."""
+        if self._updating:
+            return
+        self._updating = True
+
+        def updated(_: object) -> None:
+            self._updating = False
+
+        self.client.cluster.request_update().add_done_callback(updated)
+
+    async def _identify(self) -> None:
+        """Asks for a producer id until there is one."""
+        o = self.config
+        backoff = Backoff(o.retry_backoff_ms / 1000, o.retry_backoff_max_ms / 1000, self._rand)
+        try:
+            while True:
+                error = await self._ask_for_id()
+                if error is None:
+                    return
+                if not error.retriable:
+                    self._settle(self._sender.give_up(_no_id(error)))
+                    return
+                await asyncio.sleep(backoff.failed(self._clock()))
+        finally:
+            self._identifying = False
+            self.nudge()
+
+    async def _ask_for_id(self) -> KafkaActorsError | None:
+        node = self.client.least_loaded_node()
+        if node is None:
+            return NodeNotReadyError("no broker can be asked for a producer id now")
+        try:
+            response = await self.client.send(node, InitProducerIdRequest(transactional_id=None))
+        except KafkaActorsError as failure:
+            return failure
+        error = error_for_code(response.error_code, request="InitProducerId", broker=node)
+        if error is None:
+            self._sender.identify(response.producer_id, response.producer_epoch)
+        return error
+
+
+def _missing(topic: str) -> UnknownTopicOrPartitionError:
+    return UnknownTopicOrPartitionError(
+        "there is no such topic, and none is made by writing: create it, or check its name",
+        topic=topic,
+        request="Metadata",
+    )
+
+
+def _no_id(error: KafkaActorsError) -> KafkaActorsError:
+    if isinstance(error, (AuthorizationError, UnsupportedVersionError)):
+        return ConfigError(
+            "enable_idempotence", f"there is no producer id: {error}; allow IdempotentWrite, or set it False"
+        )
+    return error
+
+
+def _answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswer]:
+    answers = {}
+    for topic in response.responses:
+        for p in topic.partition_responses:
+            message = p.error_message
+            if p.record_errors:
+                said = [e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message]
+                message = "; ".join([message or "", *said]).strip("; ")
+            answers[TopicPartition(topic.name, p.index)] = ProduceAnswer(
+                p.error_code, p.base_offset, p.log_append_time_ms, message
+            )
+    return answers

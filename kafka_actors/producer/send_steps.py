@@ -1,0 +1,265 @@
+"""Sending step by step, for both producers: each step that has to wait is yielded to whoever knows how to wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from operator import index
+from typing import NamedTuple, SupportsIndex, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from kafka_actors.base.topics import check_topic
+from kafka_actors.cluster.snapshot import ClusterSnapshot
+from kafka_actors.errors import UsageError, kind_of
+from kafka_actors.records.batch import MAX_MILLIS
+from kafka_actors.types import TopicPartition
+
+from .futures import BatchFuture, RecordFuture
+from .machines.sticky_partitioner import StickyPartitioner
+from .producer_io import ProducerIO
+from .routing import (
+    by_topic,
+    highest_partition,
+    malformed_timestamp,
+    no_such_partition,
+    place,
+    rows_of,
+    too_large,
+)
+from .tracing import TRACEPARENT_BYTES, SendSpans
+
+T = TypeVar("T")
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+RECORD_OVERHEAD = 31
+"""Java's estimate of a record without key, value and headers, and of the lengths of key and value."""
+HEADER_OVERHEAD = 10
+BATCH_OVERHEAD = 61
+MOST = 2**63
+
+
+class Unknown(NamedTuple):
+    """Wait until the topic's partitions are known; if this one isn't among them, until they were asked for again."""
+
+    topic: str
+    partition: int = 0
+
+
+class Full(NamedTuple):
+    """Wait until there is room in `buffer_memory`."""
+
+    topic: str
+
+
+Wait: TypeAlias = Unknown | Full
+Steps: TypeAlias = Generator[Wait, None, T]
+
+
+def wall_ms() -> int:
+    """The time of day, which is what a record's timestamp is."""
+    return time.time_ns() // 1_000_000  # wall clock: what Kafka's timestamps are
+
+
+class Sending:
+    """Turns records into appended ones. `now_ms` is the time of day in milliseconds."""
+
+    def __init__(
+        self, core: ProducerIO, rand: Callable[[], float], now_ms: Callable[[], int] = wall_ms
+    ) -> None:
+        self._core = core
+        self._intake = core.intake
+        self._rand = rand
+        self._now_ms = now_ms
+        self._snapshot: ClusterSnapshot | None = None
+        self._topics: dict[str, tuple[int, list[int]]] = {}
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._spans = SendSpans(core.config.client_id, lambda: core.client.snapshot)
+
+    # ------------------------------------------------------------ where to
+
+    def _partitions(self, topic: str) -> Steps[tuple[int, list[int]]]:
+        """How many partitions the topic has, and which of them have a leader (all if none has)."""
+        while (known := self._known(topic)) is None:
+            yield Unknown(topic)
+        return known
+
+    def _with(self, topic: str, partition: int) -> Steps[tuple[int, list[int]]]:
+        """The same of a topic that has this partition: it may have got it a moment ago. Raises `UsageError`."""
+        yield Unknown(topic, partition)
+        count, available = yield from self._partitions(topic)
+        if partition >= count:
+            raise no_such_partition(topic, partition, count)
+        return count, available
+
+    def _known(self, topic: str) -> tuple[int, list[int]] | None:
+        snapshot = self._core.client.snapshot
+        if snapshot is not self._snapshot:
+            self._topics = {}
+            self._snapshot = snapshot
+        known = self._topics.get(topic)
+        if known is None:
+            found = snapshot.topics.get(topic)
+            if found is None or not found.partitions or not self._core.client.tracks(topic):
+                return None
+            available = sorted(p.partition for p in found.partitions.values() if p.leader >= 0)
+            known = max(found.partitions) + 1, available or sorted(found.partitions)
+            self._topics[topic] = known
+        return known
+
+    def _sticky_of(self, topic: str) -> StickyPartitioner:
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = self._sticky[topic] = StickyPartitioner(self._intake.limit, self._rand)
+        return sticky
+
+    def partitions(self, topic: str) -> Steps[set[int]]:
+        """The numbers of a topic's partitions."""
+        count, _ = yield from self._partitions(check_topic(topic))
+        return set(range(count))
+
+    # ------------------------------------------------------------ many records
+
+    def batch(self, data: pa.RecordBatch | pa.Table, topic: str | None) -> Steps[BatchFuture]:
+        """Appends all rows; the future is that of them all.
+
+        What is wrong with any row is raised before any of its Arrow batch is taken.
+        """
+        if topic is not None:
+            check_topic(topic)
+        if isinstance(data, pa.Table):
+            batches = data.to_batches()
+        elif isinstance(data, pa.RecordBatch):
+            batches = [data]
+        else:
+            raise UsageError(f"send_batch takes a pyarrow.RecordBatch or Table, not {kind_of(data)}")
+        future = BatchFuture(data.num_rows)
+        base = 0
+        try:
+            for batch in batches:
+                yield from self._arrow(batch, topic, future, base)
+                base += batch.num_rows
+        finally:
+            future.complete()
+        return future
+
+    def _arrow(self, batch: pa.RecordBatch, topic: str | None, future: BatchFuture, base: int) -> Steps[None]:
+        ready = []
+        kernel, now_ms = self._intake.kernel, self._now_ms()
+        for part in by_topic(batch, topic):
+            part = self._spans.batch(part, future)
+            rows = rows_of(part, kernel, now_ms, self._core.config.max_request_size)
+            count, available = yield from self._partitions(check_topic(part.topic))
+            if (highest := highest_partition(part)) >= count:
+                count, available = yield from self._with(part.topic, highest)
+            ready.append(
+                (part, rows, place(part, rows, kernel, count, available, self._sticky_of(part.topic)))
+            )
+        for part, rows, grouped in ready:
+            per_row = max(1, part.batch.nbytes // max(1, len(rows))) + RECORD_OVERHEAD
+            for partition in range(len(grouped.bounds) - 1):
+                lo, hi = int(grouped.bounds[partition]), int(grouped.bounds[partition + 1])
+                tp = TopicPartition(part.topic, partition)
+                while lo < hi:
+                    while self._intake.full:
+                        yield Full(part.topic)
+                    at, result, first = self._intake.append(
+                        tp, rows, grouped.order, lo, hi, per_row * (hi - lo)
+                    )
+                    if at > lo:
+                        numbers = grouped.order[lo:at]
+                        future.add(
+                            result, first, numbers if part.numbers is None else part.numbers[numbers], base
+                        )
+                    lo = at
+
+    # ------------------------------------------------------------ one record
+
+    def record(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Steps[RecordFuture]:
+        """Appends one record."""
+        known = self._known(topic) if isinstance(topic, str) else None
+        if known is None:
+            known = yield from self._partitions(check_topic(topic))
+        count, available = known
+        value, key = _bytes(value, "value"), _bytes(key, "key")
+        packed = None if not headers else _headers(headers)
+        size = BATCH_OVERHEAD + RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+        if packed:
+            size += sum(HEADER_OVERHEAD + len(k) + len(v or b"") for k, v in packed)
+        if self._spans.on:
+            size += HEADER_OVERHEAD + TRACEPARENT_BYTES
+        sticky: StickyPartitioner | None = None
+        if timestamp_ms is not None:
+            timestamp_ms = _whole(timestamp_ms, "timestamp_ms")
+            if abs(timestamp_ms) > MAX_MILLIS:
+                raise malformed_timestamp("send: timestamp_ms", timestamp_ms)
+        if partition is not None:
+            partition = _whole(partition, "partition")
+            if partition < 0:
+                raise no_such_partition(topic, partition, count)
+            if partition >= count:
+                count, available = yield from self._with(topic, partition)
+        elif key is not None:
+            partition = self._intake.kernel.murmur2(key) % count
+        else:
+            sticky = self._sticky_of(topic)
+            partition = sticky.choose(available)
+        if size > self._core.config.max_request_size:
+            raise too_large(topic, partition, "the record", size, self._core.config.max_request_size)
+        while self._intake.full:
+            yield Full(topic)
+        stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
+        tp = TopicPartition(topic, partition)
+        if self._spans.on:
+            span, packed = self._spans.record(tp, packed, tombstone=value is None)
+            result, index = self._intake.append_one(tp, key, value, packed, stamp)
+            self._spans.ends(span, result, index)
+        else:
+            result, index = self._intake.append_one(tp, key, value, packed, stamp)
+        if sticky is not None:
+            sticky.spend(size)
+        return RecordFuture(result, index, stamp)
+
+
+def _whole(value: object, name: str) -> int:
+    """An int, of any class (numpy's, for one). Anything else would fail later, with others' records in its batch."""
+    if type(value) is int:
+        number = value
+    elif isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise UsageError(f"send: {name} is {value!r}, {kind_of(value)}: it must be an int")
+    else:
+        number = index(value)
+    if not -MOST <= number < MOST:
+        raise UsageError(f"send: {name} is {number}: it must be an int of 64 bits")
+    return number
+
+
+def _bytes(value: object, name: str) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise UsageError(f"send: {name} is {kind_of(value)}: it must be bytes, a str or None")
+
+
+def _headers(headers: Headers) -> list[tuple[bytes, bytes | None]]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    packed = []
+    for pair in pairs:
+        try:
+            name, value = pair
+        except (TypeError, ValueError):
+            raise UsageError(f"send: a header is {pair!r}: it must be (name, value)") from None
+        if not isinstance(name, str):
+            raise UsageError(f"send: a header's name is {kind_of(name)}: it must be a str")
+        packed.append((name.encode(), _bytes(value, f"header {name!r}")))
+    return packed

@@ -1,0 +1,1 @@
+"""The Ray actors of a job: thin shells, each over a class of `kafka_actors.job` that knows nothing of Ray."""

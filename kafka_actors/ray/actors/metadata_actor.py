@@ -1,0 +1,182 @@
+"""The metadata actor: knows the cluster, tells everybody, and says which connection actors there should be."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from kafka_actors.base.tasks import woken
+from kafka_actors.cluster import Cluster, ClusterSnapshot
+from kafka_actors.config import JobConfig, resolved
+from kafka_actors.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, error_for_code
+from kafka_actors.job.messages import ConnectionWanted, JobStart, Topology, pack, unpack
+from kafka_actors.job.process_setup import ProcessSetup
+from kafka_actors.net import KafkaClient, OffsetLookups
+from kafka_actors.protocol import MetadataRequest, MetadataResponse
+from kafka_actors.types import LATEST, TopicPartition
+
+from .actor import ActorShell, once, set_up_process
+
+__all__ = ["MetadataActor"]
+
+WATCH_S = 2.0
+LOOK_AGAIN_S = 0.5
+
+
+class ConnectionSlot:
+    """A place for a connection actor. The supervisor fills it, and again when the actor dies, until it is
+    aborted: because its broker is gone, or is elsewhere now."""
+
+    def __init__(self, wanted: ConnectionWanted) -> None:
+        self.wanted = wanted
+        self.closing = False
+
+    def abort(self) -> None:
+        self.closing = True
+
+    close = abort
+
+    async def send(self, request: MetadataRequest) -> MetadataResponse:
+        raise NodeNotReadyError("metadata is asked for by the metadata actor's own client")
+
+
+async def _seat(node: str, host: str, port: int, node_id: int | None) -> ConnectionSlot:
+    assert node_id is not None  # bootstrapping is the client's
+    return ConnectionSlot(ConnectionWanted(node, node_id, host, port))
+
+
+class MetadataActor(ActorShell):
+    """Holds `ClusterMetadata` through its `KafkaClient`, and for each node a `Cluster`: the mapping of broker id
+    to the seat of a connection actor, healed whenever metadata changes. Publishes immutable snapshots."""
+
+    def __init__(
+        self, config: JobConfig, topics: list[str] | None, pattern: str | None, setup: ProcessSetup
+    ) -> None:
+        set_up_process(setup)
+        self._config = config
+        self._topics = topics
+        self._pattern = pattern
+        self._client: KafkaClient | None = None
+        self._waits_for: Callable[[], str] = str
+        self._changed = asyncio.Event()
+        self._clusters: dict[str, Cluster[ConnectionSlot]] = {}
+        self._healed = -1
+
+    @once
+    async def begin(self, timeout_s: float) -> None:
+        """Bootstraps. Raises `NoBrokersAvailable` with what was tried when nothing answers in time."""
+        self._config = resolved(self._config)
+        client = KafkaClient(self._config)
+        self._waits_for = lambda: f"a broker: {client.trouble()}"
+        client.set_topics(self._topics)
+        await client.bootstrap(timeout_ms=timeout_s * 1000)
+        self._client, self._waits_for = client, str
+        client.cluster.add_listener(lambda _: self._changed.set())
+
+    async def waits_for(self) -> str:
+        """What `begin` or `job_start` has not found yet, and the last error; empty where that isn't known."""
+        return self._waits_for()
+
+    async def job_start(self, bounded: bool, timeout_s: float) -> bytes:
+        """Waits for the topics; returns the partitions that exist now and, for a bounded run, their end offsets.
+
+        Raises `UnknownTopicOrPartitionError` (or the topic's own error) for a named topic that is not there by
+        then. A pattern may match nothing: the coordinator says so and goes on.
+        """
+        snapshot = await self._topics_there(timeout_s)
+        names = self._consumed_topics(snapshot)
+        partitions = [TopicPartition(t, p) for t in names for p in snapshot.topics[t].partitions]
+        ends: list[tuple[TopicPartition, int]] | None = None
+        if bounded:
+            assert self._client is not None  # begin() comes first
+            lookups = OffsetLookups(self._client)
+            listed = await lookups.list_offsets(
+                dict.fromkeys(partitions, LATEST), isolation_level=self._config.isolation_level
+            )
+            ends = []
+            for partition, found in listed.items():
+                if isinstance(found, Exception):
+                    raise found
+                ends.append((partition, found.offset))
+        return pack(JobStart(partitions, ends))
+
+    async def _topics_there(self, timeout_s: float) -> ClusterSnapshot:
+        assert self._client is not None  # begin() comes first
+        deadline = time.monotonic() + timeout_s
+        snapshot = self._client.snapshot  # of the bootstrap, a moment ago
+        while (problem := self._problem(snapshot)) is not None:
+            left = deadline - time.monotonic()
+            if not problem.retriable or left <= 0:
+                raise problem
+            self._waits_for = partial("topics: {}".format, problem)
+            await asyncio.sleep(min(LOOK_AGAIN_S, left))
+            snapshot = await self._client.update_metadata()
+        return snapshot
+
+    def _problem(self, snapshot: ClusterSnapshot) -> KafkaError | None:
+        for topic in self._topics or ():
+            if snapshot.partitions_for_topic(topic):
+                continue
+            servers = ", ".join(self._config.bootstrap_servers)
+            code = snapshot.topic_error(topic) or UnknownTopicOrPartitionError.code
+            return error_for_code(code, f"not found on {servers}", topic=topic, request="Metadata")
+        return None
+
+    def _consumed_topics(self, snapshot: ClusterSnapshot) -> Iterable[str]:
+        if self._pattern is not None:
+            return sorted(snapshot.topics_matching(self._pattern, self._config.exclude_internal_topics))
+        return list(self._topics or ())
+
+    async def watch(self, version: int, told: bytes | None = None) -> bytes | None:
+        """A snapshot newer than `version`, or None after a while. `told`: what the caller knows from before."""
+        client = self._client
+        if told is not None and client is not None:
+            self._learn(client, unpack(told, ClusterSnapshot))
+        if client is None or client.snapshot.version <= version:
+            await self._change()
+        client = self._client
+        if client is None or client.snapshot.version <= version:
+            return None
+        return pack(client.snapshot)
+
+    def _learn(self, client: KafkaClient, told: ClusterSnapshot) -> None:
+        """Leader epochs that a worker has seen are not gone back on by a new incarnation of this actor."""
+        known = client.snapshot
+        for name, topic in told.topics.items():
+            if (now := known.topics.get(name)) is None or now.topic_id != topic.topic_id:
+                continue
+            for partition in topic.partitions.values():
+                at = TopicPartition(name, partition.partition)
+                client.cluster.update_leader(at, partition.leader, partition.leader_epoch)
+
+    async def refresh(self) -> None:
+        """Newer metadata is wanted; backed off, so that many callers cost one request."""
+        if self._client is not None:
+            self._client.cluster.request_update()
+
+    async def set_nodes(self, nodes: list[str]) -> None:
+        """The nodes of the Ray cluster that have workers: each gets one connection actor a broker."""
+        for node in [n for n in self._clusters if n not in nodes]:
+            self._clusters.pop(node).stop()
+        for node in nodes:
+            if node not in self._clusters:
+                self._clusters[node] = Cluster(
+                    self._config.bootstrap_servers, partial(_seat, node), attempts=1
+                )
+                self._healed = -1
+
+    async def topology(self) -> bytes:
+        """The connection actors that there should be now, by what healing makes of the newest metadata."""
+        snapshot = self._client.snapshot if self._client is not None else ClusterSnapshot()
+        if snapshot.brokers and snapshot.version != self._healed:
+            self._healed = snapshot.version
+            for cluster in self._clusters.values():
+                await cluster.heal(snapshot)
+        wanted = [seat.wanted for cluster in self._clusters.values() for seat in cluster.conns.values()]
+        return pack(Topology(snapshot.version, wanted))
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await woken(self._changed, WATCH_S)

@@ -1,0 +1,122 @@
+"""The worker actor: a Ray shell over `Worker`, wired to the others by the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ray.actor import ActorHandle
+
+from kafka_actors.config import JobConfig
+from kafka_actors.events import EventSink, log_event
+from kafka_actors.fetch import Fetcher
+from kafka_actors.job.messages import pack
+from kafka_actors.job.process_setup import ProcessSetup
+from kafka_actors.job.transport.links import Wiring
+from kafka_actors.job.worker.call_record import CallRecord
+from kafka_actors.job.worker.user_function import FunctionSpec
+from kafka_actors.job.worker.worker import Worker
+from kafka_actors.net import OffsetLookups
+from kafka_actors.ray.broker_link import BrokerLink
+from kafka_actors.ray.links import CoordinatorActorLink, MetadataActorLink, RelayClient
+from kafka_actors.telemetry.attributes import of_group
+from kafka_actors.telemetry.events import counting
+from kafka_actors.telemetry.instruments import BUFFER_LIMIT, BUFFER_USAGE, LATENCY
+from kafka_actors.telemetry.machines.latency import histogram
+from kafka_actors.telemetry.recorder import Recorder, record_into
+from kafka_actors.telemetry.tally import Buckets, Tally, TallyPoint
+
+from .actor import ActorShell, once, set_up_process
+
+__all__ = ["WorkerActor"]
+
+
+class WorkerActor(ActorShell):
+    """Owns partitions under orders of the coordinator; fetches, processes and commits on its own."""
+
+    def __init__(self, name: str, spec: FunctionSpec, config: JobConfig, setup: ProcessSetup) -> None:
+        set_up_process(setup)
+        self._name = name
+        self._tally = None if setup.telemetry is None else Tally()
+        self._recorder: Recorder = self._tally or Recorder()
+        record_into(self._recorder)  # its sinks, and what clients the user's function has
+        self._wiring = Wiring(0)
+        self._coordinator = CoordinatorActorLink()
+        self._metadata = MetadataActorLink()
+        self._relay = RelayClient(config, self._metadata)
+        self._links: dict[int, tuple[ActorHandle, BrokerLink]] = {}
+        self._spec = spec
+        self._config = config
+        # The other half is for what is decoded of it, and handed to the user's function.
+        self._budget = config.worker_buffer_bytes // 2
+        self._note = CallRecord.of_this_process()
+        self._worker = Worker(
+            name,
+            spec,
+            config,
+            self._coordinator,
+            self._metadata,
+            self._make_fetcher,
+            on_metadata=self._relay.learn,
+            events=counting(self._recorder, config.group_id, log_event),
+            recorder=self._recorder,
+            note=self._note,
+        )
+
+    def _make_fetcher(self, events: EventSink, on_ready: Callable[[], None]) -> Fetcher:
+        return Fetcher(
+            self._config,
+            sources=self._source,
+            lookups=OffsetLookups(self._relay),
+            request_metadata=self._relay.request_metadata,
+            events=events,
+            on_ready=on_ready,
+            budget=self._budget,
+            # An async function may be at one partition for long: the others are to go on.
+            one_by_one=self._spec.is_async,
+            recorder=self._recorder,
+        )
+
+    def _source(self, broker: int) -> BrokerLink | None:
+        _, handle = self._wiring.connections.get(broker, (0, None))
+        if handle is None:
+            return None
+        known, note = self._links.get(broker), self._note.descriptor if self._note is not None else None
+        if known is None or known[0] != handle:
+            known = self._links[broker] = (handle, BrokerLink(self._name, handle, note))
+        return known[1]
+
+    @once
+    async def begin(self, wiring: Wiring) -> None:
+        """Makes the user's class and starts to work. What the constructor raises comes through."""
+        await self.wire(wiring)
+        await self._worker.start()
+
+    async def wire(self, wiring: Wiring) -> None:
+        """Some actor was replaced. Older wirings that arrive late are ignored."""
+        if wiring.version < self._wiring.version:
+            return
+        self._wiring = wiring
+        self._coordinator.handle = wiring.coordinator
+        self._metadata.handle = wiring.metadata
+        self._metadata.incarnation = wiring.metadata_incarnation
+        self._relay.connections = wiring.connections
+
+    async def ping(self) -> bytes:
+        return pack(self._worker.pong(self._wiring.version, self._counted()))
+
+    def _counted(self) -> bytes:
+        if self._tally is None:
+            return b""
+        group = self._config.group_id
+        worker = of_group(group, worker=self._name.rpartition(".")[0])
+        limit = self._budget
+        gauges = [
+            TallyPoint(BUFFER_USAGE.name, worker, self._worker.buffered),
+            TallyPoint(BUFFER_LIMIT.name, worker, limit),
+        ]
+        latency = Buckets(LATENCY.name, of_group(group), *histogram(self._worker.latency, LATENCY.boundaries))
+        return pack(self._tally.state(gauges, [latency]))
+
+    @once
+    async def close(self) -> None:
+        await self._worker.close()

@@ -1,0 +1,154 @@
+"""What stands behind a `RunningJob`: a supervisor on a thread of this process, or in a job actor."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from kafka_actors.base.io_thread import IoThread
+from kafka_actors.errors import DisconnectedError, JobFailed, KafkaActorsError, KafkaTimeoutError, UsageError
+from kafka_actors.job.autoscale import Autoscale
+from kafka_actors.job.status import JobStatus
+
+from .job_process import JobProcess
+
+__all__ = ["ActorControl", "LocalControl"]
+
+logger = logging.getLogger(__name__)
+
+CONTROL_S = 10.0
+CLOSE_S = 10.0
+
+
+class LocalControl:
+    """A supervisor on a thread of this process."""
+
+    def __init__(
+        self, hosted: JobProcess, thread: IoThread, holder: ActorHandle | None, let_go: Callable[[], None]
+    ) -> None:
+        self._hosted = hosted
+        self._supervisor = hosted.supervisor
+        self._thread = thread
+        self._holder = holder
+        self._let_go = let_go
+        self._last: JobStatus | None = None
+        self._stopped = False
+        self._ending = threading.RLock()
+
+    def status(self) -> JobStatus:
+        if not self._stopped:
+            self._last = self._thread.run(self._supervisor.status())
+        assert self._last is not None  # what stops the job asks for it last
+        return self._last
+
+    def scale(self, workers: int | Autoscale) -> None:
+        self._running(self._supervisor.scale(workers))
+
+    def pause(self, paused: bool) -> None:
+        self._running(self._supervisor.pause(paused))
+
+    def _running(self, work: Any) -> None:
+        if self._stopped:
+            work.close()
+            raise UsageError("the job has ended")
+        self._thread.run(work)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        if self._stopped:
+            return self._supervisor.result()
+        return self._thread.run(self._supervisor.ended_within(timeout_s))
+
+    def stop(self, timeout_s: float, leave: bool) -> bool:
+        with self._ending:  # who calls it meanwhile, in another thread or a signal's handler, finds it done
+            if not self._stopped:
+                self._stop(timeout_s, leave)
+        return self._supervisor.report.confirmed
+
+    def _stop(self, timeout_s: float, leave: bool) -> None:
+        try:
+            self._thread.run(self._supervisor.stop(timeout_s, leave), timeout=timeout_s + 1)
+        except concurrent.futures.TimeoutError:
+            logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
+        if not self._stopped:  # by a signal's handler
+            self._take_down()
+
+    def _take_down(self) -> None:
+        self._last = self._thread.run(self._supervisor.status(), timeout=5)
+        self._stopped = True
+        self._thread.run(self._hosted.close(), timeout=CLOSE_S)
+        self._thread.stop()
+        if self._holder is not None:
+            ray.kill(self._holder)
+        self._let_go()
+
+    def detach(self) -> None:
+        raise UsageError("only a detached job goes on without its driver")
+
+    def __repr__(self) -> str:
+        return repr(self._supervisor)
+
+
+class ActorControl:
+    """A supervisor in a job actor."""
+
+    def __init__(self, holder: ActorHandle) -> None:
+        self._holder = holder
+        self._confirmed = False
+
+    def call(self, method: str, *args: Any, limit_s: float | None = CONTROL_S) -> Any:
+        """Raises `KafkaTimeoutError` after `limit_s` seconds, and `DisconnectedError` when the job actor is dead."""
+        return self.result(method, getattr(self._holder, method).remote(*args), limit_s)
+
+    def result(self, method: str, answer: Any, limit_s: float | None) -> Any:
+        """Waits for the answer of a call that was made before. Raises as `call`."""
+        try:
+            return ray.get(answer, timeout=limit_s)
+        except GetTimeoutError:
+            raise KafkaTimeoutError(f"the job actor did not answer {method!r} within {limit_s:g} s") from None
+        except RayTaskError as error:
+            if isinstance(error.cause, KafkaActorsError):
+                raise error.cause from error.cause.__cause__
+            raise
+        except RayActorError:
+            raise DisconnectedError("the job actor is gone") from None
+
+    def status(self) -> JobStatus:
+        status: JobStatus = self.call("status")
+        return status
+
+    def scale(self, workers: int | Autoscale) -> None:
+        self.call("scale", workers)
+
+    def pause(self, paused: bool) -> None:
+        self.call("pause", paused)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        limit_s = None if timeout_s is None else timeout_s + CONTROL_S
+        ended: bool = self.call("wait", timeout_s, limit_s=limit_s)
+        return ended
+
+    def stop(self, timeout_s: float, leave: bool) -> bool:
+        try:
+            self._confirmed = bool(self.call("stop", timeout_s, leave, limit_s=timeout_s + CONTROL_S))
+        except JobFailed:
+            pass
+        except KafkaTimeoutError:
+            logger.warning("the job actor did not answer within %.1f s and is ended", timeout_s + CONTROL_S)
+            self._confirmed = False
+        except DisconnectedError:
+            return self._confirmed  # what it said when it was stopped, if it was
+        ray.kill(self._holder)
+        return self._confirmed
+
+    def detach(self) -> None:
+        """Leaves the job running."""
+
+    def __repr__(self) -> str:
+        return "detached"

@@ -1,0 +1,159 @@
+"""`OnRay`: a pipeline bound to Ray, before it starts, while it runs, and after."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from kafka_actors.base.rates import known_sum
+from kafka_actors.base.timeouts import timeouts_by_name
+from kafka_actors.errors import ConfigError
+from kafka_actors.job import Autoscale, JobStatus
+from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.bound_pipeline import BoundPipeline
+from kafka_actors.pipeline.check import check_travels
+from kafka_actors.pipeline.progress import RunProgress
+from kafka_actors.pipeline.stages import WriteParquet
+from kafka_actors.ray import Job, RunningJob
+from kafka_actors.ray.log_settings import quiet_lines
+
+from .process import PipelinePlan, process_of
+
+PARQUET_COMMIT_MS = 10_000
+"""A file of each partition at each commit: once a second would make many small ones."""
+
+_PIPELINES = (
+    "on_error",
+    "retries",
+    "dead_letter_topic",
+    "process",
+    "process_message",
+    "sink",
+    "topics",
+    "pattern",
+)
+"""Arguments of a job that the stages say."""
+
+_SOURCES = ("bootstrap_servers", "group_id")
+"""Those that `read_kafka` says; a `config` may say otherwise."""
+
+
+@timeouts_by_name
+class OnRay(BoundPipeline[RunningJob]):
+    """A job whose workers run all stages of a pipeline on each batch, and its sink.
+
+        run = orders.on_ray(workers=8).start()
+        run.status(); run.wait(); run.stop()
+
+    As a context manager it stops at the end of the block. `job` is the `Job` behind it. `progress`: a live line on
+    stderr, or in a notebook's cell; None shows it where there is a terminal or a notebook.
+    """
+
+    _engine = "ray"
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        workers: int | Autoscale = 1,
+        resources_per_worker: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
+        **options: Any,
+    ) -> None:
+        checked = pipeline.check("ray")
+        source = pipeline.source
+        assert source is not None  # the check asks for one, and for a sink
+        more = {str(name).replace(".", "_"): value for name, value in (config or {}).items()}
+        wrong = [n for n in options if n in (*_PIPELINES, *_SOURCES)] + [n for n in more if n in _PIPELINES]
+        if wrong:
+            raise ConfigError(wrong[0], "is the pipeline's: say it there")
+        # What is said here goes before what the source has.
+        given = {**{n: v for n, v in source.options.items() if n not in options}, **more}
+        assert checked.sink is not None
+        if isinstance(checked.sink.stage, WriteParquet):
+            given.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
+        resources = resources_per_worker
+        if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
+            resources = {"num_gpus": checked.num_gpus, **(resources or {})}
+        group_id = given.pop("group_id")
+        super().__init__(pipeline, progress)
+        self.job = Job(
+            topics=source.topics,
+            pattern=source.pattern,
+            group_id=group_id,
+            bootstrap_servers=given.pop("bootstrap_servers"),
+            process=process_of(PipelinePlan(pipeline, group_id)),
+            workers=workers,
+            resources_per_worker=resources,
+            retries=0,  # stages have their own
+            config=given,
+            **options,
+        )
+
+    def start(self) -> Self:
+        """Starts and returns when all workers are ready. Raises as `Job.start`."""
+        self._check_new()
+        if (dumps := _dumps()) is not None:
+            check_travels(self.pipeline.check("ray"), dumps)
+        self._running = self.job.start(each=self._live.starting(self._reading))
+        self._live.start()
+        return self
+
+    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
+        """Finishes what is in hand, flushes the sink, commits, leaves the group. Safe to call twice."""
+        if self._running is not None:
+            self._live.end()
+            self._running.stop(timeout=timeout, leave=leave)
+            self._live.last()
+
+    def status(self) -> JobStatus:
+        """Workers, partitions, positions, lag."""
+        return self._run.status()
+
+    def scale(self, workers: int | Autoscale) -> None:
+        """Sets the number of workers, or the policy that decides about it; see `RunningJob.scale`."""
+        self._run.scale(workers)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._running is not None:
+            self._live.end()
+            try:
+                self._running.__exit__(kind, error, trace)
+            finally:
+                self._live.last()
+
+    def _read(self) -> RunProgress:
+        return self._reading(self.status())
+
+    def _reading(self, status: JobStatus) -> RunProgress:
+        elapsed, rate = self._meter.observe(status.records, time.monotonic())
+        return RunProgress(
+            title=self.pipeline.title,
+            state=status.state,
+            elapsed_s=elapsed,
+            records=status.records,
+            records_per_s=rate,
+            lag=known_sum(p.lag for p in status.partitions),
+            workers=len(status.workers),
+            waits_for=status.waits_for,
+        )
+
+    def __repr__(self) -> str:
+        state = "not started" if self._running is None else "started"
+        return f"<OnRay {self.pipeline!r}, {self.job.workers} workers, {state}>"
+
+
+def _dumps() -> Callable[[Any], bytes] | None:
+    """Ray's way to pickle; None where Ray is not installed, which the start says."""
+    quiet_lines()
+    try:
+        from ray import cloudpickle
+    except ModuleNotFoundError:
+        return None
+    dumps: Callable[[Any], bytes] = cloudpickle.dumps
+    return dumps

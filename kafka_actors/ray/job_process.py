@@ -1,0 +1,141 @@
+"""A job's supervisor together with its status page, in the process where both are to live: the driver, or a job actor.
+
+The page has a thread of its own, and gets from the supervisor's loop what there is to be shown, once a second: serving
+never holds up the job, and a supervisor that hangs doesn't hang the page, which then says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import ray
+
+from kafka_actors import __version__
+from kafka_actors.base.addresses import format_address
+from kafka_actors.base.io_thread import IoThread
+from kafka_actors.base.tasks import OwnedTasks
+from kafka_actors.job.plan import JobPlan
+from kafka_actors.job.supervisor.report import JobReport
+from kafka_actors.job.supervisor.supervisor import Supervisor
+from kafka_actors.status_page.machines.document_builder import JobFacts
+from kafka_actors.status_page.machines.history import EVERY_S
+from kafka_actors.status_page.server import StatusServer, listen
+from kafka_actors.status_page.site import SLOW, Site
+from kafka_actors.telemetry.sdk import exposition
+
+from .runtime import RayRuntime
+
+__all__ = ["JobProcess", "StatusPage"]
+
+logger = logging.getLogger(__name__)
+
+
+class StatusPage:
+    """Opened and closed in the supervisor's loop."""
+
+    def __init__(self, plan: JobPlan, address: tuple[str, int], report: JobReport) -> None:
+        about = JobFacts(
+            name=plan.name,
+            topics=plan.topics if plan.topics is not None else [plan.pattern or ""],
+            version=__version__,
+            session_timeout_s=plan.config.session_timeout_ms / 1000,
+        )
+        self._address = address
+        self._report = report
+        self._site = Site(
+            about,
+            secrets.token_hex(8),
+            metrics=exposition,
+            clock=time.monotonic,
+            wall=time.time,  # wall clock: a page is read by the time of day
+        )
+        self._server = StatusServer(self._site.answer, SLOW)
+        self._thread: IoThread | None = None
+        self._loops = OwnedTasks(_given_up)
+
+    async def open(self) -> None:
+        """Raises `ConfigError` where its address can't be listened on."""
+        listening = listen("status_address", *self._address)
+        self._thread = IoThread("kafka-actors-status")
+        await self._there(self._server.start(listening))
+        self._report.page = _url_of(listening)
+        self._report.page_node = ray.util.get_node_ip_address()
+        self._loops.go(self._look())
+
+    async def close(self) -> None:
+        """Safe to call at any time, and twice."""
+        await self._loops.ended()
+        if (thread := self._thread) is not None:
+            await self._there(self._server.close())
+            self._thread = None
+            await asyncio.to_thread(thread.stop)
+
+    async def _there(self, work: Coroutine[Any, Any, None]) -> None:
+        """On the page's own thread."""
+        assert self._thread is not None  # open() has made it
+        await asyncio.wrap_future(self._thread.submit(work))
+
+    async def _look(self) -> None:
+        """A coordinator that does not answer is waited for, by one question, while everything else is shown."""
+        loop = asyncio.get_running_loop()
+        asking: asyncio.Task[None] | None = None
+        answered_at: float | None = None
+        try:
+            while True:
+                began = loop.time()
+                if asking is None or asking.done():
+                    asking = asyncio.ensure_future(self._ask())
+                await asyncio.wait({asking}, timeout=EVERY_S / 2)
+                fresh, answered_at = self._report.answered_at != answered_at, self._report.answered_at
+                self._site.look(self._report.shown(), self._report.seen(), fresh=fresh)
+                await asyncio.sleep(max(0.0, EVERY_S - (loop.time() - began)))
+        finally:
+            if asking is not None:
+                asking.cancel()
+
+    async def _ask(self) -> None:
+        try:
+            await self._report.status()
+        except Exception as error:
+            logger.debug("the status page has no news: %s: %s", type(error).__name__, error)
+
+
+def _given_up(error: BaseException) -> None:
+    logger.error("the status page shows no news any more: %s: %s", type(error).__name__, error)
+
+
+def _url_of(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    everywhere = host in ("0.0.0.0", "::")
+    return f"http://{format_address(ray.util.get_node_ip_address() if everywhere else host, port)}/"
+
+
+class JobProcess:
+    """Made and used in the loop in which the supervisor is to run."""
+
+    def __init__(self, plan: JobPlan) -> None:
+        self.supervisor = Supervisor(plan, RayRuntime(plan.resources))
+        self._page: StatusPage | None = None
+        if plan.status_address is not None:
+            self._page = StatusPage(plan, plan.status_address, self.supervisor.report)
+
+    async def start(self) -> None:
+        """Opens the page first, so that its address is refused before anything starts. Raises as `Supervisor.start`."""
+        try:
+            if self._page is not None:
+                await self._page.open()
+            await self.supervisor.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """The page goes; a job that has ended is shown until then."""
+        if self._page is not None:
+            await self._page.close()

@@ -1,0 +1,167 @@
+"""The offsets in the checkpoint of a stopped query, from this source's form to that of Spark's own, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from kafka_actors.errors import ConfigError, UsageError
+
+from .machines.kept_offsets import restored
+from .machines.stream_offsets import StreamOffsets, nested
+from .state_files import StateFiles, TextFiles, compact
+
+Form = Literal["spark", "kafka-actors"]
+_OPTION = "PATH"
+
+
+class KafkaOffsets(Struct, frozen=True):
+    """The offsets of one Kafka source at the end of a batch. `source` is its number, or its name if it has one."""
+
+    source: str
+    form: Form
+    offsets: StreamOffsets
+
+
+class OffsetLogLine(Struct):
+    """A line of Spark's offset log behind its first two; `kafka` is None for other sources, and where there is nothing."""
+
+    prefix: str
+    text: str
+    kafka: KafkaOffsets | None = None
+
+
+class OffsetLogBatch(Struct):
+    """A file of Spark's offset log (format v1: a line for each source; v2: with its name before it)."""
+
+    number: int
+    finished: bool
+    head: list[str]
+    lines: list[OffsetLogLine]
+
+    @property
+    def kafka(self) -> list[KafkaOffsets]:
+        return [line.kafka for line in self.lines if line.kafka is not None]
+
+    def to_text(self) -> str:
+        return "\n".join([*self.head, *(line.prefix + line.text for line in self.lines)])
+
+
+class QueryCheckpoint:
+    """A query's checkpoint: a directory, or a URI that pyarrow knows.
+
+    `state_location` is the `stateLocation` of its Kafka source, if that isn't `sources/<number>` in the checkpoint. Raises
+    `ConfigError` where files can't be read.
+    """
+
+    def __init__(self, path: str, state_location: str | None = None) -> None:
+        self._path = path.rstrip("/")
+        self._files = TextFiles(self._path, _OPTION)
+        self._state_location = state_location
+        self._states: dict[str, StateFiles] = {}
+
+    def batches(self) -> list[OffsetLogBatch]:
+        """Those that the checkpoint still has, oldest first. Raises `UsageError` where there is none."""
+        finished = self._files.numbers("commits")
+        numbers = self._files.numbers("offsets")
+        if not numbers:
+            raise UsageError(
+                f"{self._path} is no checkpoint of a query that has planned a batch: no offsets in it"
+            )
+        return [self._batch(number, number in finished) for number in numbers]
+
+    def _batch(self, number: int, finished: bool) -> OffsetLogBatch:
+        name = f"offsets/{number}"
+        version, metadata, *rest = (self._files.read(name) or "").split("\n") + [""] * 2
+        if version not in ("v1", "v2"):
+            raise ConfigError(_OPTION, f"{self._path}/{name} has version {version!r}: v1 and v2 are known")
+        lines = []
+        for index, text in enumerate(line for line in rest if line):
+            source, colon, offsets = text.partition(":") if version == "v2" else (str(index), "", text)
+            prefix = source + colon if colon else ""
+            lines.append(OffsetLogLine(prefix, offsets, _kafka(source, offsets)))
+        return OffsetLogBatch(number, finished, [version, metadata], lines)
+
+    def state(self, source: str) -> StateFiles:
+        """What a source keeps beside the checkpoint."""
+        if source not in self._states:
+            location = self._state_location or f"{self._path}/sources/{source}"
+            self._states[source] = StateFiles(location, _OPTION)
+        return self._states[source]
+
+    def restored(self, given: KafkaOffsets) -> StreamOffsets:
+        """With topic ids, as far as they are known."""
+        if given.form == "kafka-actors":
+            return given.offsets
+        return restored(given.offsets, self.state(given.source).kept())
+
+    # ------------------------------------------------------------ from form to form
+
+    def convert(self, to: Form) -> list[int]:
+        """Changes the offsets of all batches to this form, and gives the numbers of those that weren't in it. May be killed
+        at any moment, and done again: what an offset loses in its file has been kept before.
+
+        Raises `UsageError` where two sources would share a `state_location`.
+        """
+        batches = self.batches()
+        sources = {each.source for batch in batches for each in batch.kafka}
+        if self._state_location is not None and len(sources) > 1:
+            raise UsageError("--state-location is for a query with one Kafka source: this one has more")
+        changed = []
+        for batch in batches:
+            before = batch.to_text()
+            for line in batch.lines:
+                if line.kafka is not None and line.kafka.form != to:
+                    line.text = (
+                        self._to_spark(line.kafka)
+                        if to == "spark"
+                        else self._to_ours(line.kafka, batch.number)
+                    )
+            if batch.to_text() != before:
+                self._files.delete(
+                    f"offsets/{batch.number}.crc"
+                )  # Spark's own, where it has these switched on
+                self._files.write(f"offsets/{batch.number}", batch.to_text())
+                changed.append(batch.number)
+        return changed
+
+    def _to_spark(self, given: KafkaOffsets) -> str:
+        state = self.state(given.source)
+        if given.offsets not in state.kept():
+            state.keep(given.offsets)
+        if given.offsets.start is not None:
+            state.keep_first(given.offsets.start)
+        return compact(nested(given.offsets.by_partition))
+
+    def _to_ours(self, given: KafkaOffsets, batch: int) -> str:
+        found = self.restored(given)
+        if batch == 0 and found.start is None:
+            found = StreamOffsets(found.by_partition, found.topic_ids, self.state(given.source).first())
+        return compact(found.to_json())
+
+
+def _kafka(source: str, text: str) -> KafkaOffsets | None:
+    """None for another source's offsets."""
+    try:
+        given = json.loads(text)
+        if not isinstance(given, dict) or not all(_is_topic(name, value) for name, value in given.items()):
+            return None
+        offsets = StreamOffsets.from_json(given)
+    except (ValueError, ConfigError):
+        return None
+    form: Form = "kafka-actors" if offsets.has_more_than_spark else "spark"
+    return KafkaOffsets(source, form, offsets) if offsets.by_partition or form == "kafka-actors" else None
+
+
+def _is_topic(name: str, value: Any) -> bool:
+    return name.startswith("@") or (isinstance(value, dict) and all(key.isdecimal() for key in value))
+
+
+def described(batches: list[OffsetLogBatch]) -> Iterator[OffsetLogBatch]:
+    """Those that a restart looks at: the last finished one, and what was planned behind it."""
+    finished = [batch for batch in batches if batch.finished]
+    yield from finished[-1:]
+    yield from (batch for batch in batches if not finished or batch.number > finished[-1].number)

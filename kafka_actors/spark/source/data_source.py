@@ -1,0 +1,109 @@
+"""The Python data source: what Spark looks up by its name. Everything else is imported when it is used, because Spark
+imports this module at its first look-up of any data source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from kafka_actors.errors import ConfigError, UsageError
+
+from .one_line_errors import OneLineErrors
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from .batch_reader import KafkaBatchReader
+    from .sink_options import SinkOptions
+    from .stream_reader import KafkaStreamReader
+    from .writers import KafkaBatchWriter, KafkaStreamWriter
+
+NAME = "kafka_actors"
+
+
+class KafkaDataSource(DataSource):
+    """Kafka topics as a `DataFrame`, at once or as a stream, with the columns, types and options of Spark's own
+    `kafka` source.
+
+        spark.read.format("kafka_actors").option("kafka.bootstrap.servers", "…").option("subscribe", "orders").load()
+        spark.readStream.format("kafka_actors")…
+        df.write.format("kafka_actors").mode("append").option("topic", "scored").save()
+        df.writeStream.format("kafka_actors")…
+
+    Options that are wrong for both are a `ConfigError` from `.load()`, before anything connects: Spark doesn't say yet
+    which it will be. Others are one from the first action or the start of the query, as all are with a `.schema(…)` of
+    one's own, which may name fewer columns.
+
+    Spark plans a Python data source once per `DataFrame`: the offsets of a batch are fixed at its first action, and
+    records that come later need another `.load()`. (Spark's own source looks for the end anew at each action.)
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        from .gc_settings import leave_imports_out
+        from .options import is_for_a_stream, parse_batch, parse_stream
+        from .schema import schema
+        from .stream_reader import LIMITS
+        from .tables import noted
+
+        with OneLineErrors():
+            try:
+                headers = parse_batch(self.options).include_headers
+            except ConfigError as error:
+                try:
+                    headers = parse_stream(self.options, limits=LIMITS).include_headers
+                except ConfigError as of_stream:
+                    raise (of_stream if is_for_a_stream(self.options) else error) from None
+            leave_imports_out()
+            return noted(schema(headers), self.options)
+
+    def reader(self, schema: StructType) -> KafkaBatchReader:
+        from .batch_reader import FilteringKafkaBatchReader, KafkaBatchReader
+        from .options import parse_batch
+        from .schema import columns_of
+        from .tables import options_of
+
+        with OneLineErrors():
+            options = parse_batch(options_of(self.options, schema))
+            reader = FilteringKafkaBatchReader if options.push_filters else KafkaBatchReader
+            return reader(options, columns_of(schema, options.include_headers))
+
+    def streamReader(self, schema: StructType) -> KafkaStreamReader:
+        from .options import parse_stream
+        from .schema import columns_of
+        from .stream_reader import LIMITS, reader_class
+        from .tables import options_of
+
+        with OneLineErrors():
+            options = parse_stream(options_of(self.options, schema), limits=LIMITS)
+            return reader_class()(options, columns_of(schema, options.include_headers))
+
+    def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:
+        from .writers import KafkaBatchWriter
+
+        with OneLineErrors():
+            if overwrite:
+                raise UsageError("a topic can't be overwritten: use .mode('append')")
+            return KafkaBatchWriter(self._sink(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
+        from .writers import KafkaStreamWriter
+
+        with (
+            OneLineErrors()
+        ):  # outputMode complete appends each time all rows that there are, as Spark's sink does
+            return KafkaStreamWriter(self._sink(schema))
+
+    def _sink(self, schema: StructType) -> SinkOptions:
+        from .sink_options import parse_sink
+
+        if not self.options:
+            raise UsageError(
+                "Spark gave no options: it gives those of a table to no write, such as INSERT INTO; "
+                "say df.write.format('kafka_actors').option(…)"
+            )
+        return parse_sink(self.options, schema)

@@ -1,0 +1,227 @@
+"""The options of the sources: names, defaults and refusals of Spark's own Kafka source.
+
+`parse_batch` and `parse_stream` check all that can be checked without a broker. Names are case-insensitive; Spark
+hands them over in lower case, errors give them as they are documented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from kafka_actors.base.paths import wrong_path
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import ConfigError
+from kafka_actors.types import LATEST
+
+from .bounds import end_of, start_of
+from .case_insensitive import INT_MAX, LONG_MAX, CaseInsensitiveOptions
+from .client_options import ClientOptions
+from .machines.stream_offsets import StreamOffsets
+from .offset_json import Bound, Fixed, GivenCommitted, GivenOffsets, LogEnd, at
+from .selection import SELECTIONS, Selection, selection_of
+
+_LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_FORMS = ("offsetFormat", "stateLocation")
+_WITHOUT_EFFECT = ("groupIdPrefix",)  # nothing here joins a group
+_NAMES = (
+    *SELECTIONS,
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    *_ENDS,
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "commitOffsets",
+    "pushFilters",
+    *_FORMS,
+    *_LIMITS,
+    *_WITHOUT_EFFECT,
+)
+_GROUP_ID = "kafka.group.id"
+_MAX_TRIGGER_DELAY_MS = 15 * 60_000
+
+
+class ReadOptions(Struct, frozen=True, kw_only=True):
+    """The options that a batch read and a stream share, checked. `notes` are for the log: what has no effect."""
+
+    client: ClientOptions
+    selection: Selection
+    start: Bound
+    no_match: Literal["error", "latest"] = "error"
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    include_headers: bool = False
+    poll_timeout_ms: int = 120_000
+    lookup_retries: int = 3
+    lookup_retry_interval_ms: int = 1_000
+    notes: tuple[str, ...] = ()
+
+    @property
+    def consumer(self) -> ConsumerConfig:
+        """The client's config, made here and now. Raises `ConfigError`."""
+        return self.client.consumer()
+
+
+class BatchOptions(ReadOptions, frozen=True, kw_only=True):
+    """The options of one batch read, checked."""
+
+    end: Fixed = LogEnd.LATEST
+    push_filters: bool = False
+
+
+class StreamOptions(ReadOptions, frozen=True, kw_only=True):
+    """The options of one stream, checked. Limits count offsets.
+
+    `ends`: the stream reads up to exactly these, whatever its trigger, and only these partitions. It is no option:
+    Spark refuses `endingOffsets` in a stream. A backfill gives them. `begin`: it starts exactly there, whatever `start`
+    says: where two streams have to start together.
+    """
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
+    group_id: str | None = None
+    commit_offsets: bool = False
+    offset_format: Literal["kafka-actors", "spark"] = "kafka-actors"
+    state_location: str | None = None
+    ends: StreamOffsets | None = None
+    begin: StreamOffsets | None = None
+
+
+def parse_batch(options: Mapping[str, str]) -> BatchOptions:
+    """Checks the options of a batch read. Raises `ConfigError` with the option's name and what it accepts."""
+    given = CaseInsensitiveOptions(options, _NAMES)
+    client = ClientOptions(given.kafka)
+    if given.boolean("commitOffsets", False):
+        raise ConfigError(
+            "commitOffsets", "is a stream's: Spark tells no source when a batch read was finished"
+        )
+    notes = [f"{name} has no effect in a batch read" for name in given.present((*_LIMITS, *_FORMS))]
+    parsed = BatchOptions(
+        client=client,
+        selection=selection_of(given),
+        start=start_of(given, streaming=False),
+        end=end_of(given),
+        push_filters=given.boolean("pushFilters", False),
+        notes=_notes(given, notes, client.without_effect()),
+        **_shared(given),
+    )
+    _check_order(parsed)
+    parsed.consumer  # noqa: B018  # what is wrong with it is said at once
+    return parsed
+
+
+def parse_stream(options: Mapping[str, str], *, limits: bool) -> StreamOptions:
+    """Checks the options of a stream. `limits`: whether this Spark lets a source limit a batch (from 4.2 on).
+
+    Raises `ConfigError` with the option's name and what it accepts.
+    """
+    given = CaseInsensitiveOptions(options, _NAMES)
+    for name in given.present(_ENDS):
+        raise ConfigError(name, "is not for a stream, which has no end: use spark.read")
+    if given.boolean("pushFilters", False):
+        raise ConfigError("pushFilters", "is a batch read's: Spark tells no stream of a query's filters")
+    for name in given.present(_LIMITS):
+        if not limits:
+            raise ConfigError(name, "needs Spark 4.2 or newer: before, a Python source can't limit a batch")
+    client = ClientOptions(given.kafka)
+    group_id = given.kafka.get(_GROUP_ID, "").strip() or None
+    parsed = StreamOptions(
+        client=client,
+        selection=selection_of(given),
+        start=start_of(given, streaming=True),
+        max_offsets=given.number("maxOffsetsPerTrigger", None, 1, LONG_MAX),
+        min_offsets=given.number("minOffsetsPerTrigger", None, 1, LONG_MAX),
+        max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", _MAX_TRIGGER_DELAY_MS),
+        group_id=group_id,
+        commit_offsets=given.boolean("commitOffsets", False),
+        offset_format=given.choice("offsetFormat", ("kafka-actors", "spark"), "kafka-actors"),  # type: ignore[arg-type]
+        state_location=_state_location(given),
+        notes=_notes(given, [], client.without_effect(_used(given))),
+        **_shared(given),
+    )
+    _check_stream(parsed)
+    parsed.consumer  # noqa: B018
+    return parsed
+
+
+def is_for_a_stream(options: Mapping[str, str]) -> bool:
+    """Whether only a stream can have what these options say: what else is wrong is then its error, and no batch's."""
+    given = {name.lower(): value.strip().lower() for name, value in options.items()}
+    return given.get("commitoffsets") == "true" or given.get("startingoffsets") in ("latest", "committed")
+
+
+def _shared(given: CaseInsensitiveOptions) -> dict[str, Any]:
+    no_match = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    return {
+        "no_match": no_match,
+        "fail_on_data_loss": given.boolean("failOnDataLoss", True),
+        "min_partitions": given.number("minPartitions", None, 1, INT_MAX),
+        "max_records_per_partition": given.number("maxRecordsPerPartition", None, 1, LONG_MAX),
+        "include_headers": given.boolean("includeHeaders", False),
+        "poll_timeout_ms": given.number("kafkaConsumer.pollTimeoutMs", 120_000, 1, LONG_MAX),
+        "lookup_retries": given.number("fetchOffset.numRetries", 3, 0, INT_MAX),
+        "lookup_retry_interval_ms": given.number("fetchOffset.retryIntervalMs", 1_000, 0, LONG_MAX),
+    }
+
+
+def _notes(given: CaseInsensitiveOptions, notes: list[str], ignored: list[str]) -> tuple[str, ...]:
+    without = [f"{name} has no effect: no group is joined" for name in given.present(_WITHOUT_EFFECT)]
+    return (*without, *notes, *(f"{name} has no effect here" for name in ignored))
+
+
+def _used(given: CaseInsensitiveOptions) -> frozenset[str]:
+    """The client's options that have a meaning in this stream, though they have none in others."""
+    from_group = (given.text("startingOffsets") or "").lower() == "committed"
+    return frozenset({_GROUP_ID} if from_group or given.boolean("commitOffsets", False) else ())
+
+
+def _state_location(given: CaseInsensitiveOptions) -> str | None:
+    name = "stateLocation"
+    location = given.text(name)
+    if location is None:
+        return None
+    if wrong := wrong_path(location):
+        raise ConfigError(name, wrong)
+    if "://" not in location and not location.startswith("/"):
+        raise ConfigError(name, f"is {location!r}: accepts a whole path, or a URI")
+    return location.rstrip("/")
+
+
+def _check_order(options: BatchOptions) -> None:
+    start, end = options.start, options.end
+    if not isinstance(start, GivenOffsets) or not isinstance(end, GivenOffsets):
+        return
+    for tp, first in start.by_partition.items():
+        last = end.by_partition.get(tp, LATEST)
+        if 0 <= last < first:
+            raise ConfigError(end.option, f"has {last} for {at(tp)}, below its {start.option}, {first}")
+
+
+def _check_stream(options: StreamOptions) -> None:
+    if options.offset_format == "spark" and options.state_location is None:
+        raise ConfigError(
+            "offsetFormat",
+            "is 'spark', which has no place for topic ids and for the first start: stateLocation has to say where they are "
+            "kept, best in sources/0 in the query's checkpoint, where Spark's own source looks for its first start",
+        )
+    least, most = options.min_offsets, options.max_offsets
+    if least is not None and most is not None and least > most:
+        raise ConfigError("minOffsetsPerTrigger", f"is {least}: more than maxOffsetsPerTrigger, {most}")
+    if options.group_id is not None:
+        return
+    if options.commit_offsets:
+        raise ConfigError("commitOffsets", f"is true: {_GROUP_ID} has to say for which group")
+    if isinstance(options.start, GivenCommitted):
+        raise ConfigError("startingOffsets", f"is 'committed': {_GROUP_ID} has to say by which group")

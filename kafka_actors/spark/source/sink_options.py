@@ -1,0 +1,111 @@
+"""The options and columns of a write: names and refusals of Spark's own Kafka sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
+
+from kafka_actors.base.topics import check_topic
+from kafka_actors.config import ProducerConfig
+from kafka_actors.errors import ConfigError
+
+from .case_insensitive import CaseInsensitiveOptions
+from .client_options import ClientOptions
+from .schema import HEADERS
+
+_NAMES = ("topic", "includeHeaders")
+_OF_SPARK = (
+    "asyncProgressTrackingEnabled",
+    "asyncProgressTrackingCheckpointIntervalMs",
+    "_asyncProgressTrackingOverrideSinkSupportCheck",
+)
+"""What a stream's writer may have for Spark itself, which hands it on to the sink."""
+_TYPES = {
+    "key": (StringType, BinaryType),
+    "value": (StringType, BinaryType),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+}
+
+
+class SinkOptions(Struct, frozen=True, kw_only=True):
+    """The options of one write, checked. `notes` are for the log: what has no effect."""
+
+    client: ClientOptions
+    topic: str | None = None
+    columns: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def producer(self) -> ProducerConfig:
+        """The client's config, made here and now. Raises `ConfigError`."""
+        return self.client.producer()
+
+
+def parse_sink(options: Mapping[str, str], schema: StructType) -> SinkOptions:
+    """Checks the options of a write, and the columns to be written.
+
+    Raises `ConfigError` with the option's name, or `schema` and the column's, and what it accepts.
+    """
+    given = CaseInsensitiveOptions(options, (*_NAMES, *_OF_SPARK))
+    client = ClientOptions(given.kafka, "producer")
+    topic = given.text("topic")
+    if topic is not None:
+        check_topic(topic, "topic")
+    parsed = SinkOptions(
+        client=client,
+        topic=topic,
+        columns=_columns(schema, topic),
+        notes=tuple(f"{name} has no effect here" for name in client.without_effect()),
+    )
+    parsed.producer  # noqa: B018  # what is wrong with it is said at once
+    return parsed
+
+
+def _columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
+    """The columns that are written, in the order of the schema; others are passed over, as Spark's sink does."""
+    if "value" not in schema.names:
+        raise ConfigError("schema", "has no column 'value', which is what is written")
+    if "topic" not in schema.names and topic is None:
+        raise ConfigError(
+            "topic", "is missing: name the topic in this option, or for each row in a column 'topic'"
+        )
+    taken = []
+    for field in schema.fields:
+        if field.name == "headers":
+            if not _are_headers(field.dataType.jsonValue()):
+                raise ConfigError(
+                    "schema",
+                    f"column 'headers' is {field.dataType.simpleString()}: it must be "
+                    f"{HEADERS.dataType.simpleString()}",
+                )
+        elif field.name not in _TYPES or (field.name == "topic" and topic is not None):
+            continue
+        elif not isinstance(field.dataType, _TYPES[field.name]):
+            accepted = " or ".join(kind().simpleString() for kind in _TYPES[field.name])
+            raise ConfigError(
+                "schema",
+                f"column {field.name!r} is {field.dataType.simpleString()}: it must be {accepted}",
+            )
+        if field.name in taken:
+            raise ConfigError("schema", f"has more than one column {field.name!r}")
+        taken.append(field.name)
+    return tuple(taken)
+
+
+def _are_headers(given: object) -> bool:
+    """Whether it is the headers' type, whatever may be null in it."""
+    wanted = HEADERS.dataType.jsonValue()
+    return _shape(given) == _shape(wanted)
+
+
+def _shape(json: object) -> object:
+    if isinstance(json, dict):
+        return {
+            key: _shape(value)
+            for key, value in json.items()
+            if key in ("type", "elementType", "fields", "name")
+        }
+    return [_shape(each) for each in json] if isinstance(json, list) else json

@@ -1,0 +1,162 @@
+"""The files of a `stateLocation`: where a query starts, in the file of Spark's own source, and its offsets with topic ids.
+
+0                          where the first batch starts: Spark's own source reads it, too, and writes the same
+kafka_actors/0, 1, 2, …    offsets in the form that has topic ids: `StreamOffsets.to_json`
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pyarrow import fs
+
+from kafka_actors.base.paths import sync
+from kafka_actors.errors import ConfigError
+from kafka_actors.sinks.parquet import file_system
+from kafka_actors.types import TopicPartition
+
+from .machines.stream_offsets import StreamOffsets, nested
+
+_OPTION = "stateLocation"
+_FIRST = "0"
+_OURS = "kafka_actors"
+_FORMAT = 1
+_KEPT = 100
+"""As many as Spark keeps of its own log (`spark.sql.streaming.minBatchesToRetain`)."""
+_SPARKS_VERSION = "v1"
+
+
+class TextFiles:
+    """Small files in a directory or at a URI that pyarrow knows; each is there whole or not at all.
+
+    Raises `ConfigError`, of `option`, where the file system refuses.
+    """
+
+    def __init__(self, location: str, option: str) -> None:
+        self._option = option
+        self.directory = location
+        with self._errors():
+            self._files, self.directory = file_system(location)
+
+    def read(self, name: str) -> str | None:
+        """A file's text, None if there is no such file."""
+        with self._errors(name):
+            try:
+                with self._files.open_input_stream(f"{self.directory}/{name}") as stream:
+                    return bytes(stream.read()).decode()
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, text: str) -> None:
+        """Makes or replaces a file. It is on the disk when this returns, if that is one of this machine's."""
+        directory, _, base = f"{self.directory}/{name}".rpartition("/")
+        unready = f"{directory}/.{base}.{uuid.uuid4().hex}"
+        with self._errors(name):
+            self._files.create_dir(directory, recursive=True)
+            with self._files.open_output_stream(unready) as stream:
+                stream.write(text.encode())
+            if isinstance(self._files, fs.LocalFileSystem):
+                sync(unready)
+            self.delete(
+                f"{name.rpartition('/')[0]}/.{base}.crc".lstrip("/")
+            )  # of Hadoop's, for what was there
+            self._files.move(unready, f"{directory}/{base}")
+
+    def delete(self, name: str) -> None:
+        """Takes a file away, if it is there."""
+        with self._errors(name), suppress(FileNotFoundError):
+            self._files.delete_file(f"{self.directory}/{name}")
+
+    def numbers(self, name: str = "") -> list[int]:
+        """The files of a directory whose names are numbers, in order."""
+        selector = fs.FileSelector(f"{self.directory}/{name}".rstrip("/"), allow_not_found=True)
+        with self._errors(name):
+            found = self._files.get_file_info(selector)
+        return sorted(int(info.base_name) for info in found if info.is_file and info.base_name.isdecimal())
+
+    @contextmanager
+    def _errors(self, name: str = "") -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, NotImplementedError) as error:
+            where = f"{self.directory}/{name}" if name else self.directory
+            raise ConfigError(self._option, f"{where}: {type(error).__name__}: {error}") from None
+
+
+class StateFiles:
+    """See the module. For one process at a time, as a query's checkpoint is. Raises `ConfigError` as `TextFiles`, and for
+    files that are none of these."""
+
+    def __init__(self, location: str, option: str = _OPTION) -> None:
+        self._files = TextFiles(location, option)
+        self._option = option
+        self._numbers: list[int] | None = None
+        self._read: dict[int, StreamOffsets] = {}
+
+    # ------------------------------------------------------------ where the query starts
+
+    def first(self) -> dict[TopicPartition, int] | None:
+        """Where the first batch starts, None where nobody has said it."""
+        text = self._files.read(_FIRST)
+        if text is None:
+            return None
+        version, newline, offsets = text.lstrip("\0").partition("\n")
+        if not newline:  # as Spark 2.1 wrote it
+            version, offsets = _SPARKS_VERSION, version
+        if version != _SPARKS_VERSION:
+            raise ConfigError(self._option, f"{self._files.directory}/{_FIRST} has version {version}")
+        return StreamOffsets.from_json(self._decoded(_FIRST, offsets)).by_partition
+
+    def keep_first(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Says where the first batch starts, as Spark's own source says it."""
+        self._files.write(_FIRST, f"\0{_SPARKS_VERSION}\n{compact(nested(offsets))}")
+
+    # ------------------------------------------------------------ offsets with topic ids
+
+    def kept(self) -> Iterator[StreamOffsets]:
+        """The kept offsets, newest first."""
+        for number in reversed(self._known):
+            if number not in self._read:
+                name = f"{_OURS}/{number}"
+                text = self._files.read(name)
+                given = None if text is None else self._decoded(name, text)
+                if not isinstance(given, dict) or given.get("format") != _FORMAT:
+                    raise ConfigError(
+                        self._option,
+                        f"{self._files.directory}/{name} has no format {_FORMAT}, which this version reads",
+                    )
+                self._read[number] = StreamOffsets.from_json(given["offsets"])
+            yield self._read[number]
+
+    def keep(self, offsets: StreamOffsets) -> None:
+        """Keeps offsets, before Spark has them. What was kept long ago goes."""
+        number = self._known[-1] + 1 if self._known else 0
+        text = compact({"format": _FORMAT, "offsets": offsets.to_json()})
+        self._files.write(f"{_OURS}/{number}", text + "\n")
+        self._known.append(number)
+        self._read[number] = offsets
+        while len(self._known) > _KEPT:
+            old = self._known.pop(0)
+            self._read.pop(old, None)
+            self._files.delete(f"{_OURS}/{old}")
+
+    @property
+    def _known(self) -> list[int]:
+        if self._numbers is None:
+            self._numbers = self._files.numbers(_OURS)
+        return self._numbers
+
+    def _decoded(self, name: str, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ConfigError(self._option, f"{self._files.directory}/{name} is no JSON: {error}") from None
+
+
+def compact(document: Any) -> str:
+    """JSON as Spark writes it."""
+    return json.dumps(document, separators=(",", ":"))

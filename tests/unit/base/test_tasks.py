@@ -1,0 +1,85 @@
+"""How loops wait, and that they end."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from kafka_actors.base.tasks import woken
+from kafka_actors.config import JobConfig, build
+from kafka_actors.consumer.wakeup import LoopWakeup
+from kafka_actors.job.coordinator.context import CoordinatorContext
+from kafka_actors.job.supervisor.runtime import bounded
+
+LONG_S = 60.0
+
+
+def of_event():
+    event = asyncio.Event()
+    return SimpleNamespace(wait=lambda: woken(event, LONG_S), wake=lambda: asyncio.sleep(0, event.set()))
+
+
+def of_coordinator():
+    config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092")
+    job = CoordinatorContext(
+        config,
+        1,
+        lambda error: None,
+        ends=None,
+        events=lambda event: None,
+        recorder=None,
+        clock=lambda: 1.0,
+        wall=lambda: 1_000.0,
+    )
+
+    async def wake():
+        job.placement.changes += 1
+        await job.step()
+
+    return SimpleNamespace(wait=lambda: job.wait_for_change(LONG_S), wake=wake)
+
+
+def of_bounded():
+    event = asyncio.Event()
+    return SimpleNamespace(
+        wait=lambda: bounded(event.wait(), LONG_S), wake=lambda: asyncio.sleep(0, event.set())
+    )
+
+
+def of_consumer():
+    """What `AsyncConsumer.poll_batch` sleeps in: a user's task that is cancelled must not go on polling."""
+    waking = LoopWakeup()
+    waking.loop = asyncio.get_running_loop()
+    return SimpleNamespace(wait=lambda: waking.wait(LONG_S), wake=lambda: asyncio.sleep(0, waking()))
+
+
+@pytest.mark.parametrize("made", [of_event, of_coordinator, of_bounded, of_consumer])
+@pytest.mark.parametrize("turns", range(6))
+def test_who_is_cancelled_just_when_it_is_woken_ends(made, turns):
+    async def scenario():
+        of = made()
+        waiting = asyncio.ensure_future(of.wait())
+        for _ in range(4):
+            await asyncio.sleep(0)
+        waking = asyncio.ensure_future(of.wake())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if waiting.cancel():
+            await asyncio.wait([waiting])
+            assert waiting.cancelled()
+        await waking
+
+    asyncio.run(scenario())
+
+
+def test_a_wait_ends_with_its_time_and_with_its_event_and_lets_others_go_on():
+    async def scenario():
+        event = asyncio.Event()
+        await woken(event, 0.0)
+        event.set()
+        went_on = asyncio.ensure_future(asyncio.sleep(0))
+        await woken(event, LONG_S)
+        await woken(event, LONG_S)
+        assert went_on.done()
+
+    asyncio.run(scenario())

@@ -1,0 +1,139 @@
+"""Options of TLS and SASL: which go together, and that no secret is ever shown."""
+
+import copy
+import pickle
+import ssl
+import traceback
+
+import pytest
+
+from kafka_actors.config import ClientConfig, ConsumerConfig, JobConfig, build
+from kafka_actors.config.security import Secret
+from kafka_actors.errors import ConfigError
+
+LOGIN = {"sasl_plain_username": "ann", "sasl_plain_password": "hush-hush"}
+SASL = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", **LOGIN}
+OAUTH = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+ENDPOINT = {
+    "sasl_oauthbearer_token_endpoint_url": "https://idp/token",
+    "sasl_oauthbearer_client_credentials_client_id": "me",
+    "sasl_oauthbearer_client_credentials_client_secret": "hush-hush",
+}
+
+
+class Provider:
+    def token(self):
+        return "t"
+
+
+def refusal(options, kind=ClientConfig):
+    with pytest.raises(ConfigError) as caught:
+        build(kind, options)
+    assert "hush" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"security_protocol": "TLS"}, "security_protocol"),
+        ({"security_protocol": None}, "security_protocol"),
+        ({"ssl_cafile": __file__}, "ssl_cafile"),
+        ({"ssl_check_hostname": False}, "ssl_check_hostname"),
+        ({"ssl_context": ssl.create_default_context()}, "ssl_context"),
+        ({"security_protocol": "SSL", "ssl_context": "x"}, "ssl_context"),
+        ({"security_protocol": "SSL", "ssl_cafile": "/nowhere/ca.pem"}, "ssl_cafile"),
+        ({"security_protocol": "SSL", "ssl_crlfile": "/nowhere/crl.pem"}, "ssl_crlfile"),
+        ({"security_protocol": "SSL", "ssl_keyfile": __file__}, "ssl_keyfile"),
+        ({"security_protocol": "SSL", "ssl_password": "hush"}, "ssl_password"),
+        ({"security_protocol": "SSL", **LOGIN}, "sasl_plain_username"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism"),
+        ({"security_protocol": "SASL_SSL"}, "sasl_mechanism"),
+        ({**SASL, "sasl_mechanism": "DIGEST-MD5"}, "sasl_mechanism"),
+        ({**SASL, "sasl_plain_username": None}, "sasl_plain_username"),
+        ({**SASL, "sasl_plain_username": "a\0b"}, "sasl_plain_username"),
+        ({**SASL, "sasl_plain_username": "a\udcff"}, "sasl_plain_username"),
+        ({**SASL, "sasl_plain_password": "hush\udcff"}, "sasl_plain_password"),
+        ({**SASL, "sasl_plain_password": ""}, "sasl_plain_password"),
+        ({**SASL, "sasl_plain_password": b"hush"}, "sasl_plain_password"),
+        ({**SASL, "sasl_oauth_token_provider": Provider()}, "sasl_oauth_token_provider"),
+        (OAUTH, "sasl_oauthbearer_token_endpoint_url"),
+        ({**OAUTH, **LOGIN, "sasl_oauth_token_provider": Provider()}, "sasl_plain_username"),
+        ({**OAUTH, "sasl_oauth_token_provider": "hush"}, "sasl_oauth_token_provider"),
+        (
+            {**OAUTH, **ENDPOINT, "sasl_oauth_token_provider": Provider()},
+            "sasl_oauthbearer_token_endpoint_url",
+        ),
+        (
+            {**OAUTH, **ENDPOINT, "sasl_oauthbearer_token_endpoint_url": "http://idp"},
+            "sasl_oauthbearer_token_endpoint_url",
+        ),
+        (
+            {**OAUTH, "sasl.oauthbearer.token.endpoint.url": "https://x"},
+            "sasl_oauthbearer_client_credentials_client_id",
+        ),
+        ({"ssl.truststore.location": "hush"}, "ssl_truststore_location"),
+        ({"sasl.jaas.config": "hush"}, "sasl_jaas_config"),
+        ({"sasl.password": "hush"}, "sasl_password"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(options, option):
+    assert refusal(options).option == option
+
+
+@pytest.mark.parametrize("kind", [ClientConfig, ConsumerConfig, JobConfig])
+@pytest.mark.parametrize("options", [SASL, {**OAUTH, **ENDPOINT}, {"security_protocol": "SSL"}])
+def test_options_that_do(kind, options):
+    config = build(kind, options)
+    assert config.security_protocol == options["security_protocol"]
+    again = build(kind, {name: getattr(config, name) for name in config.__struct_fields__})
+    assert again == config
+
+
+def test_dotted_names_and_small_letters():
+    config = build(
+        ClientConfig,
+        {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "scram-sha-512",
+            "sasl.plain.username": "ann",
+            "sasl.plain.password": "hush",
+            "ssl.check.hostname": "false",
+        },
+    )
+    assert (config.security_protocol, config.sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert config.sasl_plain_password is not None
+    assert config.sasl_plain_password.reveal() == "hush"
+    assert config.ssl_check_hostname is False
+
+
+def test_a_context_cannot_travel_with_a_job():
+    options = {"security_protocol": "SSL", "ssl_context": ssl.create_default_context()}
+    assert build(ConsumerConfig, options).ssl_context is options["ssl_context"]
+    error = refusal(options, JobConfig)
+    assert error.option == "ssl_context"
+    assert "ssl_cafile" in error.message
+
+
+def test_no_secret_is_shown_and_all_travel():
+    config = build(JobConfig, {**SASL})
+    error = ValueError(config, [config.sasl_plain_password])
+    shown = [repr(config), str(config), f"{config}", f"{config.sasl_plain_password:}", "%s" % config]  # noqa: UP031
+    shown += traceback.format_exception(error)
+    assert "hush" not in "".join(shown)
+    for again in (pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
+        assert again == config
+        assert again.sasl_plain_password.reveal() == "hush-hush"
+
+
+def test_secrets_that_differ_are_different():
+    assert Secret("a") == Secret("a")
+    assert Secret("a") != Secret("b")
+    assert Secret("a") != "a"
+
+
+def test_a_password_given_twice_is_not_shown():
+    with pytest.raises(ConfigError) as caught:
+        build(ClientConfig, {**SASL}, sasl_plain_password="other-hush")
+    assert caught.value.option == "sasl_plain_password"
+    assert "hush" not in str(caught.value)

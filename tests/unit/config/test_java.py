@@ -1,0 +1,158 @@
+"""Java's names of TLS and SASL, and its stores: PEM and PKCS12 are read, JKS is refused with what converts it."""
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+    pkcs12,
+)
+from cryptography.x509 import load_pem_x509_certificate
+from fakes.secure import KEY_PASSWORD, Files, make_files
+
+from kafka_actors.config import ClientConfig, build
+from kafka_actors.config.java import from_java
+from kafka_actors.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return make_files(tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory, files: Files) -> Path:
+    """`trust.p12` and `keys.p12`, both with the password `changeit`."""
+    directory = tmp_path_factory.mktemp("stores")
+    ca = load_pem_x509_certificate(Path(files.ca).read_bytes())
+    certificate = load_pem_x509_certificate(Path(files.certificate).read_bytes())
+    key = load_pem_private_key(Path(files.key).read_bytes(), KEY_PASSWORD.encode())
+    how = BestAvailableEncryption(b"changeit")
+    (directory / "trust.p12").write_bytes(pkcs12.serialize_key_and_certificates(None, None, None, [ca], how))
+    (directory / "keys.p12").write_bytes(
+        pkcs12.serialize_key_and_certificates(b"me", key, certificate, [ca], how)  # type: ignore[arg-type]
+    )
+    return directory
+
+
+def test_pem_files_are_named_as_ours(files: Files) -> None:
+    found = from_java(
+        {
+            "ssl_truststore_location": files.ca,
+            "ssl_truststore_password": "ignored",
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_location": files.certificate,
+            "ssl_key_password": "p",
+            "ssl_enabled_protocols": "TLSv1.2,TLSv1.3",
+            "ssl_protocol": "TLSv1.3",
+            "ssl_endpoint_identification_algorithm": "",
+        }
+    )
+    assert found.options == {
+        "ssl_cafile": files.ca,
+        "ssl_certfile": files.certificate,
+        "ssl_password": "p",
+        "ssl_check_hostname": "false",
+    }
+    assert found.origins["ssl_cafile"] == "ssl_truststore_location"
+
+
+def test_pkcs12_stores_become_a_context(stores: Path, files: Files) -> None:
+    found = from_java(
+        {
+            "security_protocol": "SSL",
+            "ssl_truststore_location": str(stores / "trust.p12"),
+            "ssl_truststore_password": "changeit",
+            "ssl_truststore_type": "JKS",  # Java reads PKCS12 under this name, too
+            "ssl_keystore_location": str(stores / "keys.p12"),
+            "ssl_keystore_password": "changeit",
+            "ssl_key_password": "changeit",
+        }
+    )
+    assert set(found.options) == {"security_protocol", "ssl_context"}
+    context = build(ClientConfig, found.options).ssl_context
+    assert [dict(part[0] for part in ca["subject"]) for ca in context.get_ca_certs()]
+    assert context.check_hostname
+    assert sorted(path.name for path in stores.iterdir()) == ["keys.p12", "trust.p12"]
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (
+            b"\xfe\xed\xfe\xed",
+            "a JKS store, which only Java reads; convert it: keytool -importkeystore -srckeystore {path} "
+            "-srcstoretype JKS -destkeystore {target} -deststoretype PKCS12",
+        ),
+        (b"\xce\xce\xce\xce", "a JCEKS store"),
+        (b"hello", "neither PEM nor PKCS12"),
+    ],
+)
+def test_another_store_is_refused(head: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "store.jks"
+    path.write_bytes(head + b"\0" * 20)
+    with pytest.raises(ConfigError) as caught:
+        from_java({"ssl_truststore_location": str(path)})
+    assert caught.value.option == "ssl_truststore_location"
+    assert says.format(path=path, target=path.with_suffix(".p12")) in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["wrong-hush", None])
+def test_a_wrong_password_of_a_store_is_said_and_not_shown(password: str | None, stores: Path) -> None:
+    given = {"ssl_keystore_location": str(stores / "keys.p12")}
+    if password is not None:
+        given["ssl_keystore_password"] = password
+    with pytest.raises(
+        ConfigError, match=r"^ssl_keystore_location: .* or its password is another one"
+    ) as caught:
+        from_java(given)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_store_that_lacks_what_is_wanted_of_it(stores: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no key with a certificate in it"):
+        from_java({"ssl_keystore_location": str(stores / "trust.p12"), "ssl_keystore_password": "changeit"})
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "says"),
+    [
+        ({"ssl_enabled_protocols": "TLSv1.3"}, "ssl_enabled_protocols", "can't be narrowed"),
+        (
+            {"sasl_login_callback_handler_class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler"},
+            "sasl_login_callback_handler_class",
+            "there is no JVM to run it in",
+        ),
+        (
+            {
+                "sasl_jaas_config": 'a.PlainLoginModule required username="u" password="p";',
+                "sasl_plain_username": "x",
+            },
+            "sasl_jaas_config",
+            "is given beside sasl_plain_username",
+        ),
+        (
+            {"sasl_oauthbearer_jwt_retriever_class": "org.apache.kafka.x.JwtBearerJwtRetriever"},
+            "sasl_oauthbearer_jwt_retriever_class",
+            "there is no JVM to run it in",
+        ),
+        ({"sasl_login_class": "a.Login"}, "sasl_login_class", "there is no JVM to run it in"),
+        ({"partitioner_ignore_keys": "true"}, "partitioner_ignore_keys", "accepts false"),
+        ({"ssl_endpoint_identification_algorithm": "md5"}, "ssl_endpoint_identification_algorithm", "https"),
+    ],
+)
+def test_what_cannot_be_is_named(given: dict[str, str], option: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_java(given)
+    assert caught.value.option == option
+    assert says in caught.value.message
+
+
+def test_javas_own_handler_asks_for_what_is_done_anyway() -> None:
+    package = "org.apache.kafka.common.security.oauthbearer"
+    given = {"sasl_login_callback_handler_class": f"{package}.secured.OAuthBearerLoginCallbackHandler"}
+    given["sasl_oauthbearer_jwt_retriever_class"] = f"{package}.DefaultJwtRetriever"
+    given["sasl_oauthbearer_jwt_validator_class"] = f"{package}.DefaultJwtValidator"
+    given["partitioner_ignore_keys"] = "false"
+    assert from_java(given).options == {}

@@ -1,0 +1,288 @@
+"""Results and failed records of a worker: written in order, safe before their offsets may be committed."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+from fakes.records import records
+
+import kafka_actors as ka
+from kafka_actors.errors import ConfigError, SinkError
+from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
+from kafka_actors.job.worker.user_function import CallFailed, FunctionSpec, UserFunction
+from kafka_actors.sinks import Origin, as_sink
+
+
+class Notes:
+    """A sink that notes what happens to it; `fails` says which method does."""
+
+    def __init__(self, fails=""):
+        self.fails = fails
+        self.seen = []
+
+    def open(self, connection):
+        return self
+
+    def write(self, batch, origin):
+        self._note("write", origin, batch.num_rows)
+
+    def flush(self):
+        self._note("flush")
+
+    def close(self):
+        self._note("close")
+
+    def _note(self, what, *more):
+        if what == self.fails:
+            raise OSError("disk full")
+        self.seen.append((what, *more))
+
+
+def processor(target, sink=None, unit="batch"):
+    made = UserFunction(FunctionSpec(target, unit, 0, "fail", OutputsSpec(sink)))
+    made.make()
+    return made
+
+
+BATCH = records([b"a", b"b", b"c"])
+WHOLE = Origin("orders", 3, 100, 102)
+
+
+@pytest.mark.parametrize(
+    ("result", "rows"),
+    [
+        (None, []),
+        (BATCH, [3]),
+        ([BATCH, BATCH.slice(1)], [3, 2]),
+        (pa.Table.from_batches([BATCH, BATCH]), [6]),
+        ((part for part in (BATCH, BATCH.slice(0, 0))), [3]),
+    ],
+)
+def test_what_process_returns_is_written_with_the_offsets_it_came_from(result, rows):
+    sink = Notes()
+    processor(lambda batch: result, sink).call(BATCH)
+    assert sink.seen == [("write", WHOLE, count) for count in rows]
+
+
+def test_an_async_function_and_messages_write_too():
+    async def later(batch):
+        return batch
+
+    sink = Notes()
+    asyncio.run(processor(later, sink).call_async(BATCH))
+    processor(lambda m: BATCH.slice(0, 1) if m.offset == 101 else None, sink, unit="message").call(BATCH)
+    assert sink.seen == [("write", WHOLE, 3), ("write", Origin("orders", 3, 101, 101), 1)]
+
+
+def test_a_result_of_another_type_and_a_sink_that_refuses_are_errors_of_the_call():
+    with pytest.raises(CallFailed) as failed:
+        processor(lambda batch: 7, Notes()).call(BATCH)
+    assert "returned an int" in str(failed.value.cause)
+    with pytest.raises(CallFailed) as failed:
+        processor(lambda batch: batch, Notes("write")).call(BATCH)
+    assert (failed.value.first, failed.value.last, failed.value.final) == (100, 102, False)
+
+
+def test_without_a_sink_a_result_is_an_error_that_no_retry_mends():
+    with pytest.raises(CallFailed, match="has no sink=") as failed:
+        processor(lambda batch: batch).call(BATCH)
+    assert failed.value.final
+    assert type(failed.value.cause) is TypeError
+
+
+@pytest.mark.parametrize("unit", ["batch", "message"])
+def test_a_process_that_returns_none_for_each_batch_beside_a_sink_is_told_of_once(unit, caplog):
+    def said():
+        return [r.getMessage() for r in caplog.records if "has returned None" in r.getMessage()]
+
+    made = processor(lambda given: None, Notes(), unit=unit)
+    for _ in range(12):
+        made.call(BATCH)
+    made.close()
+    assert len(said()) == 1
+    assert said()[0].startswith(("process has", "process_message has"))
+    for silent in (
+        processor(lambda given: None, unit=unit),
+        processor(lambda given: None, Notes(), unit=unit),
+    ):
+        silent.close()
+    assert len(said()) == 1
+
+
+def test_flush_is_for_what_was_written_since_the_last_one():
+    sink = Notes()
+    made = processor(lambda batch: batch, sink)
+    assert made.flushes
+    made.flush()
+    assert sink.seen == []
+    made.call(BATCH)
+    made.flush()
+    made.flush()
+    assert [what for what, *_ in sink.seen] == ["write", "flush"]
+    made.close()
+    assert sink.seen[-1] == ("close",)
+
+
+def test_after_a_flush_that_failed_nothing_is_safe_any_more():
+    sink = Notes("flush")
+    made = processor(lambda batch: batch, sink)
+    made.call(BATCH)
+    with pytest.raises(SinkError, match="OSError: disk full; the offsets of its records are not committed"):
+        made.flush()
+    sink.fails = ""
+    with pytest.raises(SinkError):
+        made.flush()
+
+
+class Own:
+    flushed = 0
+
+    def __call__(self, batch):
+        return None
+
+    def flush(self):
+        Own.flushed += 1
+
+
+def test_a_class_with_a_flush_of_its_own_is_asked_too():
+    Own.flushed = 0
+    made = processor(Own)
+    assert made.flushes
+    made.flush()
+    assert Own.flushed == 1
+    assert not processor(lambda batch: None).flushes
+
+
+def test_outputs_without_anything_do_nothing():
+    outputs = Outputs(OutputsSpec(), None)
+    outputs.open()
+    outputs.flush()
+    outputs.close()
+
+
+class Later:
+    def write(self, batch):
+        """Takes it."""
+
+    async def flush(self):
+        """Nobody would await it."""
+
+
+async def later(batch):
+    """Nobody would await it."""
+
+
+class Caller:
+    async def __call__(self, batch):
+        """Nobody would await it."""
+
+
+class Table:
+    def __init__(self, url):
+        self.url = url
+
+    def write(self, batch):
+        """Takes it."""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"on_error": "dead_letter"}, "dead_letter_topic: is missing"),
+        ({"dead_letter_topic": "dead"}, "without on_error='dead_letter'"),
+        ({"on_error": "dead_letter", "dead_letter_topic": "no spaces"}, "dead_letter_topic: has 'no spaces'"),
+        ({"on_error": "ignore"}, "on_error: is 'ignore': accepts 'fail' or 'skip' or 'dead_letter'"),
+        ({"sink": 7}, "sink: is 7: accepts KafkaSink"),
+        ({"sink": object}, "sink: is the class object, which has no write"),
+        ({"sink": Later}, "sink: is the class Later, whose flush is async: make it a plain method"),
+        ({"sink": later}, "sink: is async: make it a plain function"),
+        ({"sink": Caller()}, "sink: is async: make it a plain function"),
+        (
+            {"sink": Table},
+            "sink: is the class Table, which is made without arguments in each worker: .*'url'",
+        ),
+    ],
+)
+def test_wrong_definitions_are_refused(options, said):
+    with pytest.raises(ConfigError, match=said):
+        ka.Job(topics="t", group_id="g", bootstrap_servers="b:1", process=print, **options)
+
+
+def lazily(batch):
+    return later(batch)
+
+
+class Lazy:
+    def write(self, batch):
+        return later(batch)
+
+
+@pytest.mark.parametrize("sink", [lazily, Lazy])
+@pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
+def test_a_sink_that_returns_what_nobody_awaits_has_written_nothing(sink):
+    with pytest.raises((CallFailed, SinkError), match="coroutine, which nobody awaits: make it plain"):
+        processor(lambda batch: batch, as_sink(sink)).call(BATCH)
+
+
+def test_sinks_check_their_options_when_they_are_made():
+    assert repr(ka.KafkaSink("scored", linger_ms=1)) == "<KafkaSink to scored>"
+    with pytest.raises(ConfigError, match="did you mean 'linger_ms'"):
+        ka.KafkaSink("scored", lingr_ms=1)
+    with pytest.raises(ConfigError, match="compression: is 'zip'"):
+        ka.ParquetSink("/tmp/x", compression="zip")
+    with pytest.raises(ConfigError, match="topic: has 'large orders': a topic's name"):
+        ka.KafkaSink("large orders")
+
+
+class Panic(BaseException):
+    """What libraries in Rust raise."""
+
+
+ODD = (SystemExit(3), StopIteration(), Panic("out of bounds"))
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("method", ["__init__", "flush", "close"])
+def test_what_no_event_loop_would_pass_on_comes_as_an_error(method, odd):
+    def fails(self):
+        raise odd
+
+    made = type("Made", (), {"__call__": lambda self, batch: None, method: fails})
+    unmade = UserFunction(FunctionSpec(made, "batch", 0, "fail", OutputsSpec()))
+
+    def live():
+        unmade.make()
+        unmade.flush()
+        unmade.close()
+
+    with pytest.raises(RuntimeError, match=type(odd).__name__) as raised:
+        live()
+    assert raised.value.__cause__ is odd
+
+
+def test_an_async_flush_that_exits_does_not_end_the_loop_of_the_calls():
+    class Leaving:
+        def __call__(self, batch):
+            pass
+
+        async def flush(self):
+            raise SystemExit(3)
+
+    with asyncio.Runner() as runner, pytest.raises(RuntimeError, match="SystemExit: 3"):
+        processor(Leaving).flush(runner.run)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_whatever_a_call_raises_is_a_failure_of_the_call(odd):
+    def call(batch):
+        raise odd
+
+    async def later(batch):
+        raise odd
+
+    with pytest.raises(CallFailed) as raised:
+        processor(call).call(BATCH)
+    assert raised.value.cause is odd
+    with pytest.raises(CallFailed) as raised:
+        asyncio.run(processor(later).call_async(BATCH))
+    assert type(raised.value.cause) in (type(odd), RuntimeError), "a coroutine makes that of a StopIteration"

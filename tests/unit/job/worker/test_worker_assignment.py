@@ -1,0 +1,197 @@
+"""What a worker holds, and how far its function got."""
+
+from kafka_actors.job.messages import CommitEntry, CommitReply, Drain, Grant, Orders
+from kafka_actors.job.worker.machines.worker_assignment import HeldState, WorkerAssignment
+from kafka_actors.types import TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def orders(version, grants=(), draining=()):
+    return Orders((1, version), list(grants), list(draining), lease_s=10.0)
+
+
+def test_orders_are_idempotent_and_old_ones_change_nothing():
+    holdings = WorkerAssignment()
+    first = orders(2, [Grant(P0, (1, 1), 5)])
+    assert [g.partition for g in holdings.apply(first).begin] == [P0]
+    assert holdings.apply(first).begin == []
+    changes = holdings.apply(orders(1))
+    assert changes.drop == []
+    assert P0 in holdings.held
+
+
+def test_orders_of_a_newer_coordinator_win_over_any_of_an_older_one():
+    holdings = WorkerAssignment()
+    holdings.apply(Orders((1, 900), [Grant(P0, (1, 1))], [], 10.0))
+    assert holdings.apply(Orders((2, 1), [], [], 10.0)).drop == [P0]
+    assert holdings.apply(Orders((1, 901), [Grant(P0, (1, 1))], [], 10.0)).begin == []
+
+
+def test_only_what_the_function_returned_for_is_committed():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    assert holdings.begin(P0, (1, 1))
+    assert holdings.commits() == []
+    holdings.done(P0, (1, 1), 8, 3)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 8, 3)]
+    holdings.committed(CommitReply(1, holdings.commits(), [], []))
+    assert holdings.commits() == []
+
+
+def test_a_call_of_a_former_epoch_moves_nothing():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    holdings.apply(orders(2))
+    holdings.apply(orders(3, [Grant(P0, (1, 9), 5)]))
+    holdings.done(P0, (1, 1), 100)
+    assert holdings.commits() == []
+    assert not holdings.begin(P0, (1, 1))
+    assert not holdings.held[P0].in_hand
+
+
+def test_orders_from_before_a_drain_ended_do_not_begin_the_partition_again():
+    """A new coordinator leaves the partition with its worker, where an older one's drain goes on."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.apply(orders(2, [], [Drain(P0, (1, 1))]))
+    left = Orders((2, 1), [Grant(P0, (2, 1), 5, continues=(1, 1))], [], lease_s=10.0)
+    holdings.apply(left)
+    assert holdings.release_drained() == [P0]
+    assert holdings.apply(left).begin == []
+    assert holdings.held == {}, "the next report has to lack it"
+    anew = Grant(P0, (2, 2), 8)
+    assert holdings.apply(Orders((2, 2), [anew], [], lease_s=10.0)).begin == [anew]
+
+
+def test_a_drain_waits_for_the_call_and_then_for_its_commit():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    assert holdings.apply(orders(2, [], [Drain(P0, (1, 1))])).drain == [P0]
+    assert holdings.release_drained() == []
+    holdings.done(P0, (1, 1), 8)
+    assert not holdings.begin(P0, (1, 1))
+    assert holdings.release_drained() == []
+    assert holdings.drain_waits_for_commit
+    holdings.committed(CommitReply(1, [CommitEntry(P0, (1, 1), 8)], [], []))
+    assert holdings.release_drained() == [P0]
+    assert holdings.held == {}
+
+
+def test_where_results_were_lost_nothing_is_committed_and_a_drain_waits_for_the_call_alone():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    holdings.commit_nothing_more()
+    holdings.apply(orders(2, [], [Drain(P0, (1, 1))]))
+    assert holdings.release_drained() == []
+    holdings.done(P0, (1, 1), 8)
+    assert holdings.commits() == []
+    assert not holdings.drain_waits_for_commit
+    assert holdings.release_drained() == [P0]
+
+
+def test_a_new_incarnation_renews_the_epoch_without_disturbing_the_call_in_hand():
+    holdings = WorkerAssignment()
+    holdings.apply(Orders((1, 4), [Grant(P0, (1, 1), 5)], [], 10.0))
+    holdings.begin(P0, (1, 1))
+    changes = holdings.apply(Orders((2, 1), [Grant(P0, (2, 1), 5, continues=(1, 1))], [], 10.0))
+    assert changes.begin == []
+    holdings.done(P0, (1, 1), 8)
+    assert holdings.commits() == [CommitEntry(P0, (2, 1), 8)]
+
+
+def test_a_function_that_failed_for_good_has_its_offset_committed_and_nothing_behind_it_begun():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5), Grant(P1, (1, 2), 0)]))
+    holdings.begin(P0, (1, 1))
+    holdings.halt(P0, (1, 1), 7)
+    assert holdings.held[P0].state is HeldState.HALTED
+    assert not holdings.begin(P0, (1, 1))
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 7)]
+
+
+def test_a_position_that_became_known_is_committed_though_nothing_was_read():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), None, end_offset=40)]))
+    holdings.positioned(P0, 40)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 40)]
+    assert not holdings.held[P0].finished
+    holdings.committed(CommitReply(1, holdings.commits(), [], []))
+    assert holdings.held[P0].finished
+
+
+def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
+    holdings.done(P0, (1, 1), 60)
+    holdings.positioned(P0, 10, rewind=True)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 10, -1, rewind=True)]
+    holdings.committed(CommitReply(1, holdings.commits(), [], []))
+    assert not holdings.done(P0, (1, 1), 70)  # fetched before the reset
+    assert holdings.held[P0].processed == 10
+    holdings.done(P0, (1, 1), 12, resets=1)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 12)]
+
+
+def test_commits_name_the_topic_that_their_offsets_are_of():
+    old, new = b"o" * 16, b"n" * 16
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50, topic_id=old)]))
+    holdings.done(P0, (1, 1), 60)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 60, topic_id=old)]
+    holdings.positioned(P0, 0, rewind=True, topic_id=new)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 0, rewind=True, topic_id=new)]
+    assert not holdings.done(P0, (1, 1), 61), "a call on records of the topic before"
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 0, rewind=True, topic_id=new)]
+
+
+def test_a_new_coordinator_that_does_not_know_yet_changes_nothing():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(3, [Grant(P0, (1, 1), 5), Grant(P1, (1, 2), 7)], []))
+    holdings.apply(orders(4, [Grant(P0, (1, 1), 5)], [Drain(P1, (1, 2))]))
+    assert holdings.release_drained() == [P1]
+    # P1 was let go of after the report that this answers, and must not begin anew without an offset.
+    changes = holdings.apply(Orders((2, 0), [], [], 10.0, hold=True))
+    assert (changes.begin, changes.drain, changes.drop) == ([], [], [])
+    assert list(holdings.held) == [P0]
+    # From here on the old coordinator is not heard any more, however late its orders come.
+    assert holdings.apply(orders(5, [Grant(P1, (1, 3), 7)])).begin == []
+    assert holdings.seen == (2, 0)
+
+
+def test_a_new_coordinator_may_drain_what_its_worker_holds_under_the_old_epoch():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    assert holdings.apply(Orders((2, 1), [], [Drain(P0, (2, 1), continues=(1, 1))], 10.0)).drain == [P0]
+    holdings.done(P0, (1, 1), 8)
+    assert holdings.commits() == [CommitEntry(P0, (2, 1), 8)]
+
+
+def test_a_drain_that_the_old_coordinator_began_ends_under_the_new_one():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    holdings.apply(orders(2, [], [Drain(P0, (1, 1))]))
+    changes = holdings.apply(Orders((2, 1), [Grant(P0, (2, 1), 5, continues=(1, 1))], [], 10.0))
+    assert (changes.begin, changes.drop) == ([], [])
+    holdings.done(P0, (1, 1), 8)
+    holdings.committed(CommitReply(1, [CommitEntry(P0, (2, 1), 8)], [], []))
+    assert holdings.release_drained() == [P0]
+
+
+def test_a_drain_under_an_epoch_that_the_worker_never_had_drops_the_partition():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    assert holdings.apply(orders(2, [], [Drain(P0, (1, 7))])).drop == [P0]
+
+
+def test_the_end_of_a_bounded_partition_is_told():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5, end_offset=8), Grant(P1, (1, 1), 5)]))
+    for partition, offset, wanted in ((P1, 100, False), (P0, 7, False), (P0, 8, True)):
+        holdings.begin(partition, (1, 1))
+        assert holdings.done(partition, (1, 1), offset) == wanted

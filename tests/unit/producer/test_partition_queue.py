@@ -1,0 +1,253 @@
+"""One partition's batches and their sequences, by the rules of KIP-98 and KIP-360."""
+
+import pytest
+
+from kafka_actors.producer.machines.batch import NO_SEQUENCE, ProducerBatch
+from kafka_actors.producer.machines.partition_queue import KNOWN_S, MAX_EPOCH, PartitionQueue
+from kafka_actors.types import TopicPartition
+
+TP = TopicPartition("orders", 3)
+
+
+class Content:
+    used = 100
+
+    def __init__(self, count):
+        self.count = count
+
+
+def batch(records=10, created=0.0):
+    made = ProducerBatch(TP, Content(records), created)
+    made.ready = True
+    return made
+
+
+def lane(*batches, window=5, epoch=0, known=True):
+    """A lane with these batches; `known` says that broker 1 has acknowledged something of it."""
+    made = PartitionQueue(TP, idempotent=True, window=window)
+    made.identify(7, epoch)
+    if known:
+        first = batch(0)
+        made.waiting.append(first)
+        send(made)
+        acknowledge(made, first)
+    made.waiting.extend(batches)
+    return made
+
+
+def send(made, now=0.0, node=1):
+    """Sends all that may be sent."""
+    sent = []
+    while (one := made.sendable(now, node)) is not None:
+        made.sent(one, node)
+        sent.append(one)
+    return sent
+
+
+def acknowledge(made, one, now=0.0, node=1):
+    assert made.answered(one)
+    made.written(one, now, node)
+
+
+def test_sequences_count_records():
+    a, b, c = batch(3), batch(4), batch(1)
+    assert send(lane(a, b, c)) == [a, b, c]
+    assert [x.sequence for x in (a, b, c)] == [0, 3, 7]
+
+
+def test_sequences_wrap_after_the_largest_int32():
+    a, b = batch(3), batch(1)
+    made = lane(a, b)
+    made._sequence = 2**31 - 2
+    send(made)
+    assert [a.sequence, b.sequence] == [2**31 - 2, 1]
+
+
+def test_no_more_than_the_window_is_in_flight():
+    made = lane(*(batch() for _ in range(9)))
+    assert len(send(made)) == 5
+
+
+def test_what_is_not_packed_yet_holds_up_what_comes_behind_it():
+    a, b = batch(), batch()
+    a.ready = False
+    made = lane(a, b)
+    assert send(made) == []
+    a.ready = True
+    assert send(made) == [a, b]
+
+
+def test_nothing_is_sent_to_a_new_leader_before_the_old_one_answered():
+    a, b = batch(), batch()
+    made = lane(a, b, window=1)
+    assert send(made, node=1) == [a]
+    made._window = 5
+    assert made.sendable(0.0, 2) is None
+    acknowledge(made, a)
+    assert send(made, node=2) == [b]
+
+
+def test_after_a_failure_all_is_sent_again_in_order_once_the_wire_is_empty():
+    a, b, c = batch(), batch(), batch()
+    made = lane(a, b, c)
+    send(made)
+    made.answered(a)
+    made.again(a, 5.0, doubtful=True)
+    assert made.sendable(9.0, 1) is None, "two are still on the wire"
+    for x in (b, c):
+        made.answered(x)
+        made.gap(x, 6.0, lost_state=False)
+    assert not made.broken, "they only came too early"
+    assert send(made, now=4.0) == [], "not before its time"
+    assert send(made, now=5.0) == [a]
+    acknowledge(made, a, now=5.0)
+    assert send(made, now=5.0) == [b, c]
+    assert [x.sequence for x in (a, b, c)] == [0, 10, 20]
+
+
+def test_a_real_gap_begins_a_new_epoch_at_sequence_0():
+    a, b = batch(), batch()
+    made = lane(a, b)
+    send(made)
+    for x in (a, b):
+        made.answered(x)
+        made.gap(x, 0.1, lost_state=False)
+    assert made.broken
+    assert send(made, now=1.0) == [a]
+    acknowledge(made, a, now=1.0)
+    assert send(made, now=1.0) == [b]
+    assert [(x.producer_id, x.producer_epoch, x.sequence) for x in (a, b)] == [(7, 1, 0), (7, 1, 10)]
+
+
+def test_a_lost_producer_state_begins_a_new_epoch_whichever_batch_tells_of_it():
+    a, b = batch(), batch()
+    made = lane(a, b)
+    send(made)
+    made.answered(b)
+    made.gap(b, 0.1, lost_state=True)
+    acknowledge(made, a)
+    assert send(made, now=1.0) == [b]
+    assert (b.producer_epoch, b.sequence) == (1, 0)
+
+
+def test_what_was_sent_behind_a_refused_batch_gets_new_sequences():
+    a, b = batch(), batch()
+    made = lane(a, b)
+    send(made)
+    made.answered(a)
+    made.refused(a)
+    assert made.sendable(0.0, 1) is None, "the other is still on the wire"
+    made.answered(b)
+    made.gap(b, 9.0, lost_state=False)
+    assert send(made) == [b], "at once: everybody expected that"
+    assert (b.producer_epoch, b.sequence) == (1, 0)
+
+
+def test_a_doubtful_batch_keeps_its_sequence_until_its_fate_is_known():
+    a, b = batch(), batch()
+    made = lane(a, b)
+    send(made)
+    made.given_up(a)  # its time is over while it is on the wire
+    for x in (a, b):
+        assert made.answered(x) is (x is b)
+    made.again(b, 0.0, doubtful=True)  # the connection was lost
+    assert send(made) == [b]
+    assert (b.producer_epoch, b.sequence) == (0, 10), "under the new epoch it could be there twice"
+    made.answered(b)
+    made.gap(b, 0.0, lost_state=False)
+    assert send(made) == [b]
+    assert (b.producer_epoch, b.sequence) == (1, 0)
+
+
+def test_no_batch_is_sent_that_would_make_the_broker_forget_the_first_one():
+    """A broker remembers five; the first may be written without our knowing, and must be known as a duplicate."""
+    batches = [batch() for _ in range(8)]
+    made = lane(*batches)
+    a, *others = send(made)
+    made.answered(a)
+    made.again(a, 0.0, doubtful=True)
+    for x in others:
+        acknowledge(made, x)
+    assert send(made) == [a], "with another one behind it, it would be the sixth"
+    acknowledge(made, a)
+    assert send(made) == batches[5:]
+
+
+def test_a_used_up_epoch_wants_another_producer_id():
+    a = batch()
+    made = lane(a, epoch=MAX_EPOCH)
+    send(made)
+    made.answered(a)
+    made.gap(a, 0.0, lost_state=True)
+    assert send(made) == []
+    assert made.needs_id
+    assert made.exhausted_id == 7
+    made.identify(8, 0)
+    assert send(made) == [a]
+    assert (a.producer_id, a.producer_epoch, a.sequence) == (8, 0, 0)
+
+
+def test_halves_keep_the_sequences_of_the_whole():
+    a, b = batch(10), batch(5)
+    made = lane(a, b)
+    send(made)
+    one, two = batch(4), batch(6)
+    made.answered(a)
+    made.replaced(a, [one, two])
+    made.answered(b)
+    made.gap(b, 0.0, lost_state=False)
+    assert send(made) == [one, two, b]
+    assert [x.sequence for x in (one, two, b)] == [0, 4, 10]
+
+
+def test_one_batch_at_a_time_is_sent_to_a_broker_that_does_not_know_the_producer():
+    a, b, c = batch(), batch(), batch()
+    made = lane(a, b, c, known=False)
+    assert send(made) == [a]
+    made.answered(a)
+    made.again(a, 0.0, doubtful=True)
+    assert send(made) == [a]
+    acknowledge(made, a)
+    assert send(made) == [b, c]
+
+
+@pytest.mark.parametrize("after", ["a failure", "a new epoch", "a move of the leader", "a long pause"])
+def test_whether_a_broker_knows_the_producer_has_to_be_seen_again(after):
+    a, b, c = batch(), batch(), batch()
+    made = lane(a)
+    send(made)
+    made.answered(a)
+    if after == "a failure":
+        made.again(a, 0.0, doubtful=True)
+    elif after == "a new epoch":
+        made.refused(a)
+    else:
+        made.written(a, 0.0, 1)
+    now, node = KNOWN_S if after == "a long pause" else 0.0, 2 if after == "a move of the leader" else 1
+    made.waiting.extend([b, c])
+    (first,) = send(made, now, node)
+    acknowledge(made, first, now, node)
+    assert len(send(made, now, node)) == (2 if after == "a failure" else 1)
+
+
+def test_without_idempotence_there_are_no_sequences_and_no_epochs():
+    a, b = batch(), batch()
+    made = PartitionQueue(TP, idempotent=False, window=5)
+    made.waiting.extend([a, b])
+    assert send(made) == [a, b]
+    assert (a.sequence, a.producer_id) == (NO_SEQUENCE, NO_SEQUENCE)
+    made.answered(a)
+    made.refused(a)
+    assert not made.broken
+
+
+@pytest.mark.parametrize("issued", [True, False])
+def test_what_is_given_up_is_forgotten(issued):
+    a = batch()
+    made = lane(a)
+    if issued:
+        send(made)
+        made.answered(a)
+    made.given_up(a)
+    assert made.empty
+    assert made.broken is issued, "only what may have been written leaves a gap"

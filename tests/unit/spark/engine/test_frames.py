@@ -1,0 +1,240 @@
+"""What leaves one Python worker of Spark for the JVM, and what the next one makes of it."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from fakes.records import records
+from fakes.spans import kept_spans
+from opentelemetry import trace
+
+import kafka_actors as ka
+from kafka_actors.errors import ConfigError, StageError
+
+pytest.importorskip("pyspark")
+
+from kafka_actors.pipeline.rows import StageRows, rows_of
+from kafka_actors.spark.engine.frames import PipelineFrame
+from kafka_actors.spark.engine.fusion import FusedStages
+from kafka_actors.spark.engine.map_in_arrow import MapInArrowStages
+from kafka_actors.spark.worker_cache import WorkerCache
+
+READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1").on_error("fail", retries=0)
+
+
+def fusion(pipeline, key, **frame):
+    checked = pipeline.check("spark")
+    return FusedStages(key, checked.steps, pipeline.retries, PipelineFrame(checked.columns, **frame))
+
+
+def test_failed_records_are_rows_with_nothing_but_what_is_hidden():
+    pipeline = READ.decode_json("id BIGINT NOT NULL, tags ARRAY<STRING>", on_error="dead_letter")
+    made = fusion(pipeline, "failed", kafka=True, errors=True)
+    schema = made.behind.schema
+    assert schema.names == ["id", "tags", "_kafka", "_error"]
+    assert schema.field("id").nullable, "there is none in the row of an error"
+    source = records([b'{"id": 1, "tags": ["a"]}', b"x"], keys=[b"k", b"l"], headers=[None, [("h", b"1")]])
+    good, bad = made.run(source)
+    assert good.schema == bad.schema == schema
+    (row,) = good.to_pylist()
+    assert (row["id"], row["tags"], row["_kafka"]["offset"], row["_error"]) == (1, ["a"], 100, None)
+    (row,) = bad.to_pylist()
+    assert (row["id"], row["tags"], row["_kafka"]["offset"]) == (None, None, 101)
+    assert row["_error"] == {
+        "stage": "decode_json",
+        "reason": "JSON is malformed: invalid character (byte 0)",
+        "key": b"l",
+        "value": b"x",
+        "headers": [{"key": "h", "value": b"1"}],
+        "topic": "orders",
+        "partition": 3,
+        "offset": 101,
+        "timestamp": source.column("timestamp")[1].as_py(),
+    }
+
+
+def test_a_value_that_spark_has_no_type_for_is_an_error_of_its_stage():
+    nanos = pa.schema({"at": pa.timestamp("ns")})
+
+    def later(batch):
+        return pa.record_batch({"at": pa.array([1000, 1], pa.timestamp("ns"))})
+
+    pipeline = READ.map_batches(later, schema=nanos, name="later")
+    steps = pipeline.check("spark").steps
+    made = FusedStages("nanos", steps, 0, PipelineFrame(nanos, stage="later"))
+    with pytest.raises(
+        StageError, match=r"^stage later failed on orders-3 offsets 100-101 .*on Spark, column 'at' is"
+    ):
+        list(made.run(records([b"1", b"2"])))
+
+
+def test_failed_records_can_be_had_alone_and_left_out():
+    pipeline = READ.decode_json("id BIGINT NOT NULL", on_error="dead_letter")
+    source = records([b'{"id": 1}', b"x"])
+    steps = pipeline.check("spark").steps
+    alone = FusedStages("alone", steps, 0, PipelineFrame(pa.schema([]), errors=True), failed_only=True)
+    (bad,) = alone.run(source)
+    assert [(list(row), row["_error"]["value"]) for row in bad.to_pylist()] == [(["_error"], b"x")]
+    (good,) = fusion(pipeline, "left out").run(source)
+    assert good.to_pydict() == {"id": [1]}
+
+
+def test_what_spark_has_not_is_named_by_the_stage_that_made_it():
+    odd = PipelineFrame(pa.schema([("t", pa.duration("s"))]), stage="map_batches(f)")
+    with pytest.raises(ConfigError, match=r"^map_batches\(f\): column 't' is duration"):
+        _ = odd.user_schema
+
+
+def test_without_dead_letters_the_columns_are_the_pipelines(capsys):
+    made = fusion(READ.decode_json("id BIGINT NOT NULL", on_error="skip"), "without")
+    assert made.behind.schema == pa.schema([pa.field("id", pa.int64(), False)])
+    (batch,) = made.run(records([b'{"id": 1}', b"x"]))
+    assert batch.to_pydict() == {"id": [1]}
+
+
+def test_a_column_with_the_name_of_the_hidden_one_is_refused():
+    pipeline = READ.decode_json("_error STRING", on_error="dead_letter")
+    with pytest.raises(ConfigError, match="makes a column '_error'"):
+        _ = fusion(pipeline, "name", errors=True).behind.schema
+
+
+def packed(frame, *parts):
+    """The batches of several partitions in one, as Spark hands rows over, in the session's own time zone."""
+    batches = [frame.pack(rows, source) for rows, source in parts]
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    if not frame.kafka:
+        return whole
+    at = whole.schema.get_field_index("_kafka")
+    fields = [
+        pa.field(f.name, pa.timestamp("us", tz="Europe/Berlin")) if f.name == "timestamp" else f
+        for f in whole.schema.field(at).type
+    ]
+    return whole.set_column(at, "_kafka", whole.column(at).cast(pa.struct(fields)))
+
+
+def test_rows_come_back_by_partition_each_with_its_record():
+    frame = PipelineFrame(pa.schema({"id": pa.int64()}), kafka=True, value=True)
+    first = records([b"a", b"b", b"c"], keys=[b"1", None, b"3"], partition=0, first=10)
+    second = records([b"d", b"e"], partition=1, first=12, headers=[[("h", b"1")], None])
+    ids = pa.RecordBatch.from_pydict({"id": [0, 1, 2, 3]})
+    rows = StageRows(ids, np.array([0, 0, 2, -1], dtype=np.int32))  # two of one record; one of none
+    more = StageRows(pa.RecordBatch.from_pydict({"id": [4, 5]}), np.array([0, 1], dtype=np.int32))
+    good, failed = frame.split(packed(frame, (rows, first), (more, second)))
+    assert failed is None
+    one, two = frame.parts(good)
+    assert one.rows.batch.to_pydict() == {"id": [0, 1, 2, 3]}
+    assert one.rows.origin.tolist() == [0, 0, 1, -1]
+    assert one.source.drop_columns(["timestampType"]).equals(
+        first.take(pa.array([0, 2])).drop_columns(["timestampType"])
+    )
+    assert two.rows.origin.tolist() == [0, 1]
+    assert two.source.drop_columns(["timestampType"]).equals(second.drop_columns(["timestampType"]))
+
+
+def test_where_no_record_is_known_all_rows_are_one_part():
+    frame = PipelineFrame(pa.schema({"id": pa.int64()}))
+    good, _ = frame.split(pa.RecordBatch.from_pydict({"id": [1, 2]}))
+    (part,) = frame.parts(good)
+    assert part.rows.origin.tolist() == [-1, -1]
+    assert part.source.num_rows == 1
+    assert list(frame.parts(good.slice(0, 0))) == []
+
+
+def wrong(batch):
+    if pc.any(pc.equal(batch["id"], 2)).as_py():
+        raise ValueError("no 2")
+    return batch
+
+
+def test_a_stage_behind_the_source_has_the_records_for_its_errors_and_hands_earlier_ones_on():
+    decode = READ.decode_json("id BIGINT", on_error="dead_letter")
+    before = fusion(decode, "before", kafka=True, value=True, errors=True)
+    source = records([b'{"id": 1}', b"x", b'{"id": 2}', b'{"id": 3}'], partition=5)
+    batches = list(before.run(source))
+    step = decode.map_batches(wrong, schema="id BIGINT", name="score", on_error="dead_letter")
+    after = FusedStages(
+        "after", step.check("spark").steps[1:], 0, PipelineFrame(pa.schema({"id": pa.int64()}), errors=True)
+    )
+    rows = pa.Table.from_batches(MapInArrowStages(before.behind, after)(batches)).to_pylist()
+    assert [row["id"] for row in rows if row["_error"] is None] == [1, 3]
+    dead = {row["_error"]["offset"]: row["_error"] for row in rows if row["_error"] is not None}
+    assert {offset: (e["stage"], e["value"], e["partition"]) for offset, e in dead.items()} == {
+        101: ("decode_json", b"x", 5),
+        102: ("score", b'{"id": 2}', 5),
+    }
+
+
+def test_a_stage_behind_the_source_names_the_place_and_one_behind_a_dataframe_stage_itself():
+    decode = READ.decode_json("id BIGINT")
+    step = decode.map_batches(wrong, schema="id BIGINT", name="score")
+    frame = PipelineFrame(pa.schema({"id": pa.int64()}), kafka=True)
+    stages = MapInArrowStages(frame, FusedStages("named", step.check("spark").steps[1:], 0, frame))
+    batch = frame.pack(*_decoded(records([b"1", b"2"], partition=4)))
+    with pytest.raises(StageError, match=r"stage score failed on orders-4 offsets 100-101 after 1 attempt"):
+        list(stages([batch]))
+    plain = PipelineFrame(pa.schema({"id": pa.int64()}))
+    stages = MapInArrowStages(plain, FusedStages("unnamed", step.check("spark").steps[1:], 0, plain))
+    with pytest.raises(
+        StageError, match=r"stage score failed on rows of no one record after 1 attempt: .*no 2"
+    ):
+        list(stages([pa.RecordBatch.from_pydict({"id": [1, 2]})]))
+
+
+def _decoded(source):
+    ids = pa.RecordBatch.from_pydict({"id": [int(v) for v in source.column("value").to_pylist()]})
+    return rows_of(source)._replace(batch=ids), source
+
+
+def test_a_process_keeps_what_it_used_last():
+    closed = []
+    kept = WorkerCache(closed.append, most=2)
+    assert kept.get("a", lambda: "A") == kept.get("a", lambda: "again") == "A"
+    kept.get("b", lambda: "B")
+    kept.get("a", lambda: "again")
+    kept.get("c", lambda: "C")
+    assert closed == ["B"]
+    kept.drop("a")
+    kept.clear()
+    assert closed == ["B", "A", "C"]
+
+
+def test_what_close_raises_is_only_told(caplog):
+    kept = WorkerCache(lambda thing: 1 / 0)
+    kept.get("a", lambda: "A")
+    kept.drop("a")
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_stages_on_a_batch_are_a_span_that_is_current_in_them_and_a_failed_one_says_so():
+    seen = []
+
+    def look(batch):
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        if len(seen) > 1:
+            raise ValueError("a record's text")
+        return batch
+
+    made = fusion(READ.decode_json("id BIGINT").map_batches(look, schema="id BIGINT"), "spans")
+    context = b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01"
+    source = records([b'{"id": 1}', b'{"id": 2}'], headers=[None, [("traceparent", context)]])
+    with kept_spans() as ended:
+        list(made.run(source))
+        with pytest.raises(StageError):
+            list(made.run(source))
+        good, bad = ended()
+    assert (good.name, good.kind) == ("process orders", trace.SpanKind.CONSUMER)
+    assert seen == [good.context.span_id, bad.context.span_id]
+    assert [link.context.span_id for link in good.links] == [int("2" * 16, 16)]
+    assert good.attributes["messaging.batch.message_count"] == 2
+    assert (good.status.is_ok, bad.status.is_ok) == (True, False)
+    assert "a record's text" not in bad.to_json()
+
+
+def test_rows_that_know_no_record_are_no_messages_and_so_no_span():
+    step = READ.decode_json("id BIGINT").map_batches(lambda batch: batch, schema="id BIGINT")
+    frame = PipelineFrame(pa.schema({"id": pa.int64()}))
+    stages = MapInArrowStages(frame, FusedStages("without records", step.check("spark").steps[1:], 0, frame))
+    with kept_spans() as ended:
+        (batch,) = stages([pa.RecordBatch.from_pydict({"id": [1, 2]})])
+        assert ended() == ()
+    assert batch.to_pydict() == {"id": [1, 2]}

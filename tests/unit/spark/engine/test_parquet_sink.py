@@ -1,0 +1,160 @@
+"""Files of a micro-batch: hidden until it is complete, and those of an earlier try of it replaced."""
+
+import os
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from kafka_actors.errors import SinkError
+from kafka_actors.spark.engine import parquet_sink as parquet
+from kafka_actors.spark.engine.frames import PipelineFrame
+from kafka_actors.spark.engine.parquet_sink import (
+    ParquetPlan,
+    ParquetStreamWriter,
+    _SinkErrors,
+    batch_unit,
+    reveal,
+    run_unit,
+    write_files,
+)
+
+SCHEMA = pa.schema([("v", pa.int64())])
+
+
+class Batch:
+    """One try of a micro-batch, some tasks of which write."""
+
+    def __init__(self, directory, number=3):
+        self.plan = ParquetPlan("n", "run", "write_parquet", str(directory), "zstd", PipelineFrame(SCHEMA))
+        self.directory = directory
+        self.unit = batch_unit("query", number)
+        self.name = self.unit.name
+
+    def task(self, number, *values):
+        batches = [pa.record_batch({"v": list(part)}) for part in values]
+        return write_files(self.plan, self.unit, number, iter(batches))
+
+    def hidden(self):
+        return sorted(n for n in os.listdir(self.directory) if n.startswith("."))
+
+    def visible(self):
+        names = [n for n in os.listdir(self.directory) if not n.startswith(".")]
+        return {n: pq.read_table(self.directory / n)["v"].to_pylist() for n in names}
+
+
+@pytest.fixture
+def batch(tmp_path):
+    return Batch(tmp_path / "out")
+
+
+def test_files_are_hidden_until_the_micro_batch_is_complete(batch):
+    written = [batch.task(0, [1, 2], [3]), batch.task(1), batch.task(2, [4])]
+    assert batch.visible() == {}
+    reveal(batch.plan, written)
+    assert batch.visible() == {f"{batch.name}00000.parquet": [1, 2, 3], f"{batch.name}00002.parquet": [4]}
+    assert batch.hidden() == [f".{batch.name}"], "until the next one is complete"
+    following = Batch(batch.directory, 4)
+    reveal(batch.plan, [following.task(0, [5])])
+    assert batch.hidden() == [f".{following.name}"]
+    empty = Batch(batch.directory, 5)
+    reveal(batch.plan, [empty.task(0)])
+    assert batch.hidden() == []
+    assert sorted(v for values in batch.visible().values() for v in values) == [1, 2, 3, 4, 5]
+
+
+def test_the_run_of_a_batch_leaves_nothing_hidden(batch):
+    batch.unit = run_unit("id")
+    written = [batch.task(0, [1, 2]), batch.task(1, [3])]
+    assert batch.visible() == {}
+    reveal(batch.plan, written)
+    assert batch.visible() == {"spark-id-00000.parquet": [1, 2], "spark-id-00001.parquet": [3]}
+    assert batch.hidden() == []
+
+
+def test_other_files_are_not_looked_at(batch, monkeypatch):
+    """There may be a million of them: an object store lists a thousand at a time."""
+    listed = []
+
+    class Watched(fs.LocalFileSystem):
+        def get_file_info(self, what):
+            listed.append(what.base_dir if isinstance(what, fs.FileSelector) else what)
+            return super().get_file_info(what)
+
+    monkeypatch.setattr(parquet, "file_system", lambda path: (Watched(), path))
+    for _ in range(2):
+        reveal(batch.plan, [batch.task(0, [1])])
+    assert str(batch.directory) not in listed
+    assert f"{batch.directory}/.{batch.name}" in listed
+
+
+@pytest.mark.parametrize("died", ["before", "between", "after"])
+def test_a_micro_batch_that_is_done_again_is_there_once(batch, died, monkeypatch):
+    """With other tasks than before: three, where there were two."""
+    first = [batch.task(0, [1, 2, 3]), batch.task(1, [4]), batch.task(7, [5])]
+    if died == "between":
+        first = first[:2]
+    if died != "before":
+        reveal(batch.plan, first)
+    reveal(batch.plan, [batch.task(0, [1, 2]), batch.task(1, [3]), batch.task(2, [4, 5])])
+    assert sorted(v for values in batch.visible().values() for v in values) == [1, 2, 3, 4, 5]
+    assert batch.visible().keys() == {f"{batch.name}0000{task}.parquet" for task in range(3)}
+    left = os.listdir(batch.directory / f".{batch.name}")
+    assert [os.path.splitext(name)[1] for name in left] == [".names"], "nothing of the first try is left"
+
+
+def test_files_of_other_batches_queries_and_engines_stay(batch):
+    batch.directory.mkdir()
+    others = [
+        f"{batch_unit('query', 30).name}00000.parquet",
+        f"{batch_unit('other', 3).name}0.parquet",
+        "t-0-1-2.parquet",
+    ]
+    for name in others:
+        (batch.directory / name).touch()
+    reveal(batch.plan, [batch.task(0, [1])])
+    assert set(os.listdir(batch.directory)) == {*others, f"{batch.name}00000.parquet", f".{batch.name}"}
+
+
+def test_a_task_that_fails_leaves_nothing_and_an_aborted_batch_neither(batch):
+    def rows():
+        yield pa.record_batch({"v": [1]})
+        raise ValueError("no good")
+
+    with pytest.raises(ValueError, match="no good"):
+        write_files(batch.plan, batch.unit, 0, rows())
+    assert os.listdir(batch.directory / f".{batch.name}") == []
+    ParquetStreamWriter(batch.plan).abort([batch.task(1, [1]), None, batch.task(2)], 3)
+    assert os.listdir(batch.directory / f".{batch.name}") == []
+
+
+def test_many_rows_are_row_groups_of_one_file(batch, monkeypatch):
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 40)
+    reveal(batch.plan, [batch.task(0, *[[n, n] for n in range(10)])])
+    [name] = batch.visible()
+    assert batch.visible()[name] == [n for n in range(10) for _ in range(2)]
+    assert pq.ParquetFile(batch.directory / name).num_row_groups == 4
+
+
+def test_what_the_file_system_refuses_is_the_sinks_error(tmp_path):
+    (tmp_path / "file").touch()
+    made = Batch(tmp_path / "file" / "below")
+    with (
+        pytest.raises(SinkError, match=r"write_parquet: .*Error: "),
+        _SinkErrors(made.plan.stage),
+    ):
+        made.task(0, [1])
+
+
+def test_the_session_of_spark_leaves_no_time_zone_in_the_files(tmp_path):
+    made = Batch(tmp_path)
+    made.plan = msgspec.structs.replace(
+        made.plan, before=PipelineFrame(pa.schema([("v", pa.timestamp("us", tz="UTC"))]))
+    )
+    rows = pa.record_batch({"v": pa.array([1_000_000], pa.timestamp("us", tz="Europe/Berlin"))})
+    reveal(made.plan, [write_files(made.plan, made.unit, 0, iter([rows]))])
+    [path] = tmp_path.glob("*.parquet")
+    assert pq.read_schema(path).field("v").type == pa.timestamp("us", tz="UTC")
+    assert pq.read_table(path)["v"].cast(pa.int64()).to_pylist() == [1_000_000]

@@ -1,0 +1,149 @@
+"""What planning asks again: `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart; and when no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from kafka_actors.errors import KafkaError, NotLeaderOrFollowerError, TopicAuthorizationFailedError
+from kafka_actors.net import LATEST, ListedOffset
+from kafka_actors.spark.source.options import parse_batch, parse_stream
+from kafka_actors.spark.source.planning_brokers import PlanningBrokers
+from kafka_actors.types import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Lookups:
+    """Partition 1 answers at once, partition 0 with an error so many times."""
+
+    def __init__(self, error: KafkaError, times: int) -> None:
+        self._error = error
+        self._left = times
+        self.asked: list[list[TopicPartition]] = []
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], **_: Any
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        self.asked.append(sorted(timestamps))
+        answers: dict[TopicPartition, ListedOffset | KafkaError] = {
+            tp: ListedOffset(7, -1, -1) for tp in timestamps
+        }
+        if T0 in answers and self._left:
+            self._left -= 1
+            answers[T0] = self._error
+        return answers
+
+
+class Scene:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, error: KafkaError, times: int, **options: str
+    ) -> None:
+        self.pauses: list[float] = []
+        self.lookups = Lookups(error, times)
+        given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", **options}
+        self.brokers = PlanningBrokers(parse_batch(given))
+        monkeypatch.setattr(self.brokers, "_lookups", self.lookups)
+        monkeypatch.setattr(asyncio, "sleep", self._pause)
+
+    async def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        return asyncio.run(self.brokers.offsets({T0: LATEST, T1: LATEST}))
+
+
+def test_a_partition_that_cannot_answer_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, NotLeaderOrFollowerError(), 3)
+    assert scene.offsets() == {T0: 7, T1: 7}
+    assert scene.lookups.asked == [[T0, T1], [T0], [T0], [T0]]
+    assert scene.pauses == [1.0] * 3
+
+
+def test_so_often_and_so_far_apart_as_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "250"}
+    scene = Scene(monkeypatch, NotLeaderOrFollowerError(), 2, **options)
+    with pytest.raises(NotLeaderOrFollowerError):
+        scene.offsets()
+    assert scene.lookups.asked == [[T0, T1], [T0]]
+    assert scene.pauses == [0.25]
+
+
+def test_what_asking_again_will_not_mend_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, TopicAuthorizationFailedError(), 1)
+    with pytest.raises(TopicAuthorizationFailedError):
+        scene.offsets()
+    assert scene.lookups.asked == [[T0, T1]]
+
+
+class Silent:
+    """Nobody answers."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    async def list_offsets(self, timestamps: Mapping[TopicPartition, int], **_: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled = True
+
+
+async def asked_while(
+    brokers: PlanningBrokers, change: Callable[[], object]
+) -> dict[TopicPartition, int] | None:
+    """What is answered about both partitions, with a change and then news of the cluster amid it."""
+    asking = asyncio.ensure_future(brokers.offsets_while_there({T0: LATEST, T1: LATEST}))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    change()
+    cluster = brokers.client.cluster
+    cluster.restore(cluster.snapshot())
+    return await asking
+
+
+def test_nobody_is_waited_for_who_is_not_there_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = PlanningBrokers(parse_batch({"kafka.bootstrap.servers": "a:1", "subscribe": "t"}))
+    silent = Silent()
+    monkeypatch.setattr(brokers, "_lookups", silent)
+    there = [T0, T1]
+    monkeypatch.setattr(brokers, "present", lambda: list(there))
+    assert asyncio.run(asked_while(brokers, there.pop)) is None
+    assert silent.cancelled
+
+
+def test_news_of_others_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, NotLeaderOrFollowerError(), 0)
+    monkeypatch.undo()
+    brokers = scene.brokers
+    monkeypatch.setattr(brokers, "_lookups", scene.lookups)
+    there = [T0, T1]
+    monkeypatch.setattr(brokers, "present", lambda: list(there))
+    found = asyncio.run(asked_while(brokers, lambda: there.append(TopicPartition("t", 2))))
+    assert found == {T0: 7, T1: 7}
+
+
+@pytest.mark.parametrize(("since", "times"), [(None, 2), (0.5, 1), (1.0, 2), (1.5, 2)])
+def test_topics_are_asked_about_again_unless_that_was_done_since(since: float | None, times: int) -> None:
+    """A client that asks twice in a row waits in between, so a stream that starts asks once."""
+    clock = iter((1.0, 2.0))
+    asked = []
+
+    async def refreshed() -> None:
+        brokers = PlanningBrokers(
+            parse_stream({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}, limits=True),
+            clock=lambda: next(clock),
+        )
+
+        async def update_metadata() -> None:
+            asked.append("")
+
+        brokers.client.update_metadata = update_metadata  # type: ignore[method-assign,assignment]
+        await brokers.refresh()
+        await brokers.refresh(since)
+
+    asyncio.run(refreshed())
+    assert len(asked) == times

@@ -27,13 +27,13 @@ from .links import call
 __all__ = ["RayActorRef", "RayRuntime", "room_of"]
 
 CLASSES = {
-    "metadata": ("metadata_actor", "MetadataActor"),
-    "coordinator": ("coordinator_actor", "CoordinatorActor"),
-    "connection": ("connection_actor", "ConnectionActor"),
-    "spare": ("connection_actor", "ConnectionActor"),
-    "worker": ("worker_actor", "WorkerActor"),
+    "metadata": ("actors.metadata_actor", "MetadataActor"),
+    "coordinator": ("actors.coordinator_actor", "CoordinatorActor"),
+    "connection": ("actors.connection_actor", "ConnectionActor"),
+    "spare": ("actors.connection_actor", "ConnectionActor"),
+    "worker": ("actors.worker_actor", "WorkerActor"),
 }
-"""Module and class of each kind."""
+"""The module below this package, and the class in it, for each kind of actor."""
 # Ray's own restarts are off: with them on, a call that is pending on a killed actor fails seconds later, and
 # only __init__ runs again. The supervisor replaces actors, under a higher incarnation.
 COMMON: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1000, "num_cpus": 0}
@@ -136,7 +136,7 @@ class RayRuntime:
 
 
 def class_of(kind: str) -> type:
-    """Of the actors of a kind."""
+    """Imports the class of the actors of one kind: `kind` is a key of `CLASSES`."""
     module, name = CLASSES[kind]
     found: type = getattr(importlib.import_module(f".{module}", __package__), name)
     return found

@@ -21,9 +21,9 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 760,
+    "docstring openings": 759,
     "files": 529,
-    "modules without a test file": 258,
+    "modules without a test file": 257,
     "numbered tests": 0,
     "short files": 51,
 }

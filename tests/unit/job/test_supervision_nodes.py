@@ -20,7 +20,7 @@ LINK, SPARE = ActorKey("connection", 1, "far"), ActorKey("spare", 0, "far")
 def placed(*keys, now=0.0, node="far"):
     """A supervision at node `here` whose actors are ready at `now`: those with a node of their own there, ELSEWHERE on
     another, the rest on `node`."""
-    machine = Supervision(TIMINGS, here="here")
+    machine = Supervision(TIMINGS, own_node="here")
     machine.want(keys, started=True)
     machine.step(now)
     machine.step(now + TIMINGS.spare_after)

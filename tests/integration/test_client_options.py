@@ -48,8 +48,8 @@ def client_of(cluster: FakeCluster, **options: Any) -> KafkaClient:
 
 
 def socket_of(connection: Connection) -> socket.socket:
-    assert connection._transport is not None
-    return connection._transport.get_extra_info("socket")
+    assert connection._frames.transport is not None
+    return connection._frames.transport.get_extra_info("socket")
 
 
 @in_loop
@@ -91,7 +91,7 @@ async def test_max_in_flight_requests_per_connection() -> None:
             await broker.wait_for(ApiKey.HEARTBEAT)
             live = client._pool.live(0)
             assert live is not None
-            assert len(live._table) == 2
+            assert len(live._requests.in_flight) == 2
             release.set()
             await asyncio.gather(*sends)
 

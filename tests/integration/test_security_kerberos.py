@@ -146,11 +146,11 @@ def test_a_session_is_renewed_under_load(kafka, alice):
 
     async def run():
         connection = await Connection.open(*kafka.address(1, "RENEW"), config)
-        sessions = {connection._renew_at}
+        sessions = {connection._requests.renew_at}
         until = time.monotonic() + 3.2 * RENEW_MS / 1000
         while time.monotonic() < until:
             await connection.send(MetadataRequest(topics=[]))
-            sessions.add(connection._renew_at)
+            sessions.add(connection._requests.renew_at)
         connection.close()
         return sessions
 

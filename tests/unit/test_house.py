@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 713,
-    "files": 523,
-    "modules without a test file": 249,
+    "docstring openings": 712,
+    "files": 521,
+    "modules without a test file": 247,
     "numbered tests": 0,
-    "short files": 49,
+    "short files": 48,
 }
 LONG_FILES = {
     "kafka_actors/consumer/async_consumer.py": 405,

@@ -41,8 +41,8 @@ class OwnedTasks:
         await asyncio.gather(*self._tasks - {asyncio.current_task()}, return_exceptions=True)
 
 
-async def woken(event: asyncio.Event, limit_s: float) -> None:
-    """Returns when the event is set, or after so many seconds; the others get a turn in any case."""
+async def woken(event: asyncio.Event, limit_s: float | None) -> None:
+    """Returns when the event is set, or after so many seconds (None: never); other tasks get a turn in any case."""
     try:
         async with asyncio.timeout(limit_s):
             if event.is_set():

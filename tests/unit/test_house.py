@@ -21,9 +21,9 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 759,
-    "files": 529,
-    "modules without a test file": 257,
+    "docstring openings": 755,
+    "files": 530,
+    "modules without a test file": 256,
     "numbered tests": 0,
     "short files": 51,
 }
@@ -32,14 +32,14 @@ LONG_FILES = {
     "kafka_actors/consumer/consumer.py": 423,
     "kafka_actors/errors.py": 840,
     "kafka_actors/fetch/machines/fetch_machine.py": 545,
-    "kafka_actors/group/machines/commits.py": 426,
+    "kafka_actors/group/machines/commits.py": 420,
     "kafka_actors/producer/producer_io.py": 401,
     "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
     "AsyncConsumer": 360,
-    "CommitQueue": 360,
+    "CommitQueue": 352,
     "Consumer": 385,
     "FetchMachine": 477,
     "Fetcher": 352,

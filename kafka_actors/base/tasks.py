@@ -41,8 +41,8 @@ class OwnedTasks:
         await asyncio.gather(*self._tasks - {asyncio.current_task()}, return_exceptions=True)
 
 
-async def woken(event: asyncio.Event, limit_s: float) -> None:
-    """Waits until the event is set, `limit_s` seconds at most; yields to other tasks in any case."""
+async def woken(event: asyncio.Event, limit_s: float | None) -> None:
+    """Waits until the event is set, `limit_s` seconds at most (None: no limit); yields to other tasks in any case."""
     try:
         async with asyncio.timeout(limit_s):
             if event.is_set():

@@ -332,7 +332,7 @@ async def test_what_is_owned_and_not_read_is_told_with_its_reason():
 
     group.broker.on(ApiKey.OFFSET_FETCH, loading)
     async with group.cluster, member(group, listener=Reads(), reads=lambda: frozenset(reads)) as one:
-        one.member._unread = UnreadWatch(0.5)
+        one.member._unread.watch = UnreadWatch(0.5)
         await until_async(lambda: one.seen(PartitionNotRead))
         (told,) = one.seen(PartitionNotRead)
         assert (told.topic, told.partition) == A

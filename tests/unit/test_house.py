@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 709,
+    "docstring openings": 677,
     "files": 523,
     "modules without a test file": 249,
     "numbered tests": 0,

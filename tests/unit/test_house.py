@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 677,
-    "files": 523,
-    "modules without a test file": 249,
+    "docstring openings": 676,
+    "files": 521,
+    "modules without a test file": 247,
     "numbered tests": 0,
-    "short files": 49,
+    "short files": 48,
 }
 LONG_FILES = {
     "kafka_actors/consumer/async_consumer.py": 405,
@@ -34,7 +34,7 @@ LONG_FILES = {
     "kafka_actors/fetch/machines/fetch_machine.py": 545,
     "kafka_actors/group/machines/commits.py": 426,
     "kafka_actors/producer/producer_io.py": 401,
-    "kafka_actors/ray/job.py": 493,
+    "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {

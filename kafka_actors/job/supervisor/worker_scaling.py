@@ -244,4 +244,4 @@ class Rescaling:
             if key.number in self._running.retiring and actor_name(key, running.incarnation) in retired:
                 self._running.retiring.discard(key.number)
                 self._actors.want()
-                self._actors.step()
+                self._actors.poll()

@@ -17,7 +17,7 @@ import ray
 from kafka_actors.job.actor_setup import ProcessSetup
 from kafka_actors.job.messages import ActorInfo, pack
 from kafka_actors.telemetry import configure, flush
-from kafka_actors.telemetry.logs import TextFormatter, speaks
+from kafka_actors.telemetry.logs import TextFormatter, set_log_origin
 
 __all__ = ["ActorShell", "end_process", "once", "process_runs", "resource_of", "set_up_process"]
 
@@ -96,7 +96,7 @@ def set_up_process(setup: ProcessSetup) -> None:
     would stop every actor for a tenth of a second and more.
     """
     gc.freeze()
-    speaks(setup.origin)
+    set_log_origin(setup.origin)
     handler = logging.StreamHandler()
     handler.setFormatter(TextFormatter())
     logging.basicConfig(level=setup.log_level, handlers=[handler])

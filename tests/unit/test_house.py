@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 637,
-    "files": 517,
-    "modules without a test file": 241,
+    "docstring openings": 551,
+    "files": 518,
+    "modules without a test file": 239,
     "numbered tests": 0,
-    "short files": 47,
+    "short files": 46,
 }
 LONG_FILES = {
     "kafka_actors/consumer/async_consumer.py": 405,
@@ -34,7 +34,6 @@ LONG_FILES = {
     "kafka_actors/fetch/machines/fetch_machine.py": 545,
     "kafka_actors/group/machines/commits.py": 420,
     "kafka_actors/producer/producer_io.py": 401,
-    "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {

@@ -16,7 +16,7 @@ from kafka_actors.status_page.machines.health import LastSeen
 from kafka_actors.status_page.machines.timeline import Timeline
 
 from .machines.supervision import ActorKey
-from .machines.timeline_entries import told_of
+from .machines.timeline_entries import entry_of
 from .running_actors import COORDINATOR, RunningActors
 from .runtime import ActorRef, none_if_disconnected
 
@@ -85,7 +85,7 @@ class JobReport:
     def happened(self, event: Event) -> None:
         """For the log and the timeline."""
         log_event(event)
-        if (told := told_of(event)) is not None:
+        if (told := entry_of(event)) is not None:
             self.note(*told)
 
     def note(self, kind: str, text: str) -> None:

@@ -1,7 +1,21 @@
-"""The second level of assignment: the member's partitions spread over the job's workers.
+"""Second level of assignment: the group assigns partitions to the job's member, `Placement` spreads them over the workers.
 
-What a worker should hold is derived from that as a whole (`orders`), so a lost or repeated message changes
-nothing. An epoch is (incarnation of the coordinator actor, n) and is never used twice.
+Theory of operation. Inputs are the group's assignment, the supervisor's workers, and the workers' reports. The worker assignor
+(sticky by default) computes the wanted holders; a free partition is granted, one with another holder is drained first. States of
+a partition: see `placed`. A worker's orders are derived from this state as a whole, under a version that rises with each
+change, so a lost, repeated or late message does no harm.
+
+- **Epochs.** Each grant has an epoch (incarnation of the coordinator actor, n), never used twice. Commits under any other epoch
+  are refused, so a worker that lost a partition can't move its offset.
+- **Drains.** A drain ends with a report that has seen the order and lacks the partition, or at its deadline. Nothing waits for a
+  worker.
+- **Dead and silent workers.** Partitions of a dead worker are free at once. Of a silent one (no message, or its node is called
+  dead after a silence) they stay until its lease has ended: it may still call the user's function.
+- **Start.** Workers come up one after the other. For `GATHER_S` after the first one, nothing that has a holder moves to
+  newcomers, so that the first isn't granted what is taken from it a moment later.
+- **Recovery.** A new incarnation grants nothing until the group has assigned partitions, and every worker of the older one has
+  reported under this incarnation, is dead, or can have no lease any more. What a worker reports stays with it, under a new
+  epoch that continues the old one (`adopt`), so its calls in hand go on.
 """
 
 from __future__ import annotations
@@ -20,7 +34,7 @@ GATHER_S = 3.0
 
 
 class Placement:
-    """Which worker holds which partition. Pure: `now` in seconds comes in, orders go out."""
+    """Decides which worker holds which partition. `now` is monotonic seconds."""
 
     def __init__(self, incarnation: int, assignor: Assignor, drain_timeout_s: float) -> None:
         self.incarnation = incarnation
@@ -28,14 +42,12 @@ class Placement:
         self.drain_timeout_s = drain_timeout_s
         self.slots: dict[TopicPartition, PlacedPartition] = {}
         self.workers: dict[str, PlacedWorker] = {}
-        self._leased: dict[
-            str, float
-        ] = {}  # silent workers that are in no plan any more: when their leases end
-        self.held_back = False  # nothing is granted yet: more workers are about to come
-        self.expected = 0  # so many workers there are to be, retiring ones apart
+        self._leased: dict[str, float] = {}  # silent workers that the plan lacks: when their leases end
+        self.held_back = False  # grants nothing yet: more workers are about to come
+        self.expected = 0  # the number of workers when all are up, without retiring ones
         self.moves = 0
         self.facts: list[Withdrawal | DrainEnd] = []
-        """What happened since somebody took them."""
+        """Facts since they were last taken."""
         self.changes = 0
         self._epochs = 0
         self.recovering = False
@@ -50,14 +62,14 @@ class Placement:
     # ------------------------------------------------------------ recovery of a new incarnation
 
     def recover(self, expected: Mapping[str, float]) -> None:
-        """Begins as a new incarnation beside workers of an older one: nothing is granted until the group has given
-        partitions, and each of the `expected` workers has registered, is dead, or is waited for no longer: its value is
-        the moment at which its lease under the older incarnation has ended for certain."""
+        """Begins as a new incarnation beside workers of an older one. `expected`: worker → the moment until which to wait for
+        it, when its lease of the older incarnation has ended for certain. Nothing is granted until the group has assigned
+        partitions, and each of these workers has registered, is dead, or is waited for no longer."""
         self._expected = dict(expected)
         self.recovering = bool(expected)
 
     def awaits(self, worker: str) -> bool:
-        """Whether the worker goes on with what it has, because a new incarnation doesn't know yet what that is."""
+        """Whether the worker keeps what it has for now, because this new incarnation doesn't know yet what that is."""
         return self.recovering and (not self._given or worker in self._expected)
 
     def adopt(
@@ -67,19 +79,19 @@ class Placement:
         holdings: Iterable[HeldReport],
         partitions: Iterable[TopicPartition],
     ) -> None:
-        """What a worker held under the old incarnation stays with it, under a new epoch, if the group gives it.
+        """Takes a worker's first report to a new incarnation: what it holds stays with it, under a new epoch, if it is among
+        the group's `partitions`.
 
-        Only a report that has `seen` this incarnation counts: until then, late orders of the old one may still
-        change what the worker holds. Where two claim a partition, the one with the later grant has it: the other had
-        not let go in time.
+        Only a report that has `seen` this incarnation counts: before, late orders of the old one may still change what the
+        worker holds. If two workers claim a partition, the later grant counts: the other one had not released it in time.
         """
         if seen[0] != self.incarnation:
             return
-        given = set(partitions)
+        assigned = set(partitions)
         self._unplaced = True
         for holding in holdings:
             slot = self.slots.get(holding.partition)
-            if slot is None and holding.partition in given:
+            if slot is None and holding.partition in assigned:
                 slot = self.slots[holding.partition] = PlacedPartition(holding.partition)
             if slot is None or worker not in self.workers or slot.worker == worker:
                 continue
@@ -94,16 +106,16 @@ class Placement:
                 self._grant(slot, worker, continues=holding.epoch)
         self._expected.pop(worker, None)
 
-    # ------------------------------------------------------------ the group's share
+    # ------------------------------------------------------------ the group's assignment
 
     def give(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group assigned these to the job, in addition to what it has."""
+        """Takes partitions that the group assigned, in addition to earlier ones."""
         self._given = self._unplaced = True
         for partition in partitions:
             self.slots.setdefault(partition, PlacedPartition(partition))
 
     def take_away(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
-        """The group revokes these: they are drained by the deadline and then forgotten."""
+        """Takes that the group revokes partitions: they are drained by the deadline and then forgotten."""
         self._unplaced = True
         for partition in partitions:
             slot = self.slots.get(partition)
@@ -116,7 +128,7 @@ class Placement:
                 self._drain(slot, PlacementState.LEAVING, deadline)
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group gave these to somebody else already: dropped at once, without a drain."""
+        """Takes that the group has assigned partitions to another member already: drops them at once, without a drain."""
         self._unplaced = True
         for partition in partitions:
             slot = self.slots.pop(partition, None)
@@ -125,7 +137,7 @@ class Placement:
                 self._touch(slot.worker)
 
     def move_on(self, partition: TopicPartition, now: float) -> None:
-        """Nothing happens on this partition: it is drained and granted anew, under another epoch."""
+        """Drains a stalled partition, to be granted again under another epoch."""
         slot = self.slots.get(partition)
         if slot is not None and slot.state is PlacementState.GRANTED:
             self._leaves(slot, "stalled")
@@ -155,7 +167,7 @@ class Placement:
             self._unplaced = True
 
     def leased(self, worker: str, until: float) -> None:
-        """The worker may go on until then without being heard."""
+        """Records until when the worker may go on without being heard."""
         if (known := self.workers.get(worker)) is not None:
             known.leased_until = max(known.leased_until, until)
         if worker in self._expected:
@@ -168,8 +180,8 @@ class Placement:
             self._newcomers = self._newcomers or self.workers[worker].takes_part
 
     def remove_worker(self, worker: str, *, silent: bool = False) -> None:
-        """The worker is dead or gone: what it held is free at once. One that is `silent`, and was given up as dead, may only
-        be cut off: it has its lease, and a recovery goes on waiting for one that an older incarnation gave it."""
+        """Takes that a worker is dead or gone: its partitions are free at once. A `silent` one may only be cut off: its
+        partitions wait for its lease to end, and so does a recovery."""
         known = self.workers.pop(worker, None)
         self._unplaced = True
         if known is not None and silent:
@@ -184,12 +196,12 @@ class Placement:
             self._free(slot)
 
     def _silent(self) -> dict[str, float]:
-        """The workers of which nothing is heard, and when their leases end."""
+        """Silent workers, and when their leases end."""
         silent = {name: known.leased_until for name, known in self.workers.items() if known.silent}
         return {**self._leased, **silent}
 
     def retired(self, worker: str) -> bool:
-        """Whether a retiring worker holds nothing any more."""
+        """Whether a retiring worker holds no partitions any more."""
         known = self.workers.get(worker)
         return (
             known is not None and known.retiring and not any(s.worker == worker for s in self.slots.values())
@@ -198,10 +210,10 @@ class Placement:
     # ------------------------------------------------------------ steps
 
     def reported(self, worker: str, seen: Version, holdings: Iterable[HeldReport]) -> None:
-        """A worker's report: what it has been told of and holds no more is released.
+        """Takes a worker's report. A partition that it lacks, though its orders were seen, is released.
 
-        That is the end of a drain; or of one that an older incarnation began, and this one had not heard of when
-        it left the partition with its worker.
+        That ends a drain; also one that an older incarnation began, and this one didn't know of when it left the partition
+        with its worker.
         """
         held = {h.partition: h.epoch for h in holdings}
         for slot in [s for s in self.slots.values() if s.worker == worker]:
@@ -240,8 +252,8 @@ class Placement:
         return [s.deadline for s in self.slots.values() if s.deadline != float("inf")]
 
     def _gathering_until(self, now: float) -> float | None:
-        """Workers that are started together come up one after the other. The first would be given what is taken from
-        it again for the others: so what has a worker stays there until all are up, or for a moment."""
+        """Until when partitions with a holder stay there, because more workers come up; None once all are up, or `GATHER_S`
+        seconds after the first. Else the first worker would get partitions that move on a moment later."""
         if not self._newcomers:
             return None
         if self._newcomer_at is None:
@@ -260,7 +272,7 @@ class Placement:
         for slot in self.slots.values():
             target = wanted.get(slot.partition)
             if slot.worker in silent:
-                continue  # nobody could tell it to drain
+                continue  # no order to drain could reach it
             if slot.state is PlacementState.FREE and target is not None:
                 if not (gathering and first):
                     self._grant(slot, target)
@@ -284,12 +296,12 @@ class Placement:
         return holder is not None and holder.retiring
 
     def _leaves(self, slot: PlacedPartition, cause: str) -> None:
-        """A worker is to lose a partition; one that is on its way out already has its cause."""
+        """Reports that a worker loses a granted partition; one that drains already has its cause."""
         if slot.state is PlacementState.GRANTED:
             self.facts.append(Withdrawal(slot.partition, slot.worker or "", cause))
 
     def _wanted(self, live: Mapping[str, PlacedWorker]) -> dict[TopicPartition, str]:
-        """What the worker assignor makes of the partitions that stay with the job."""
+        """Has the worker assignor spread the partitions that stay with the job."""
         staying = [s for s in self.slots.values() if s.state is not PlacementState.LEAVING]
         if not live or not staying:
             return {}
@@ -321,7 +333,7 @@ class Placement:
         slot.deadline = min(slot.deadline, deadline)
 
     def _free(self, slot: PlacedPartition) -> None:
-        """Ends a worker's hold: from here on its commits are refused."""
+        """Takes a partition from its worker, whose commits are refused from now on."""
         self._unplaced = True
         if slot.worker is not None:
             self._touch(slot.worker)
@@ -337,21 +349,21 @@ class Placement:
         if worker in self.workers:
             self.workers[worker].version += 1
 
-    # ------------------------------------------------------------ what it says
+    # ------------------------------------------------------------ queries
 
     def holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
-        """The epoch under which the worker holds the partition, draining included; None if it does not."""
+        """Returns the epoch under which the worker holds the partition, draining included; None if it doesn't."""
         slot = self.slots.get(partition)
         return slot.epoch if slot is not None and slot.worker == worker else None
 
     def served(self) -> frozenset[TopicPartition]:
-        """Partitions that a worker has; all, while there is no worker to give them to or it is too early to."""
+        """Returns the partitions that a worker has; all, while no worker can take them or it is too early."""
         able = any(known.ready and not known.retiring for known in self.workers.values())
         waits = self.recovering or self.held_back or not able
         return frozenset(p for p, slot in self.slots.items() if waits or slot.worker is not None)
 
     def version(self, worker: str) -> Version:
-        """Rises with each change of what the worker may hold. A new incarnation says nothing before it knows what it has."""
+        """Returns the version of the worker's orders, which rises with each change of what it may hold."""
         if self.awaits(worker):
             return self.incarnation, 0
         return self._version(worker)

@@ -170,7 +170,7 @@ def running(monkeypatch):
     thread = threading.Thread(target=stage.processing.run)
     thread.start()
     yield stage
-    stage.processing.leave()
+    stage.processing.stop()
     thread.join(SOON_S)
     assert not thread.is_alive()
 
@@ -203,7 +203,7 @@ def test_a_bench_that_may_make_no_call_is_left_all_the_same(why):
     steps = stage.processing._steps(fetched(P0, 0, 4), None)
     assert [type(step) for step in itertools.islice(steps, 3)] == [WaitFor, WaitFor, WaitFor]
     assert stage.processing.counters.blocked(P0) == why
-    stage.processing.leave()
+    stage.processing.stop()
     assert list(itertools.islice(steps, 3)) == []
     assert stage.processed(P0) == 0
 
@@ -263,7 +263,7 @@ def test_what_waits_is_worked_off_at_once_until_the_bench_is_left():
     def note_three(rows):
         stage.note(rows)
         if len(stage.calls) == 3:
-            stage.processing.leave()
+            stage.processing.stop()
 
     stage.processing._function._made = note_three
     stage.processing.work(fetched(P0, 5, 9))
@@ -581,11 +581,11 @@ def test_a_partition_on_which_calls_fail_or_wait_says_why():
 
 def test_a_call_that_is_not_repeated_because_of_a_pause_is_paused():
     progress = Stage().processing.counters
-    progress.repeats(P0, SimpleNamespace(cause=ValueError("the text of a user"), first=5))
+    progress.retrying(P0, SimpleNamespace(cause=ValueError("the text of a user"), first=5))
     assert progress.blocked(P0) == "retrying: offset 5, ValueError"
-    progress.waits(P0, "paused")
+    progress.waiting(P0, "paused")
     assert progress.blocked(P0) == "paused"
-    progress.begins(P0, 0.0)
+    progress.call_began(P0, 0.0)
     assert progress.blocked(P0) == "retrying: offset 5, ValueError"
 
 
@@ -643,9 +643,9 @@ def test_what_waits_for_long_says_behind_whom():
     def look(rows):
         if not blocked:
             stage.source.waiting_items = [fetched(P1, 0, 2)]
-            stage.processing.look()
+            stage.processing.note_waiting()
             stage.now += 1.0
-        stage.processing.look()
+        stage.processing.note_waiting()
         blocked.append((stage.processing.blocked(P0), stage.processing.blocked(P1)))
 
     stage.processing._function._made = look

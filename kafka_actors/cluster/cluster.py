@@ -164,7 +164,7 @@ class Cluster(Generic[C]):
         failures: list[str] = []
         for broker_id, conn in list(self.conns.items()):
             try:
-                return await conn.send(_request(topics))
+                return await conn.send(metadata_request(topics))
             except KafkaActorsError as error:
                 failures.append(f"broker {broker_id}: {error}")
         raise NoBrokersError("no connection answered: " + ("; ".join(failures) or "there is none"))
@@ -175,7 +175,7 @@ class Cluster(Generic[C]):
             try:
                 conn = await self._connect(host, port, None)
                 try:
-                    response = await conn.send(_request(None))
+                    response = await conn.send(metadata_request(None))
                 finally:
                     conn.close()
                 if response.brokers:
@@ -245,7 +245,8 @@ class Cluster(Generic[C]):
         self._addresses.clear()
 
 
-def _request(topics: Iterable[str] | None) -> MetadataRequest:
+def metadata_request(topics: Iterable[str] | None) -> MetadataRequest:
+    """A Metadata request about these topics, None for all; it creates none of them."""
     named = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=named, allow_auto_topic_creation=False)
 

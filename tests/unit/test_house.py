@@ -21,9 +21,9 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 758,
-    "files": 527,
-    "modules without a test file": 255,
+    "docstring openings": 750,
+    "files": 526,
+    "modules without a test file": 245,
     "numbered tests": 0,
     "short files": 50,
 }

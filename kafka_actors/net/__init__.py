@@ -1,4 +1,4 @@
-"""Connections, the client of a cluster, and what is built on them: everything that touches a socket."""
+"""Connections to brokers, the client of a cluster, and look-ups of offsets: all code that touches a socket."""
 
 from __future__ import annotations
 

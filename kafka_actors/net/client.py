@@ -187,7 +187,7 @@ class KafkaClient(ForkGuard):
     # ------------------------------------------------------------ connecting
 
     def maybe_connect(self, node_id: int, wakeup: bool = True) -> bool:
-        """Has a node connected to in the background, when its backoff is over. Returns whether that began now.
+        """Connects to a node in the background, when its backoff is over. Returns whether that began now.
 
         False where it is connected or connecting, and for a node that isn't known: metadata is asked for then.
         `wakeup` has no meaning where an event loop runs.
@@ -230,7 +230,7 @@ class KafkaClient(ForkGuard):
         return any(self.connected(b.node_id) for b in self.cluster.bootstrap_brokers())
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:
-        """How many requests of a node, or of all, wait for their answers."""
+        """The number of requests to a node, or to all, that wait for their answers."""
         nodes = self._pool.node_ids() if node_id is None else [node_id]
         return sum(self._pool.state(n).in_flight for n in nodes)
 
@@ -296,7 +296,7 @@ class KafkaClient(ForkGuard):
         It waits for `timeout_ms`, `request_timeout_ms` or until metadata is due, whichever is shortest; with
         `future`, of asyncio or of `kafka_actors.cluster`, until that is settled or `timeout_ms`, if given, is
         over. The event loop does the client's work whether someone polls or not: a response that comes while
-        nobody does is its sender's alone. Raises `UsageError` for a negative time.
+        nobody polls is returned by `send` alone. Raises `UsageError` for a negative time.
         """
         self._check_usable()
         if timeout_ms is not None and timeout_ms < 0:

@@ -214,8 +214,8 @@ class MetadataRefresher:
         return await first_answer(iter(chosen), ask, HEDGE_S)
 
 
-async def first_answer(node_ids: Iterator[int], ask: Callable[[int], Awaitable[T]], patience: float) -> T:
-    """The first answer of any node. The next is asked when one fails, or hasn't answered for `patience` seconds.
+async def first_answer(node_ids: Iterator[int], ask: Callable[[int], Awaitable[T]], hedge: float) -> T:
+    """The first answer of any node. The next one is asked when one fails, or hasn't answered for `hedge` seconds.
 
     Raises `NoBrokersError`, which says of each node why it failed.
     """
@@ -230,7 +230,7 @@ async def first_answer(node_ids: Iterator[int], ask: Callable[[int], Awaitable[T
                 tasks[asyncio.ensure_future(ask(node_id))] = node_id
             elif not tasks:
                 raise NoBrokersError("; ".join(failures) or "no broker may be asked yet")
-            answered = await _settled(tasks, patience if more else None, failures)
+            answered = await _settled(tasks, hedge if more else None, failures)
             if answered is not None:
                 return answered.result()
     finally:
@@ -239,10 +239,10 @@ async def first_answer(node_ids: Iterator[int], ask: Callable[[int], Awaitable[T
 
 
 async def _settled(
-    tasks: dict[asyncio.Future[T], int], patience: float | None, failures: list[str]
+    tasks: dict[asyncio.Future[T], int], seconds: float | None, failures: list[str]
 ) -> asyncio.Future[T] | None:
-    """The task that has an answer, None if one failed or patience ran out. Failed ones are taken out."""
-    done, _ = await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+    """The task that has an answer, None if one failed or `seconds` have passed. Failed ones are taken out."""
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         error = task.exception()
         if error is None:

@@ -11,7 +11,7 @@ from kafka_actors.types import TopicPartition
 
 class GroupBroker(Protocol):
     """Connections of one member to one broker: a main channel, an offsets channel, and one for each further
-    `connection_id`. `net.Broker` is one."""
+    `connection_id`. `net.BrokerChannels` is one."""
 
     @property
     def connected(self) -> bool: ...

@@ -21,9 +21,9 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 672,
-    "files": 522,
-    "modules without a test file": 246,
+    "docstring openings": 624,
+    "files": 517,
+    "modules without a test file": 231,
     "numbered tests": 0,
     "short files": 48,
 }

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Never
 
 from kafka_actors.base.machine import Ready
+from kafka_actors.base.machine_driver import no_action
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import PartitionNotRead
@@ -97,7 +98,7 @@ class ConsumerCoordinator(SubscribedMember):
         self._loop.add(self._committer, self._committer.carry_out)
         if reads is not None:
             self._unread = _WatchedReading(self.subscription, self.ownership, reads)
-            self._loop.add(self._unread, _no_action, self._publish_unread)
+            self._loop.add(self._unread, no_action, self._publish_unread)
         self._fetcher = OffsetFetcher(self, self._channels, self._group_config, self._rand)
         self._committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         self._forgotten = 0
@@ -334,7 +335,3 @@ class _WatchedReading:
             return Ready()
         self.watch.observe(self._ownership.owned() - self._reads(), now)
         return self.watch.poll(now)
-
-
-def _no_action(action: Never) -> None:
-    """Carries out the actions of a machine that has none."""

@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 755,
+    "docstring openings": 752,
     "files": 530,
     "modules without a test file": 256,
     "numbered tests": 0,
@@ -43,6 +43,7 @@ LONG_CLASSES = {
     "Consumer": 385,
     "FetchMachine": 477,
     "Fetcher": 352,
+    "Placement": 353,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from waiting import slow_s
+
 
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Decorator: the coroutine function becomes a plain test, fixtures included. It may take 60 s."""
@@ -14,7 +16,7 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         async def bounded() -> None:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(slow_s(60)):
                 await test(*args, **kwargs)
 
         asyncio.run(bounded())

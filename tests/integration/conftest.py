@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fakes.prometheus import MISSING
+from waiting import slow_s
 
 _REAL_KAFKA = {"kafka_cluster", "kafka_cluster_3", "kafka_topic", "produce", "secure"}
 
@@ -57,7 +58,7 @@ def promtool() -> Callable[..., subprocess.CompletedProcess[str]]:
         pytest.skip(MISSING)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60)
+        return subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=slow_s(60))
 
     return run
 

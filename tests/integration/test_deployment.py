@@ -21,12 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import slow_s
 
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.ports import free_ports
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
 Topic = Callable[..., str]
 
@@ -102,7 +103,7 @@ job = ka.Job(
     config={"start_timeout_s": 120},
 )
 with job.start() as running:
-    running.wait(timeout=120)
+    running.wait(timeout=slow_s(120))
 ray.shutdown()
 """
 
@@ -174,7 +175,7 @@ def ran(command: list[str], directory: Path, **variables: str) -> str:
         env=clean(**variables),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=slow_s(300),
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-4_000:]
@@ -197,7 +198,7 @@ def test_the_bare_environment_has_not_got_the_package(bare: Path, tmp_path: Path
     """Without this the others show nothing."""
     command = [str(bare / "bin" / "python"), "-c", "import pyspark, ray, msgspec, kafka_actors"]
     done = subprocess.run(
-        command, cwd=tmp_path, env=clean(), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=tmp_path, env=clean(), capture_output=True, text=True, timeout=slow_s(60), check=False
     )
     assert "No module named 'kafka_actors'" in done.stderr
 
@@ -263,7 +264,7 @@ def test_clients_of_a_connect_server_that_has_it_need_it_not(
         assert ran([*client, kafka_cluster.bootstrap_servers, topic], tmp_path).split() == [str(COUNT)]
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
+        server.wait(slow_s(30))
 
 
 @pytest.mark.ray

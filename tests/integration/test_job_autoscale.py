@@ -7,11 +7,11 @@ import time
 
 import pyarrow as pa
 import pytest
-from jobs.journal import until
+from waiting import at_pace_s, until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 # A call takes 50 ms, most of them asleep, and has 50 records: a worker does at most 1,000 a second, on any machine.
 WORK = {"work": 0.05, "batch_rows": 50}
@@ -96,7 +96,12 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
     policy = ka.Autoscale(
         min=1, max=4, target_lag_seconds=5, upscale_delay_seconds=1, downscale_delay_seconds=6
     )
-    scene.start(workers=policy, **WORK, resources_per_worker={"num_cpus": 3}, config={"start_timeout_s": 20})
+    scene.start(
+        workers=policy,
+        **WORK,
+        resources_per_worker={"num_cpus": 3},
+        config={"start_timeout_s": at_pace_s(20)},
+    )
     burst(scene, 24_000)
     until(lambda: scene.status().scaling.workers > 1, 20, "more workers wanted")
     until(lambda: requested() == [{"CPU": 3}] * scene.status().scaling.workers, 10, "room asked for")

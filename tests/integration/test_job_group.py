@@ -5,10 +5,10 @@ import signal
 import time
 
 import pytest
-from jobs.journal import until
 from pace import this_run
+from waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 slow = pytest.mark.slow
 

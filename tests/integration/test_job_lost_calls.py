@@ -7,9 +7,9 @@ import time
 
 import pytest
 import ray
-from jobs.journal import until
+from waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.slow]
 
 LOST_PERCENT = 10
 """Of the calls, and as many of the answers."""

@@ -5,11 +5,11 @@ import time
 
 import psutil
 import pytest
-from jobs.journal import until
+from waiting import until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from fakes.java_answers import JAVA, Answers
 from pyspark.sql.types import StringType, StructField, StructType
+from waiting import slow_s
 
 from kafka_actors.cli.java_names import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA
 from kafka_actors.cli.reference import SECTIONS, options
@@ -24,7 +25,7 @@ def printed() -> str:
     """What Java's clients say of their options."""
     kafka = Distribution.get()
     command = [kafka.java, "-Xshare:auto", "-XX:+UseSerialGC", "-cp", kafka.classpath, str(SOURCE)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=slow_s(120)).stdout
 
 
 @pytest.fixture(scope="module")

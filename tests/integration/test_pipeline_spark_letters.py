@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from kafka_actors.errors import ConfigError
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")

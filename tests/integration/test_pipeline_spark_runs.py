@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 
 from kafka_actors.errors import ConfigError, JobFailed, StageError
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import crc32c
 import pyarrow as pa
 import pytest
 import zstandard
+from waiting import slow_s
 
 from kafka_actors import records
 from kafka_actors.errors import CorruptRecordBatchError, MalformedTimestampError
@@ -79,7 +80,7 @@ class Oracle:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(slow_s(20))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def java(tmp_path_factory):
     kafka = Distribution.get()
     classes = tmp_path_factory.mktemp("oracle")
     javac = str(Path(kafka.java).with_name("javac"))
-    subprocess.run([javac, "-d", classes, "-cp", kafka.classpath, SOURCE], check=True, timeout=120)
+    subprocess.run([javac, "-d", classes, "-cp", kafka.classpath, SOURCE], check=True, timeout=slow_s(120))
     oracle = Oracle(kafka.java, f"{classes}:{kafka.classpath}")
     yield oracle
     oracle.close()

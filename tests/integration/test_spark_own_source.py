@@ -21,7 +21,7 @@ from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 from kafka_actors.testing.spark import connector_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 Topic = Callable[..., str]
 BOTH = ("kafka", "kafka_actors")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from fakes.collector import Collector, plain
+from waiting import slow_s
 
 from kafka_actors.telemetry.logs import read_line
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 REPOSITORY = str(Path(__file__).parents[2])
 """Where Spark finds the data source by its name."""
@@ -96,7 +97,7 @@ def run(script, cluster, topics, directory, **variables):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=slow_s(300),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)

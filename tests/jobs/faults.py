@@ -12,12 +12,12 @@ from typing import Any
 
 import ray
 from pace import this_run
+from waiting import until
 
 from kafka_actors.job.messages import CommitEntry, CommitReply, CommitRequest, Orders, Report, pack, unpack
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 
 from .audit import commits
-from .journal import until
 from .scene import Scene
 
 KILLED_S = 4.0

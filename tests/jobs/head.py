@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from waiting import slow_s
 
 STORED = {"RAY_gcs_storage": "rocksdb"}
 """Variables of a head whose GCS finds again what it knew: actors outlive it. Without them all ends with it."""
@@ -117,10 +118,10 @@ class Head:
         with suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(slow_s(20))
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)  # Ray's processes see its end
-            self._process.wait(10)
+            self._process.wait(slow_s(10))
         self._errors.close()
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,12 +181,3 @@ class Ledger:
 def _entry(line: dict[str, object]) -> Entry:
     offsets = tuple(o for first, last in line["offsets"] for o in range(first, last + 1))  # type: ignore[attr-defined]
     return Entry(line["at"], line["pid"], TopicPartition(line["topic"], line["partition"]), offsets)  # type: ignore[arg-type]
-
-
-def until(condition: Callable[[], object], seconds: float, what: str, pause: float = 0.05) -> None:
-    """Waits for a condition, so many seconds of a quiet machine; fails with what was waited for."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > seconds * this_run().since(began):
-            raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(pause)

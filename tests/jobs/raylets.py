@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from waiting import slow_s
 
 
 def main() -> None:
@@ -101,10 +102,10 @@ class Raylets:
         with suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(40)
+            self._process.wait(slow_s(40))
         except subprocess.TimeoutExpired:
             self._process.kill()  # Ray's processes see its end
-            self._process.wait(10)
+            self._process.wait(slow_s(10))
         self._errors.close()
 
 

@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 705,
-    "files": 522,
-    "modules without a test file": 246,
+    "docstring openings": 685,
+    "files": 519,
+    "modules without a test file": 243,
     "numbered tests": 0,
-    "short files": 48,
+    "short files": 47,
 }
 LONG_FILES = {
     "kafka_actors/consumer/async_consumer.py": 405,

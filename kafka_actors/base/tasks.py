@@ -42,7 +42,7 @@ class OwnedTasks:
 
 
 async def woken(event: asyncio.Event, limit_s: float | None) -> None:
-    """Waits until the event is set, `limit_s` seconds at most (None: for ever); yields to other tasks in any case."""
+    """Waits until the event is set, `limit_s` seconds at most (None: no limit); yields to other tasks in any case."""
     try:
         async with asyncio.timeout(limit_s):
             if event.is_set():

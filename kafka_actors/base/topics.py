@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kafka_actors.errors import ConfigError, kind_of
 
-__all__ = ["check_dead_letter_topic", "check_pattern", "check_result_topic", "check_topic", "check_topics"]
+__all__ = ["check_dlq_topic", "check_pattern", "check_results", "check_topic", "check_topics"]
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -43,16 +43,14 @@ def check_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
         raise ConfigError("pattern", f"is {pattern!r}, not a regular expression: {error}") from None
 
 
-def check_dead_letter_topic(
-    topic: str, option: str, topics: Iterable[str] | None, pattern: str | None
-) -> None:
+def check_dlq_topic(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
     """Checks that the dead letter topic is not among the topics that are read. Raises `ConfigError`."""
     _check_not_read(
         topic, option, topics, pattern, "a record that fails would come back for ever; name another"
     )
 
 
-def check_result_topic(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
+def check_results(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
     """Checks that the topic of results is not among the topics that are read. Raises `ConfigError`."""
     _check_not_read(
         topic, option, topics, pattern, "each result would be read and written again for ever; name another"

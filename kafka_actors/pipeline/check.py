@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_actors.base.batches import SCHEMA
 from kafka_actors.base.callables import unpicklable
-from kafka_actors.base.topics import check_dead_letter_topic, check_result_topic
+from kafka_actors.base.topics import check_dlq_topic, check_results
 from kafka_actors.errors import ConfigError
 
 from .source import producer_config
@@ -165,10 +165,10 @@ def _check_producers(pipeline: Definition, checked: CheckedPipeline) -> None:
     if checked.sink is not None and isinstance(sink := checked.sink.stage, WriteKafka):
         producer_config(sink.name, pipeline.source, sink.options)
         if sink.topic is not None and "bootstrap_servers" not in sink.options:
-            check_result_topic(sink.topic, sink.name, pipeline.source.topics, pipeline.source.pattern)
+            check_results(sink.topic, sink.name, pipeline.source.topics, pipeline.source.pattern)
     if pipeline.dead_letter_topic is not None:
         producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
         if "bootstrap_servers" not in pipeline.dead_letter_options:  # elsewhere the name may be the same
-            check_dead_letter_topic(
+            check_dlq_topic(
                 pipeline.dead_letter_topic, "dead_letters", pipeline.source.topics, pipeline.source.pattern
             )

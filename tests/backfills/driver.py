@@ -21,7 +21,7 @@ from typing import Any
 from waiting import slow_s, until_ended
 
 ARROWS = ("asked", "planned", "batch", "read", "decided", "handed over", "starting")
-"""Where it may die: before and after the plan is in its file; some time after a micro-batch was planned; behind the
+"""Places where it may die: before and after the plan is in its file; some time after a micro-batch was planned; behind the
 query; before and after the commit; while the job starts."""
 
 

@@ -164,7 +164,7 @@ class FakeBroker:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """Number of open connections."""
         return len(self._open)
 
     async def start(self, port: int = 0) -> FakeBroker:
@@ -306,7 +306,7 @@ class FakeCluster:
         self.hidden.add(node_id)
 
     def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
-        """What the brokers answer about these topics, None for all."""
+        """Metadata that the brokers answer about these topics, None for all."""
         listed = [
             MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port)
             for b in self.brokers

@@ -36,11 +36,11 @@ SEVERE = frozenset({"error", "warning"})
 
 
 class BrowserError(Exception):
-    """What the browser refused, or an exception in the page."""
+    """Command that the browser refused, or an exception in the page."""
 
 
 def program() -> str | None:
-    """Where the browser is, None if there is none."""
+    """Path of the browser, None if there is none."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
@@ -179,14 +179,14 @@ class Page:
         self.wait(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
     def run(self, expression: str) -> Any:
-        """What the expression gives, awaited if need be. Raises `BrowserError` with its exception."""
+        """Returns the value of the expression, awaited if need be. Raises `BrowserError` with its exception."""
         done = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if failure := done.get("exceptionDetails"):
             raise BrowserError(failure.get("exception", {}).get("description", failure["text"]))
         return done["result"].get("value")
 
     def wait(self, expression: str, timeout_s: float = 30) -> Any:
-        """What the expression gives as soon as that is something true."""
+        """Waits until the value of the expression is true; returns it."""
         end = time.monotonic() + slow_s(timeout_s)
         while True:
             try:
@@ -223,7 +223,7 @@ class Page:
         return x, y
 
     def click(self, selector: str) -> None:
-        """As with a mouse."""
+        """Clicks as with a mouse."""
         x, y = self.hover(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)

@@ -361,7 +361,7 @@ class SimMember:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     frozen_until: float = 0.0
     skew: float = 0.0
-    """How far its clock is ahead: it may step, as when a machine was suspended."""
+    """Seconds by which its clock is ahead: it may step, as when a machine was suspended."""
     scheduled: float = float("inf")
 
     def eligibility(self) -> CommitEligibility:

@@ -134,7 +134,7 @@ class Realm:
         return str(self.directory / f"{principal.replace('/', '-')}.keytab")
 
     def environment(self, cache: str) -> dict[str, str]:
-        """What a process needs to be in this realm, with its tickets in that file."""
+        """Variables with which a process is in this realm, with its tickets in that file."""
         return {"KRB5_CONFIG": self.krb5_conf, "KRB5CCNAME": f"FILE:{cache}"}
 
     def start(self) -> None:

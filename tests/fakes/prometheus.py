@@ -88,7 +88,7 @@ def metrics_of(expression: str) -> set[str]:
 
 
 def blocked_at(url: str) -> dict[tuple[str, int], str]:
-    """What a job's `/metrics` says of its partitions: of those from which nothing is read or processed, the reason."""
+    """Partitions of a job's `/metrics` from which nothing is read or processed, each with the reason."""
     with urllib.request.urlopen(f"{url.rstrip('/')}/metrics", timeout=slow_s(5)) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     blocked = (s for f in families for s in f.samples if s.name == "kafka_actors_partition_blocked")
@@ -97,7 +97,7 @@ def blocked_at(url: str) -> dict[tuple[str, int], str]:
 
 @contextmanager
 def prometheuses(directory: Path) -> Iterator[Callable[..., Prometheus]]:
-    """What starts one for a target; all of them end with the block. Skips the test where there is no Prometheus."""
+    """Yields a function that starts one for a target; all of them end with the block. Skips the test where there is no Prometheus."""
     if shutil.which("prometheus") is None:
         pytest.skip(MISSING)
     with ExitStack() as stack:

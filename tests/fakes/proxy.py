@@ -74,7 +74,7 @@ class Proxy:
             self._delays = {}
 
     def lose_connections(self) -> None:
-        """What comes on the connections that there are vanishes from now on, as behind a router that has forgotten them."""
+        """Drops from now on everything that comes on the present connections, as a router that has forgotten them."""
         self._lost = self._connections
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Proxy:
         writer.close()
 
     async def _frames(self, number: int, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-        """What comes, as long as the connection is not one of the lost ones: from then on it goes nowhere."""
+        """Yields the frames that come, until the connection is one of the lost ones."""
         while True:
             frame = await _frame(reader)
             if number > self._lost:

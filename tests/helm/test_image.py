@@ -30,7 +30,7 @@ COUNT, PARTITIONS = 4_000, 4
 
 @pytest.fixture(scope="module")
 def files(images: Images) -> Iterator[Path]:
-    """Those of a container of the image."""
+    """Files of a container of the image."""
     with images.mounted("kafka-actors") as mounted:
         yield mounted
 

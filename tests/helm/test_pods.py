@@ -1,4 +1,4 @@
-"""What runs in the pods beside Ray: the stop of the job before them, and the probes of the head."""
+"""Programs in the pods beside Ray: the stop of the job before them, and the probes of the head."""
 
 import http.server
 import json
@@ -80,7 +80,7 @@ def test_a_heads_pod_stops_what_runs_and_waits_until_it_has_ended() -> None:
 
 @pytest.mark.parametrize("place", ["variable", "file", "home", "nowhere"])
 def test_a_cluster_with_a_token_is_sent_it_from_where_ray_has_it(tmp_path: Path, place: str) -> None:
-    """As Ray's own clients look for it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
+    """The token is looked for where Ray's own clients do: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
     known = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     environment = {**known, "HOME": str(tmp_path)}
     if place == "variable":

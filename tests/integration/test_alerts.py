@@ -42,7 +42,7 @@ def lag(seconds):
 
 
 def slow(*counts):
-    """How many records more there are a minute up to each of these bounds, in order."""
+    """Series of a latency histogram to which each minute adds `counts` records, for the bounds in order."""
     bounds = ("1.024", "65.536", "131.072", "+Inf")
     return [
         f'kafka_actors_latency_seconds_bucket{{group="g",le="{bound}"}} 0+{count}x40'
@@ -196,7 +196,7 @@ RARE = (
     "kafka_actors_fetch_failures",
     'messaging_operation_name="commit", error_type!=""',
 )
-"""Of what the dashboard asks for, and this job has no cause for."""
+"""Parts of the dashboard's expressions for which this job has no cause."""
 
 
 def empty(prometheus):

@@ -164,7 +164,7 @@ def random_group(rnd: random.Random, *, uneven: bool, racks: bool = False, idle:
 
 
 def changed(rnd: random.Random, group: Group, assigned: Mapping[str, list[TopicPartition]]) -> Group:
-    """The same group a while later: members come, go and change their mind, topics come, go and grow."""
+    """The group a while later: members come, go and change their mind, topics come, go and grow."""
     members = {
         member_id: replace(m, owned=assigned[member_id], generation=7)
         for member_id, m in group.members.items()

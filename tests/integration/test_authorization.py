@@ -1,4 +1,4 @@
-"""What a principal without rights is told, by a broker that checks them (`StandardAuthorizer`)."""
+"""Errors of a principal without rights, at a broker that checks them (`StandardAuthorizer`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hand-over refuses, with real Kafka and a checkpoint's real files: before the history is read, or after."""
+"""Refusals of a hand-over, with real Kafka and a checkpoint's real files: before the history is read, or after."""
 
 import json
 from datetime import UTC, datetime, timedelta

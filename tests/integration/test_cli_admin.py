@@ -47,7 +47,7 @@ class Shell:
         return out
 
     def tool(self, main: str, *arguments: str) -> str:
-        """What the tool prints, without its log."""
+        """Runs the tool; returns its output without its log."""
         said = self.kafka.tool(main, "--bootstrap-server", self.kafka.bootstrap_servers, *arguments).stdout
         return "\n".join(line for line in said.splitlines() if " INFO " not in line and " WARN " not in line)
 

@@ -47,7 +47,7 @@ Topic = Callable[..., str]
 
 
 async def retried(call: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """What callers do with retriable errors: again, after a pause."""
+    """Repeats a call after retriable errors, with a pause, as callers do."""
     async with asyncio.timeout(slow_s(seconds)):
         while True:
             try:

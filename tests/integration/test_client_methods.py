@@ -1,4 +1,4 @@
-"""What other clients' users find by name on a client: `poll`, `ready`, `maybe_connect` and their kind."""
+"""Methods of a client that users of other clients know by name: `poll`, `ready`, `maybe_connect` and their kind."""
 
 from __future__ import annotations
 

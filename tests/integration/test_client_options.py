@@ -364,7 +364,7 @@ async def test_tls_to_a_plaintext_listener_is_named_at_once() -> None:
 
 @in_loop
 async def test_a_listener_that_hangs_up_on_everything_is_tried_again() -> None:
-    """It may be a broker that starts or stops: no reason to give up."""
+    """The listener may be a broker that starts or stops: no reason to give up."""
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal accepted

@@ -57,7 +57,7 @@ def test_every_record_is_read_once_and_in_order_whatever_its_codec(consumer_of, 
     ("codec", "sent"), [("gzip", "lz4"), ("snappy", "zstd"), ("lz4", "gzip"), ("zstd", "snappy")]
 )
 def test_what_brokers_compress_anew_is_read_whole(consumer_of, kafka_topic, produce, codec, sent):
-    """As a topic's own `compression.type` has them do: their frames are not a producer's."""
+    """Brokers compress by the topic's own `compression.type`: their frames are not a producer's."""
     topic = kafka_topic(config={"compression.type": codec})
     produce(topic, values(20_000), partition=0, compression=sent)
     consumer = consumer_of()

@@ -1,4 +1,4 @@
-"""How a `Consumer` gives partitions up on real Kafka: to another member, to nobody, or unwillingly."""
+"""Partitions that a `Consumer` gives up on real Kafka: to another member, to nobody, or unwillingly."""
 
 import threading
 import time
@@ -75,7 +75,7 @@ def test_to_want_nothing_is_to_leave(consumer_of, kafka_cluster, kafka_topic, pr
 
 
 def test_partitions_that_another_assignment_leaves_out_are_committed(consumer_of, kafka_topic, produce):
-    """As when it is closed: nothing of them is in hand any more."""
+    """Records of partitions that are left out count as processed, as when the consumer is closed."""
     first, second, stays = kafka_topic(), kafka_topic(), kafka_topic()
     for topic in (first, second, stays):
         produce(topic, values(10))

@@ -1,4 +1,4 @@
-"""What a log can look like on real Kafka: compacted, with transactions, truncated at its start, deleted, grown."""
+"""Logs on real Kafka as a consumer reads them: compacted, with transactions, truncated at the start, deleted, grown."""
 
 import time
 

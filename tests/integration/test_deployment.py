@@ -110,7 +110,7 @@ ray.shutdown()
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a copy of the sources: building leaves files among them."""
+    """Wheel of a copy of the sources: building leaves files among them."""
     directory = tmp_path_factory.mktemp("wheel")
     copy = directory / "sources"
     copy.mkdir()
@@ -168,7 +168,7 @@ def clean(**variables: str) -> dict[str, str]:
 
 
 def ran(command: list[str], directory: Path, **variables: str) -> str:
-    """What it says on stdout, once it has ended well."""
+    """Runs a command; returns its standard output once it has ended well."""
     done = subprocess.run(
         command,
         cwd=directory,

@@ -17,9 +17,7 @@ from waiting import slow_s
 
 from kafka_actors.testing import MockCluster
 
-pytestmark = pytest.mark.timeout(240)
-
-LIMIT_S = 200
+LIMIT_S = slow_s(200)
 FOREIGN = re.compile(
     r'<(?:script|img|iframe|source|audio|video)\b[^>]*\bsrc(?:set)?="(?:https?:)?//[^"]*"'
     r'|<link\b[^>]*\bhref="(?:https?:)?//[^"]*"'

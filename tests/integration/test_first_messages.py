@@ -1,4 +1,4 @@
-"""What a process decodes first may come in several of its threads at once: a worker has one for each broker."""
+"""First messages that a process decodes, in several threads at once: a worker has one for each broker."""
 
 import os
 import subprocess

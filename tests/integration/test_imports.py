@@ -1,4 +1,4 @@
-"""What is imported when: in a process of its own."""
+"""Imports of the package: which modules come when, in a process of its own."""
 
 import pathlib
 import subprocess

@@ -17,11 +17,11 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 WORK = {"work": 0.05, "batch_rows": 50}
 POLICY = ka.Autoscale(min=1, max=4, target_lag_seconds=8, upscale_delay_seconds=2, downscale_delay_seconds=6)
 START_S = 15.0
-"""So long a few workers may take to start on a busy machine with two cores."""
+"""Seconds that a few workers may take to start on a busy machine with two cores."""
 
 
 def burst(scene, records):
-    """So many records at once, the same number to each partition. They count for what the brokers have to have."""
+    """Produces `records` at once, the same number to each partition."""
     each = records // len(scene.partitions)
     with ka.Producer(bootstrap_servers=scene.cluster.bootstrap_servers) as producer:
         for partition in scene.partitions:
@@ -119,7 +119,7 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
 
 
 def requested():
-    """What Ray's autoscaler is asked for."""
+    """Resources that Ray's autoscaler is asked for."""
     from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
     from ray.experimental.internal_kv import _internal_kv_get
 

@@ -1,4 +1,4 @@
-"""What becomes of a job whose function ends its process: deaths in the same call count as tries of it."""
+"""Jobs whose function ends its process: deaths in the same call count as tries of it."""
 
 import asyncio
 import ctypes

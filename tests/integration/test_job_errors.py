@@ -1,4 +1,4 @@
-"""What becomes of a job whose function, or its constructor, raises, hangs, or returns what it should not."""
+"""Jobs whose function, or its constructor, raises, hangs, or returns what it should not."""
 
 import asyncio
 import ctypes
@@ -37,7 +37,7 @@ def raising(scene, partition, offset, error=None):
 
 
 def attempts_at(scene, partition, offset):
-    """How often `process` was given this offset."""
+    """Number of times that `process` was given this offset."""
     return scene.journal.counts()[partition][offset]
 
 

@@ -1,4 +1,4 @@
-"""What keeps a job from starting is said in one clear line; and a detached job goes on without its driver."""
+"""Starts of jobs: what keeps one from starting is said in one clear line; a detached job goes on without its driver."""
 
 import signal
 import socket
@@ -236,7 +236,7 @@ def test_a_ray_that_was_started_for_jobs_ends_with_the_last_of_them(monkeypatch)
 
 
 def test_a_job_that_two_threads_stop_is_taken_down_once():
-    """As where one stops it while another leaves its `with`: both see its end in the same moment."""
+    """One thread stops the job while another leaves its `with`: both see its end in the same moment."""
     from kafka_actors.base.io_thread import IoThread
     from kafka_actors.ray.control import LocalControl
 

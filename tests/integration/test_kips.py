@@ -1,4 +1,4 @@
-"""What Kafka's improvement proposals promise a consumer, on two real brokers in a rack each."""
+"""Promises of Kafka's improvement proposals to a consumer, on two real brokers in a rack each."""
 
 import re
 import shutil
@@ -91,7 +91,7 @@ def given(monkeypatch):
 
 
 def read(consumer, count, timeout=30.0):
-    """So many offsets, as they come."""
+    """Reads `count` records; returns their offsets as they come."""
     got, deadline = [], time.monotonic() + slow_s(timeout)
     while len(got) < count:
         assert time.monotonic() < deadline, f"{len(got)} of {count}"

@@ -1,4 +1,4 @@
-"""What the page of options says of Java's clients, beside the clients themselves."""
+"""The page of options against Java's clients themselves."""
 
 import subprocess
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ OF_JOBS_OWN = {"retries"}  # Java's option of this name is another thing
 
 
 def printed() -> str:
-    """What Java's clients say of their options."""
+    """Asks Java's clients for their options."""
     kafka = Distribution.get()
     command = [kafka.java, "-Xshare:auto", "-XX:+UseSerialGC", "-cp", kafka.classpath, str(SOURCE)]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=slow_s(120)).stdout

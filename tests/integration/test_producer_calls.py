@@ -21,7 +21,7 @@ def producer(kafka_cluster):
 
 
 def test_a_callback_that_raises_holds_up_nobodys_outcome(kafka_cluster, kafka_topic):
-    """Of four partitions that are acknowledged together, and of all that memory that they took."""
+    """Outcomes of four partitions that are acknowledged together, and the memory that they took."""
     topic, first = kafka_topic(4), []
     with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers, linger_ms=200) as producer:
         futures = [producer.send(topic, b"x", partition=p) for p in range(4)]

@@ -142,7 +142,7 @@ def marker(kind: str, producer_id: int, base: int) -> dict:
 
 
 def ours(data: bytes, kernel="active", limits: records.Limits | None = None, **options: object) -> dict:
-    """What our Decoder makes of `data`, in the oracle's terms."""
+    """Decodes `data` with our Decoder; returns it in the oracle's terms."""
     chosen = {"kernel": _reference} if kernel == "reference" else {}
     decoder = records.Decoder("t", 0, limits=limits or records.Limits(), **options, **chosen)
     chunks = list(decoder.feed(data))

@@ -1,4 +1,4 @@
-"""What needs a process of its own: memory under hostile batches, a missing extension, a missing compiler."""
+"""Records in a process of its own: memory under hostile batches, a missing extension, a missing compiler."""
 
 import gzip
 import os

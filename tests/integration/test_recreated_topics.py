@@ -34,7 +34,7 @@ def consumer_of(kafka_cluster, group_id):
 
 
 class Broker:
-    """What stands at the broker: ids of topics, and commits as any other client sees them."""
+    """State of the broker: ids of topics, and commits as any other client sees them."""
 
     def __init__(self, cluster, group):
         self.cluster, self.group = cluster, group
@@ -49,7 +49,7 @@ class Broker:
             return admin.describe_cluster().cluster_id
 
     def committed(self, topic, partitions=4):
-        """Of each partition (offset, metadata)."""
+        """Commits of a topic: partition → (offset, metadata)."""
         return committed_by(self.servers, self.group, topic, partitions)
 
     def make_anew(self, topic, gap_s, partitions, produce):

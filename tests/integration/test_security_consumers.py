@@ -22,7 +22,7 @@ from kafka_actors.testing.produce import Produce
 pytestmark = pytest.mark.kafka
 
 LOADED_S = float(os.environ.get("KAFKA_ACTORS_TEST_SASL_S", "45"))
-"""How long connections that are renewed every second or so are under load."""
+"""Seconds under load of connections that are renewed every second or so."""
 WARM_S = 7.0
 """By then every connection has been needed: commits begin after five seconds."""
 
@@ -60,7 +60,7 @@ def test_a_consumer_reads_and_commits_over_renewed_sessions(secure, options, pro
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + LOADED_S)
+@pytest.mark.timeout(900 + LOADED_S)
 def test_the_same_connections_serve_a_consumer_under_load_over_many_sessions(
     secure, options, group_id, caplog
 ):

@@ -201,7 +201,7 @@ class Sides:
         return writer.foreachBatch(self._take).trigger(**trigger).start()
 
     def run(self, source: str, **more: str) -> None:
-        """What is there now."""
+        """Reads everything that is there now."""
         assert self.start(source, {"availableNow": True}, **more).awaitTermination(120)
 
     def fail(self, source: str, *values: bytes) -> None:

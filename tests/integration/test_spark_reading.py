@@ -1,4 +1,4 @@
-"""What a Spark task plans and reads, against real Kafka and without Spark: ranges, gaps, transactions, lost data."""
+"""Plans and reads of a Spark task, against real Kafka and without Spark: ranges, gaps, transactions, lost data."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 REPOSITORY = str(Path(__file__).parents[2])
 WRONG = "wrong-hush"
 SHOWN = (PASSWORD.partition("ä")[0], WRONG)
-"""What would be seen of them, also by who can't write an umlaut."""
+"""Parts by which the passwords would be found where they leak; without the umlaut, which a log may encode."""
 
 # Python imports this by itself, in the driver and in all of Spark's Python processes.
 LOUD = """

@@ -47,9 +47,9 @@ class World:
         self.sent: dict[str, set[bytes]] = {}
         """By the topics that there are."""
         self.may_be: set[bytes] = set()
-        """What was in topics when they were deleted."""
+        """Records of topics when they were deleted."""
         self.has_been: set[bytes] = set()
-        """What of it was read before."""
+        """Records of deleted topics that were read before."""
 
     # ------------------------------------------------------------ the query
 
@@ -82,7 +82,7 @@ class World:
             time.sleep(0.2)
 
     def found(self) -> Counter[bytes]:
-        """What is in the files of finished micro-batches."""
+        """Records in the files of finished micro-batches."""
         files = written(self._out)
         return Counter(pq.read_table(files, columns=["value"])["value"].to_pylist() if files else [])
 

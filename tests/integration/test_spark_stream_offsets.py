@@ -1,4 +1,4 @@
-"""What a stream answers Spark at its triggers, against real Kafka and without Spark: offsets, groups, connections kept."""
+"""Answers of a stream to Spark's triggers, against real Kafka and without Spark: offsets, groups, connections kept."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Query:
         return self._kept(self.driver.latest(start, limited=limited))
 
     def old_latest(self) -> Json:
-        """As Spark 4.1 asks."""
+        """Latest offsets, as Spark 4.1 asks for them."""
         return self._kept(self.driver.latest())
 
     def rows(self, start: Json, end: Json) -> list[tuple[int, int, bytes]]:

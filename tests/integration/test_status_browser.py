@@ -590,7 +590,7 @@ _POOR = """
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Where screenshots go: `STATUS_PICTURES` of the environment, for those who want to look at them."""
+    """Directory for screenshots: `STATUS_PICTURES` of the environment, for those who want to look at them."""
     directory = Path(os.environ.get("STATUS_PICTURES", tmp_path))
     directory.mkdir(parents=True, exist_ok=True)
     return directory

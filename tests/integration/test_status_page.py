@@ -44,13 +44,13 @@ def document(page):
 
 
 def ray_address():
-    """What another process needs to join the Ray of the tests."""
+    """Variables with which another process joins the Ray of the tests."""
     return {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
 
 
 @contextmanager
 def watched(target, environment=None):
-    """What `kafka-actors top` prints, in a process of its own; Ctrl-C ends it without a complaint."""
+    """Lines that `kafka-actors top` prints in a process of its own; Ctrl-C ends it without a complaint."""
     top = subprocess.Popen(
         [COMMAND, "top", target],
         env={**os.environ, **(environment or {})},

@@ -1,4 +1,4 @@
-"""What a running job tells others of itself: to an OpenTelemetry collector, and to a real Prometheus."""
+"""Telemetry of a running job: to an OpenTelemetry collector, and to a real Prometheus."""
 
 import json
 import os
@@ -107,7 +107,7 @@ def check_log(lines, topic, group_id):
 
 
 def check_log_records(scopes, topic, group_id):
-    """The same lines, from where they are said."""
+    """Checks the lines of the log as the collector got them, with the job and node of the process that wrote each."""
     records = {}
     for scope in scopes:
         assert scope.resource["messaging.consumer.group.name"] == group_id
@@ -308,7 +308,7 @@ def test_traces_go_from_the_producer_over_all_actors_to_the_commit_and_the_sink(
 
 
 def check_where(found):
-    """What is known of the cluster, of who answered, and of a record that was sent alone."""
+    """Checks the attributes of the cluster, of the broker that answered, and of a record that was sent alone."""
     by_operation = {name: found[name] for name in ("send", "process", "commit")}
     clusters = {a["messaging.kafka.cluster.id"] for spans in by_operation.values() for _, a, _ in spans}
     assert len(clusters) == 1
@@ -432,7 +432,7 @@ job = ka.Job(
 
 
 def gauges_of(port):
-    """What is to be scraped: the sums of all series of a name, and how many there are."""
+    """Scrapes the metrics: the sum of all series of a name, and their number."""
     try:
         with urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=slow_s(5)) as answer:
             text = answer.read().decode()
@@ -449,7 +449,7 @@ def gauges_of(port):
 def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
     run_job, kafka_cluster_3, kafka_topic, produce, group_id, tmp_path
 ):
-    """Where the lag is largest a worker hears least of it."""
+    """Workers with full buffers fetch nothing, and hear nothing of new ends: the lag comes from the brokers."""
     servers = kafka_cluster_3.bootstrap_servers
     name = kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3)
 

@@ -1,4 +1,4 @@
-"""What librdkafka's mock cluster keeps and what it drops: the demo stands on this."""
+"""State that librdkafka's mock cluster keeps and drops: the demo stands on this."""
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition

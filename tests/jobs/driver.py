@@ -60,7 +60,7 @@ def answer(running: Any) -> None:
 
 
 class Driver:
-    """The same, from the test's side."""
+    """Process of `main`, as a test starts, asks and ends it."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Driver:
         return self
 
     def ask(self, scale: int | None = None, seconds: float = 20.0) -> dict[str, Any]:
-        """What its job's status is now; after it was told how many workers there are to be, if that is to change."""
+        """Returns the present status of its job; `scale` sets the number of workers first."""
         assert self.process.stdin is not None
         known = len(self.said)
         self.process.stdin.write("status\n" if scale is None else f"{scale}\n")
@@ -143,7 +143,7 @@ class Driver:
         return {pid for name, pid in self.actors.items() if name.startswith("worker")}
 
     def left(self) -> set[int]:
-        """Which of the actors that it started with still exist."""
+        """Returns the processes of those first actors that still exist."""
         return {pid for pid in self.actors.values() if exists(pid)}
 
     def close(self) -> None:

@@ -152,7 +152,7 @@ def _ask(scene: Scene, method: str, message: Any, kind: type) -> Any:
 
 
 def keep_alive(scene: Scene, pid: int) -> None:
-    """As where the supervisor can't reach a worker's node: what it gave up on is not ended."""
+    """Keeps the supervisor from ending this process, which it gave up: its node can't be reached."""
     runtime = scene.running._control._supervisor._job.runtime  # type: ignore[union-attr]
     end = runtime.kill
     runtime.kill = lambda ref, info: end(ref, info) if info is None or info.pid != pid else None

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 class Head:
-    """The same, from the test's side. `directory` is for what its GCS stores; `variables` are of its environment and, with
+    """Head of Ray of `main`, as a test starts, freezes and kills its GCS. `directory` is for what its GCS stores; `variables` are of its environment and, with
     what leads to it, of those of its drivers."""
 
     def __init__(self, directory: Path, variables: Mapping[str, str]) -> None:

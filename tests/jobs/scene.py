@@ -115,7 +115,7 @@ class Scene:
     # ------------------------------------------------------------ the job and its load
 
     def options(self, **more: Any) -> dict[str, Any]:
-        """What every job of this scene has in common."""
+        """Options of every job of this scene, and `more`."""
         return {
             "topics": [self.topic],
             "group_id": self.group,
@@ -147,7 +147,7 @@ class Scene:
     def driver(
         self, *, work: float = 0.0, variables: Mapping[str, str] | None = None, **options: Any
     ) -> Driver:
-        """The same job in a process of its own, with the same journal; on the same Ray cluster, or the one that these variables of its
+        """Starts the job in a process of its own, with the same journal; on the same Ray cluster, or the one that these variables of its
         environment lead to."""
         made = Driver(self.journal.directory, self.options(**options), variables, work=work)
         self._others.append(made.close)

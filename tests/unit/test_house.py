@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 685,
+    "docstring openings": 649,
     "files": 519,
     "modules without a test file": 243,
     "numbered tests": 0,
@@ -34,7 +34,7 @@ LONG_FILES = {
     "kafka_actors/fetch/machines/fetch_machine.py": 545,
     "kafka_actors/group/machines/commits.py": 420,
     "kafka_actors/producer/producer_io.py": 401,
-    "kafka_actors/ray/job.py": 493,
+    "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {

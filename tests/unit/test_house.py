@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 649,
+    "docstring openings": 647,
     "files": 519,
     "modules without a test file": 243,
     "numbered tests": 0,

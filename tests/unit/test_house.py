@@ -33,7 +33,6 @@ LONG_FILES = {
     "kafka_actors/errors.py": 840,
     "kafka_actors/fetch/machines/fetch_machine.py": 545,
     "kafka_actors/group/machines/commits.py": 420,
-    "kafka_actors/producer/producer_io.py": 401,
     "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""

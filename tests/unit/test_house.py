@@ -21,9 +21,9 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 759,
-    "files": 529,
-    "modules without a test file": 257,
+    "docstring openings": 729,
+    "files": 530,
+    "modules without a test file": 254,
     "numbered tests": 0,
     "short files": 51,
 }
@@ -31,7 +31,6 @@ LONG_FILES = {
     "kafka_actors/consumer/async_consumer.py": 405,
     "kafka_actors/consumer/consumer.py": 423,
     "kafka_actors/errors.py": 840,
-    "kafka_actors/fetch/machines/fetch_machine.py": 545,
     "kafka_actors/group/machines/commits.py": 426,
     "kafka_actors/producer/producer_io.py": 401,
     "kafka_actors/ray/job.py": 487,
@@ -41,8 +40,6 @@ LONG_CLASSES = {
     "AsyncConsumer": 360,
     "CommitQueue": 360,
     "Consumer": 385,
-    "FetchMachine": 477,
-    "Fetcher": 352,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

@@ -33,13 +33,11 @@ from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicPr
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.types import TopicPartition
 
-from .batch_splitting import split
-from .futures import BatchResult
+from .futures import BatchResult, Unseen
 from .machines.batch import ProducerBatch
 from .machines.sender import AnswerOutcome, ProduceAnswer, ProduceOrder, Sender, SenderOptions, SettledBatch
-from .record_intake import RecordIntake
+from .record_intake import RecordIntake, split
 from .telemetry import ProducerTelemetry, server_of
-from .unseen_errors import Unseen
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 729,
-    "files": 530,
-    "modules without a test file": 254,
+    "files": 527,
+    "modules without a test file": 251,
     "numbered tests": 0,
     "short files": 51,
 }
@@ -32,7 +32,6 @@ LONG_FILES = {
     "kafka_actors/consumer/consumer.py": 423,
     "kafka_actors/errors.py": 840,
     "kafka_actors/group/machines/commits.py": 426,
-    "kafka_actors/producer/producer_io.py": 401,
     "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""

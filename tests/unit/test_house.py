@@ -21,24 +21,20 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 729,
-    "files": 527,
-    "modules without a test file": 251,
+    "docstring openings": 678,
+    "files": 526,
+    "modules without a test file": 250,
     "numbered tests": 0,
-    "short files": 51,
+    "short files": 48,
 }
 LONG_FILES = {
-    "kafka_actors/consumer/async_consumer.py": 405,
-    "kafka_actors/consumer/consumer.py": 423,
     "kafka_actors/errors.py": 840,
     "kafka_actors/group/machines/commits.py": 426,
     "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
-    "AsyncConsumer": 360,
     "CommitQueue": 360,
-    "Consumer": 385,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

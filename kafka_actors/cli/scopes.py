@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kafka_actors.base.durations import parse_iso8601
+from kafka_actors.base.timeouts import parse_iso8601
 from kafka_actors.errors import UsageError
 from kafka_actors.types import TopicPartition
 

@@ -16,11 +16,10 @@ from kafka_actors.telemetry.attributes import (
     of_server,
     with_error,
 )
-from kafka_actors.telemetry.context import TRACEPARENT, links_to, parse, traceparent
 from kafka_actors.telemetry.headers import links_of, with_context
 from kafka_actors.telemetry.instruments import OFFSET, OPERATION_DURATION, SENT_MESSAGES, TOMBSTONE
 from kafka_actors.telemetry.recorder import Recorder, metered
-from kafka_actors.telemetry.spans import end, start, tracing
+from kafka_actors.telemetry.spans import TRACEPARENT, end, links_to, parse, start, traceparent, tracing
 from kafka_actors.types import TopicPartition
 
 from .futures import BatchFuture, BatchResult

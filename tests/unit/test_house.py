@@ -21,20 +21,20 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 678,
-    "files": 526,
-    "modules without a test file": 250,
+    "docstring openings": 591,
+    "files": 519,
+    "modules without a test file": 238,
     "numbered tests": 0,
-    "short files": 48,
+    "short files": 45,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,
-    "kafka_actors/group/machines/commits.py": 426,
+    "kafka_actors/group/machines/commits.py": 420,
     "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
-    "CommitQueue": 360,
+    "CommitQueue": 352,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 
 from msgspec import Struct
 
-from kafka_actors.base.durations import throttle_s
+from kafka_actors.base.timeouts import throttle_s
 from kafka_actors.fetch.messages import FetchReply, PartitionFetch, Pull
 from kafka_actors.types import TopicPartition
 

@@ -20,7 +20,7 @@ from kafka_actors.status_page.document import (
     TotalsView,
     WorkerView,
 )
-from kafka_actors.telemetry.blocked import kind_of_reason
+from kafka_actors.telemetry.attributes import kind_of_reason
 
 from .rates import JobRates, WorkerRate
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_actors.base.durations import MAX_THROTTLE_S
+from kafka_actors.base.timeouts import MAX_THROTTLE_S
 from kafka_actors.errors import (
     TopicAuthorizationFailedError,
 )

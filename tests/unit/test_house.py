@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 518,
-    "files": 511,
-    "modules without a test file": 220,
+    "docstring openings": 483,
+    "files": 506,
+    "modules without a test file": 215,
     "numbered tests": 0,
-    "short files": 44,
+    "short files": 43,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

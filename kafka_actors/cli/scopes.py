@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafka_actors.base.durations import parse_iso8601
+from kafka_actors.base.timeouts import parse_iso8601
 from kafka_actors.errors import ClusterAuthorizationFailedError, UsageError
 from kafka_actors.types import TopicPartition
 

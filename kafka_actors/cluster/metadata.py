@@ -14,8 +14,7 @@ from kafka_actors.errors import ConfigError, NoBrokersError, error_for_code
 from kafka_actors.protocol import FindCoordinatorResponse, MetadataResponse
 from kafka_actors.types import TopicPartition
 
-from .future import Future
-from .listeners import call_each
+from .future import Future, call_each
 from .machines.merge import Memory, merge
 from .machines.refresh import RefreshTimer
 from .snapshot import (

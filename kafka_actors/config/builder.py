@@ -264,7 +264,7 @@ def _auto_offset_reset(value: Any) -> str:
     if text in ("earliest", "latest", "none"):
         return str(text)
     if isinstance(text, str) and text.startswith("by_duration:"):
-        from kafka_actors.base.durations import parse_iso8601
+        from kafka_actors.base.timeouts import parse_iso8601
 
         try:
             parse_iso8601(value.strip()[len("by_duration:") :])

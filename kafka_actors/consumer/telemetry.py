@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from kafka_actors.errors import UsageError
 from kafka_actors.fetch import Fetcher
-from kafka_actors.telemetry.attributes import of_group, of_operation, of_partition
-from kafka_actors.telemetry.blocked import kind_of_reason
+from kafka_actors.telemetry.attributes import kind_of_reason, of_group, of_operation, of_partition
 from kafka_actors.telemetry.gauges import gauges
 from kafka_actors.telemetry.instruments import (
     ASSIGNED,

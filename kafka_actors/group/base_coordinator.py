@@ -17,7 +17,7 @@ from kafka_actors.protocol import DescribeGroupsRequest
 
 from .listener_calls import ListenerCall
 from .machines.embedded_protocol import EmbeddedProtocol, GroupConfig
-from .machines.member_events import MemberEvent, PartitionsGone, PartitionsTaken, RevokePartitions
+from .machines.member_events import LosePartitions, MemberAction, RevokePartitions, TakePartitions
 from .machines.opaque_assignment import OpaqueAssignment
 from .member_driver import LEAVE_TIMEOUT, MemberDriver
 from .options import FROM_CONFIG, GROUP_OPTIONS, defaults_of, group_config, read_options
@@ -40,7 +40,7 @@ class BaseCoordinator(MemberDriver):
       given up for the next rebalance, and when it is gone without that.
 
     An assignment is given up before each rebalance (eager). Who can keep a share of it, as a consumer can, brings a
-    `EmbeddedProtocol` (`_make_policy`) and acts on single events (`_on_event`).
+    `EmbeddedProtocol` (`_make_policy`) and carries out single actions (`_on_action`).
 
     client: metadata, and connections to the coordinator. metrics: where what is measured is registered (default: a
     registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`, with the tag client-id. config, or
@@ -198,13 +198,13 @@ class BaseCoordinator(MemberDriver):
         """What decides how an assignment is taken over and given up."""
         return OpaqueAssignment(self.group_protocols)
 
-    def _on_event(self, event: MemberEvent) -> None:
-        """Something happened to what this member owns. Must not wait."""
-        match event:
-            case PartitionsTaken(generation, _, _):
+    def _on_action(self, action: MemberAction) -> None:
+        """Carries out what concerns the partitions of this member. Must not wait."""
+        match action:
+            case TakePartitions(generation, _, _):
                 assert isinstance(
                     self._policy, OpaqueAssignment
-                )  # who brings another one acts on events itself
+                )  # who brings another one carries out actions itself
                 protocol, assignment = self._member.generation.protocol or "", self._policy.assignment
                 self._calls.put(
                     ListenerCall(
@@ -222,7 +222,7 @@ class BaseCoordinator(MemberDriver):
                         lambda: self._released(token),
                     )
                 )
-            case PartitionsGone(_, reason):
+            case LosePartitions(_, reason):
                 deadline = self._clock() + LEAVE_TIMEOUT
                 self._calls.put(
                     ListenerCall(lambda: self._on_membership_lost(reason), "_on_membership_lost", deadline)

@@ -14,7 +14,14 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 from .coordinator_channels import LOST_CONNECTION, CoordinatorChannels
 from .machines.commits import CommitQueue
 from .machines.member_events import GroupRequest
-from .machines.pending_commits import CommitEligibility, CommitReady, PendingCommit, Results
+from .machines.pending_commits import (
+    CommitAction,
+    CommitEligibility,
+    CommitReady,
+    MembershipNews,
+    PendingCommit,
+    Results,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,23 +40,29 @@ def default_offset_commit_callback(offsets: Offsets, outcome: Results | Exceptio
 
 
 class CommitSender:
-    """The shell of a `CommitQueue`. `standing`: what the member may commit now. `on_answer(seconds,
-    outcome, server)`: what an OffsetCommit led to, that long after it was sent there. `wake`: a step is due."""
+    """Feeds a `CommitQueue` with what the member may commit, sends its requests and answers whoever asked for a commit.
+
+    It is polled as the queue is. eligibility: what the member may commit now. on_answer(seconds, outcome, server): learns what an
+    OffsetCommit led to, that long after it was sent there. on_membership_news: takes an error that concerns the membership.
+    wake: has the next poll follow soon.
+    """
 
     def __init__(
         self,
         queue: CommitQueue,
         channels: CoordinatorChannels,
         *,
-        standing: Callable[[], CommitEligibility],
+        eligibility: Callable[[], CommitEligibility],
         on_answer: Callable[[float, object, Attributes], None],
+        on_membership_news: Callable[[MembershipNews], None],
         wake: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self._queue = queue
         self._channels = channels
-        self._standing = standing
+        self._eligibility = eligibility
         self._on_answer = on_answer
+        self._on_membership_news = on_membership_news
         self._wake = wake
         self._clock = clock
         self._tickets: dict[PendingCommit, asyncio.Future[Results]] = {}
@@ -65,14 +78,23 @@ class CommitSender:
         self._wake()
         return done
 
-    def step(self, now: float) -> CommitReady:
-        """One step of the queue. Its notices are for the membership."""
-        ready = self._queue.poll(now, self._standing())
-        if ready.request is not None:
-            self._channels.start(ready.request, partial(self._deliver, self._channels.server))
-        for ticket in ready.done:
-            self._answer(ticket)
-        return ready
+    def poll(self, now: float) -> CommitReady:
+        """Polls the queue."""
+        return self._fed().poll(now)
+
+    def carry_out(self, action: CommitAction) -> None:
+        """Sends a request, answers a commit that is done, or hands an error on to the membership."""
+        match action:
+            case GroupRequest():
+                self._channels.start(action, partial(self._deliver, self._channels.server))
+            case PendingCommit():
+                self._answer(action)
+            case MembershipNews():
+                self._on_membership_news(action)
+
+    def _fed(self) -> CommitQueue:
+        self._queue.eligibility = self._eligibility()
+        return self._queue
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """What waits or is under way for these must not be sent any more."""
@@ -80,7 +102,7 @@ class CommitSender:
 
     def connection_lost(self) -> None:
         """What was in flight gets no answer."""
-        self._queue.connection_lost(LOST_CONNECTION, self._clock(), self._standing())
+        self._fed().connection_lost(LOST_CONNECTION, self._clock())
 
     def end(self, reason: Exception | None) -> None:
         """Nobody will answer these any more."""
@@ -92,7 +114,7 @@ class CommitSender:
     def _deliver(self, server: Attributes, request: GroupRequest, outcome: object) -> None:
         now = self._clock()
         self._on_answer(now - request.sent_at, outcome, server)
-        self._queue.on_response(request, outcome, now, self._standing())
+        self._fed().on_response(request, outcome, now)
         self._wake()
 
     def _answer(self, ticket: PendingCommit) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Never
 
+from kafka_actors.base.machine import Ready
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import PartitionNotRead
@@ -19,11 +20,12 @@ from .commit_metadata import pack, unpack
 from .commit_sender import CommitCallback, CommitSender, Offsets, default_offset_commit_callback
 from .machines.commits import CommitQueue
 from .machines.committed_starts import CommittedStart, Ids, as_committed, of_this_cluster, origins, outdated
-from .machines.member_events import MemberEvent, Partitions, PartitionsGone, RevokePartitions
+from .machines.member_events import LosePartitions, MemberAction, Partitions, RevokePartitions
 from .machines.member_states import MemberState
-from .machines.pending_commits import CommitEligibility, Results, standing_of
+from .machines.ownership import Ownership
+from .machines.pending_commits import CommitEligibility, MembershipNews, Results, eligibility_of
 from .machines.topic_ids import without
-from .machines.unread_partitions import UnreadWatch
+from .machines.unread_partitions import PartitionUnread, UnreadWatch
 from .metrics import ConsumerCoordinatorMetrics
 from .offset_fetcher import OffsetFetcher
 from .options import CONSUMER_OPTIONS, defaults_of
@@ -79,8 +81,6 @@ class ConsumerCoordinator(SubscribedMember):
             **options,
         )
         self._consumed = consumed
-        self._reads = reads
-        self._unread = UnreadWatch()
         self._report = default_offset_commit_callback
         self.consumer_sensors = ConsumerCoordinatorMetrics(
             self.metrics, metric_group_prefix, subscription, self._tags, group_id=self.group_id
@@ -88,11 +88,16 @@ class ConsumerCoordinator(SubscribedMember):
         self._committer = CommitSender(
             CommitQueue(self._group_config, rand=self._rand),
             self._channels,
-            standing=self._standing,
+            eligibility=self._eligibility,
+            on_membership_news=self._on_membership_news,
             on_answer=self.consumer_sensors.answered,
             wake=self._wake,
             clock=self._clock,
         )
+        self._loop.add(self._committer, self._committer.carry_out)
+        if reads is not None:
+            self._unread = _WatchedReading(self.subscription, self.ownership, reads)
+            self._loop.add(self._unread, _no_action, self._publish_unread)
         self._fetcher = OffsetFetcher(self, self._channels, self._group_config, self._rand)
         self._committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         self._forgotten = 0
@@ -128,10 +133,10 @@ class ConsumerCoordinator(SubscribedMember):
         self._committer.end(self.fatal)
         self.consumer_sensors.close()
 
-    def _on_event(self, event: MemberEvent) -> None:
-        if isinstance(event, RevokePartitions | PartitionsGone):
-            self._forget_committed(event.partitions)
-        super()._on_event(event)
+    def _on_action(self, action: MemberAction) -> None:
+        if isinstance(action, RevokePartitions | LosePartitions):
+            self._forget_committed(action.partitions)
+        super()._on_action(action)
 
     def _on_recreated(self, partitions: frozenset[TopicPartition]) -> None:
         """What was processed of a topic that is gone must not be committed to its successor."""
@@ -145,38 +150,33 @@ class ConsumerCoordinator(SubscribedMember):
     async def _before_revoke(self, partitions: frozenset[TopicPartition], deadline: float) -> None:
         await self._commit_quietly(deadline - self._clock(), only=partitions)
 
-    def _on_coordinator_lost(self) -> None:
+    def _on_disconnected(self) -> None:
         self._committer.connection_lost()
 
-    def _step_more(self, now: float) -> float | None:
-        ready = self._committer.step(now)
-        for notice in ready.notices:
-            self._member.on_membership_error(notice.error, notice.verdict, notice.generation, now)
-            self._wake()
+    def _on_membership_news(self, news: MembershipNews) -> None:
+        self._member.on_membership_error(news.error, news.verdict, news.generation, self._clock())
+        self._wake()
+
+    def _after_poll(self) -> None:
         if self.subscription.uses_group:
             self.subscription.assign_from_group(self.ownership.owned() | self.ownership.releasing)
         if self._member.ended:
             self._committer.end(self.fatal)
-        return min((w for w in (ready.next_wake, self._watch_unread(now)) if w is not None), default=None)
 
-    def _watch_unread(self, now: float) -> float | None:
-        if self._reads is None or not self.subscription.uses_group:
-            return None
-        due = self._unread.observe(self.ownership.owned() - self._reads(), now)
-        for tp, seconds in sorted(due.items()):
-            reason = "nobody knows why: please report it"
-            if tp in self._untaken:
-                reason = f"its committed offset is not known: {self._fetcher.trouble or 'no answer yet'}"
-            self._events(PartitionNotRead(tp.topic, tp.partition, round(seconds, 1), reason))
-        return self._unread.next_wake
+    def _publish_unread(self, event: PartitionUnread) -> None:
+        tp, seconds = event
+        reason = "nobody knows why: please report it"
+        if tp in self._untaken:
+            reason = f"its committed offset is not known: {self._fetcher.trouble or 'no answer yet'}"
+        self._events(PartitionNotRead(tp.topic, tp.partition, round(seconds, 1), reason))
 
     # ------------------------------------------------------------ commits
 
-    def _standing(self) -> CommitEligibility:
+    def _eligibility(self) -> CommitEligibility:
         if not self.subscription.uses_group:
-            return standing_of(self._member, None, self._crashed, self._client.snapshot.topic_id)
+            return eligibility_of(self._member, None, self._crashed, self._client.snapshot.topic_id)
         owned = without(self.ownership.owned() | self.ownership.releasing, self._recreated)
-        return standing_of(self._member, owned, self._crashed, self._client.snapshot.topic_id)
+        return eligibility_of(self._member, owned, self._crashed, self._client.snapshot.topic_id)
 
     def _submit(self, offsets: Offsets, timeout_ms: float | None) -> asyncio.Future[Results]:
         self._run()
@@ -315,3 +315,26 @@ class ConsumerCoordinator(SubscribedMember):
         self._forgotten += 1
         for tp in partitions:
             self._committed.pop(tp, None)
+
+
+class _WatchedReading:
+    """Feeds an `UnreadWatch` with what is owned and not read; is polled as the watch is."""
+
+    def __init__(
+        self, subscription: SubscriptionState, ownership: Ownership, reads: Callable[[], Partitions]
+    ) -> None:
+        self._subscription = subscription
+        self._ownership = ownership
+        self._reads = reads
+        self.watch = UnreadWatch()
+
+    def poll(self, now: float) -> Ready[Never, PartitionUnread]:
+        """Looks at what is read, and polls the watch."""
+        if not self._subscription.uses_group:
+            return Ready()
+        self.watch.observe(self._ownership.owned() - self._reads(), now)
+        return self.watch.poll(now)
+
+
+def _no_action(action: Never) -> None:
+    """Carries out the actions of a machine that has none."""

@@ -7,6 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
+from kafka_actors.base.machine_driver import MachineDriver
 from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.events import CoordinatorChanged, EventSink, Rebalanced, Rejoining
 from kafka_actors.metrics import Metrics
@@ -21,17 +22,17 @@ from .machines.member import ClassicMember
 from .machines.member_events import (
     ComputeAssignment,
     CoordinatorFound,
-    CoordinatorLost,
+    Disconnect,
     GroupRequest,
+    MemberAction,
     MemberEvent,
     MemberFailed,
-    PartitionsTaken,
     RejoinStarted,
+    TakePartitions,
 )
 from .membership import Membership
 from .metrics import GroupCoordinatorMetrics
 from .ports import GroupClient
-from .step_loop import StepLoop
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,8 @@ class MemberDriver(Membership, ABC):
         self._member = ClassicMember(config, policy, rand=rand, member_id=member_id)
         self._channels = CoordinatorChannels(client, f"member-{config.group_id}-{id(self):x}")
         self._calls = ListenerCalls(clock, self._fail)
-        self._loop = StepLoop(self._step, self._on_crash, clock)
+        self._loop = MachineDriver(clock, after_poll=self._after_poll, on_crash=self._on_crash)
+        self._loop.add(self._member, self._carry_out, self._publish)
         self._work_task: asyncio.Task[None] | None = None
         self.metrics = metrics
         self._tags = {"client-id": client_id}
@@ -86,15 +88,14 @@ class MemberDriver(Membership, ABC):
         """As leader: every member's part, by member id, under the protocol that the group chose."""
 
     @abstractmethod
-    def _on_event(self, event: MemberEvent) -> None:
-        """Something happened to what this member owns. Must not wait."""
+    def _on_action(self, action: MemberAction) -> None:
+        """Carries out what concerns the partitions of this member. Must not wait."""
 
-    def _on_coordinator_lost(self) -> None:
+    def _on_disconnected(self) -> None:
         """The connections to the coordinator have been closed."""
 
-    def _step_more(self, now: float) -> float | None:
-        """The rest of a step, after the membership's. Returns when the next one is due, None for never."""
-        return None
+    def _after_poll(self) -> None:
+        """Ends a turn of the loop."""
 
     # ------------------------------------------------------------ the loop
 
@@ -103,7 +104,7 @@ class MemberDriver(Membership, ABC):
             raise self.fatal
         if self._member.ended:
             raise UsageError(f"the membership in group {self.group_id!r} has ended")
-        self._loop.run()
+        self._loop.start()
 
     def _wake(self) -> None:
         self._loop.wake()
@@ -111,17 +112,6 @@ class MemberDriver(Membership, ABC):
     def _on_crash(self, error: Exception) -> None:
         log.error("group %s: the coordinator failed", self.group_id, exc_info=error)
         self._fail(error)
-
-    def _step(self) -> float | None:
-        """Polls the machine once, and carries out what it says. Returns when to do so again."""
-        now = self._clock()
-        ready = self._member.poll(now)
-        for event in ready.events:
-            self._carry_out(event)
-        for request in ready.requests:
-            self._channels.start(request, self._deliver)
-        more = self._step_more(now)
-        return min((w for w in (ready.next_wake, more) if w is not None), default=None)
 
     def _deliver(self, request: GroupRequest, outcome: object) -> None:
         now = self._clock()
@@ -131,28 +121,33 @@ class MemberDriver(Membership, ABC):
         self._member.on_response(request, outcome, now)
         self._wake()
 
-    def _carry_out(self, event: MemberEvent) -> None:
-        match event:
-            case CoordinatorFound(node):
-                self._events(CoordinatorChanged(self.group_id, node.node_id))
-            case CoordinatorLost(reason):
+    def _carry_out(self, action: GroupRequest | MemberAction) -> None:
+        match action:
+            case GroupRequest():
+                self._channels.start(action, self._deliver)
+            case Disconnect(reason):
                 log.info("group %s: coordinator lost: %s", self.group_id, reason)
                 self._channels.disconnect()
-                self._on_coordinator_lost()
-            case RejoinStarted(reason):
-                self.sensors.rebalance_started()
-                self._events(Rejoining(self.group_id, reason))
+                self._on_disconnected()
             case ComputeAssignment(token, protocol, members):
                 self._compute(token, protocol, members)
-            case MemberFailed(error):
-                self._tell_fatal(error)
             case _:
                 if (
-                    isinstance(event, PartitionsTaken)
+                    isinstance(action, TakePartitions)
                     and (took := self.sensors.rebalance_ended()) is not None
                 ):
                     self._events(Rebalanced(self.group_id, self.generation, round(took, 3)))
-                self._on_event(event)
+                self._on_action(action)
+
+    def _publish(self, event: MemberEvent) -> None:
+        match event:
+            case CoordinatorFound(node):
+                self._events(CoordinatorChanged(self.group_id, node.node_id))
+            case RejoinStarted(reason):
+                self.sensors.rebalance_started()
+                self._events(Rejoining(self.group_id, reason))
+            case MemberFailed(error):
+                self._tell_fatal(error)
 
     def _tell_fatal(self, error: Exception) -> None:
         if self._on_fatal is not None:
@@ -205,7 +200,7 @@ class MemberDriver(Membership, ABC):
             return
         self._member.leave(self._clock(), seconds, ask=ask, reason=reason)
         self._wake()
-        if not await self._loop.until(lambda: self._member.ended or self._loop.broken, seconds + GRACE):
+        if not await self._loop.until(lambda: self._member.ended or self._loop.crashed, seconds + GRACE):
             log.warning("group %s: could not leave in time", self.group_id)
 
     async def _drain_calls(self) -> None:

@@ -18,7 +18,7 @@ from .base_coordinator import BaseCoordinator
 from .listener_calls import ListenerCall
 from .machines.assignment import choose, group_topics, perform_assignment
 from .machines.embedded_protocol import GroupConfig
-from .machines.member_events import MemberEvent, PartitionsGone, PartitionsTaken, RevokePartitions
+from .machines.member_events import LosePartitions, MemberAction, RevokePartitions, TakePartitions
 from .machines.ownership import Ownership, has_mixed_protocols
 from .machines.topic_ids import TopicIds
 from .machines.unread_partitions import UntakenPartitions
@@ -191,10 +191,10 @@ class SubscribedMember(BaseCoordinator):
 
     # ------------------------------------------------------------ what happens
 
-    def _on_event(self, event: MemberEvent) -> None:
+    def _on_action(self, action: MemberAction) -> None:
         listener = self._listener
-        match event:
-            case PartitionsTaken(generation, added, _):
+        match action:
+            case TakePartitions(generation, added, _):
                 self._check_topic_ids()
                 self._events(PartitionsAssigned(generation, _sorted(added)))
                 self._calls.put(self._assigned_call(self._untaken.assigned(added)))
@@ -204,7 +204,7 @@ class SubscribedMember(BaseCoordinator):
                 self._untaken.gone(partitions)
                 self._revoking |= partitions
                 self._calls.put(self._revoke_call(token, partitions, deadline))
-            case PartitionsGone(partitions, reason):
+            case LosePartitions(partitions, reason):
                 self._untaken.gone(partitions)
                 self._revoking -= partitions
                 self._events(PartitionsLost(_sorted(partitions), reason))

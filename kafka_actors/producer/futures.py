@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_actors.base.timeouts import timeouts_by_name, wait_of
-from kafka_actors.cluster.future import in_loop, until_called
-from kafka_actors.cluster.listeners import call_each
+from kafka_actors.cluster.future import call_each, in_loop, until_called
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.types import TopicPartition
 

@@ -8,10 +8,9 @@ from opentelemetry.trace import Span, SpanKind
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.telemetry.attributes import Attributes, of_cluster
-from kafka_actors.telemetry.context import TRACEPARENT, links_to, parse, traceparent
 from kafka_actors.telemetry.headers import links_of, with_context
 from kafka_actors.telemetry.instruments import OFFSET, TOMBSTONE
-from kafka_actors.telemetry.spans import end, start, tracing
+from kafka_actors.telemetry.spans import TRACEPARENT, end, links_to, parse, start, traceparent, tracing
 from kafka_actors.types import TopicPartition
 
 from .futures import BatchFuture, BatchResult

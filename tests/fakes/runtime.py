@@ -71,7 +71,7 @@ class FakeActor:
 
 
 class FakeRuntime:
-    """Where actors run: those without a node of their own on `node`. `instead`: what a method of a kind of actor does in place of
+    """Place where actors run: those without a node of their own on `node`. `instead` has methods of a kind of actor, run in place of
     answering. Those in `without_place` never come up."""
 
     here = "here"

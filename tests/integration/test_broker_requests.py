@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from fakes.broker import DROP, SILENCE, FakeBroker
 from fakes.loop import in_loop
+from waiting import slow_s
 
 from kafka_actors import records
 from kafka_actors.config import ClientConfig, build
@@ -39,7 +40,7 @@ def broker_of(kafka: KafkaCluster) -> Broker:
 
 async def until_ready(ask: Callable[[], Any]) -> Any:
     """The first answer that isn't that of a coordinator which still loads (14, 15, 16)."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(slow_s(30)):
         while (answer := await ask()).error_code in (14, 15, 16):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         return answer
@@ -149,7 +150,7 @@ async def test_two_members_of_one_process_join_sync_beat_and_leave(
     async def beat() -> int:
         return (await broker.heartbeat(OFFSETS_CHANNEL, group_id, first.generation_id, ids["a"])).error_code
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(slow_s(10)):
         while await beat() != 27:  # noqa: ASYNC110  REBALANCE_IN_PROGRESS
             await asyncio.sleep(0.05)
     assert not joining.done()  # b's join waits, a's goes past it

@@ -1,4 +1,4 @@
-"""What other clients' users find by name on a client: `poll`, `ready`, `maybe_connect` and their kind."""
+"""Methods of a client that users of other clients know by name: `poll`, `ready`, `maybe_connect` and their kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fakes.broker import SILENCE, FakeCluster
 from fakes.loop import in_loop
-from pace import this_run
+from waiting import until_async, within
 
 from kafka_actors.cluster import Future
 from kafka_actors.errors import ConfigError, NodeNotReadyError, UsageError
@@ -29,12 +29,6 @@ def client_of(cluster: FakeCluster, **options: Any) -> KafkaClient:
     return KafkaClient(bootstrap_servers=cluster.bootstrap, **options)
 
 
-async def until(condition: Any, seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 # ---------------------------------------------------------------- poll
 
 
@@ -44,24 +38,23 @@ async def test_poll_returns_the_responses_that_come_meanwhile() -> None:
         sends = [asyncio.create_task(client.send(node, HEARTBEAT)) for node in (0, 1)]
         got: list[Any] = []
         while len(got) < 2:
-            got += await client.poll(timeout_ms=5_000)
+            got += await client.poll(timeout_ms=50_000)
         assert [type(response) for response in got] == [HeartbeatResponse] * 2
         assert {id(response) for response in got} == {id(await sent) for sent in sends}
 
 
 @in_loop
 async def test_poll_without_a_response_ends_in_its_time_with_none() -> None:
-    async with FakeCluster(1) as cluster, client_of(cluster, request_timeout_ms=300) as client:
+    async with FakeCluster(1) as cluster, client_of(cluster, request_timeout_ms=3_000) as client:
         cluster.brokers[0].on(ApiKey.HEARTBEAT, SILENCE)
         sent = asyncio.create_task(client.send(0, HEARTBEAT))
         started = time.monotonic()
-        assert await client.poll(timeout_ms=100) == []
+        with within(2):
+            assert await client.poll(timeout_ms=100) == []
         assert time.monotonic() - started >= 0.1
-        assert this_run().quiet_s(started, time.monotonic()) < 0.3
         assert await client.poll(timeout_ms=0) == []
-        started = time.monotonic()
-        await client.poll()  # request_timeout_ms is the default, and the most
-        assert this_run().quiet_s(started, time.monotonic()) < 1.0
+        with within(10):
+            await client.poll()  # request_timeout_ms is the default, and the most
         await asyncio.wait({sent})
         sent.exception()
 
@@ -93,7 +86,7 @@ async def test_poll_refreshes_metadata_and_takes_its_future() -> None:
     async with FakeCluster(1, {"a": 2}) as cluster:
         client = client_of(cluster)
         known = client.set_topics(["a"])
-        responses = await client.poll(timeout_ms=5_000, future=known)  # nobody called bootstrap
+        responses = await client.poll(timeout_ms=50_000, future=known)  # nobody called bootstrap
         assert known.is_done
         assert any(isinstance(response, MetadataResponse) for response in responses)
         assert client.cluster.partitions_for_topic("a") == {0, 1}
@@ -105,7 +98,7 @@ async def test_poll_refreshes_metadata_and_takes_its_future() -> None:
 async def test_poll_ends_when_metadata_is_due() -> None:
     async with FakeCluster(1) as cluster, client_of(cluster, metadata_max_age_ms=200) as client:
         cluster.brokers[0].on(ApiKey.METADATA, SILENCE)
-        async with asyncio.timeout(5):
+        with within(5):
             assert await client.poll(timeout_ms=20_000) == []
 
 
@@ -115,7 +108,7 @@ async def test_poll_takes_a_future_that_another_thread_settles() -> None:
         future: Future[int] = Future()
         loop = asyncio.get_running_loop()
         loop.run_in_executor(None, lambda: (time.sleep(0.05), future.success(1)))
-        async with asyncio.timeout(5):
+        with within(5):
             assert await client.poll(future=future) == []
         assert future.result() == 1
 
@@ -139,7 +132,7 @@ async def test_maybe_connect_connects_in_the_background() -> None:
         assert client.maybe_connect(1)
         assert not client.connected(1)
         assert not client.maybe_connect(1)  # it is under way
-        await until(lambda: client.connected(1))
+        await until_async(lambda: client.connected(1))
         assert not client.maybe_connect(1, wakeup=False)  # it is there
         assert cluster.brokers[1].accepted == 1
 
@@ -151,19 +144,19 @@ async def test_maybe_connect_to_an_unknown_node_asks_for_metadata() -> None:
         async with KafkaClient(bootstrap_servers=cluster.brokers[0].address) as client:
             assert not client.maybe_connect(1)
             cluster.hidden.clear()
-            await until(lambda: client.maybe_connect(1))
+            await until_async(lambda: client.maybe_connect(1))
 
 
 @in_loop
 async def test_ready_connects_and_says_when_a_request_would_be_written_at_once() -> None:
     async with FakeCluster(2) as cluster, client_of(cluster) as client:
         assert not client.ready(1)
-        await until(lambda: client.ready(1))
+        await until_async(lambda: client.ready(1))
         assert (await client.send(1, HEARTBEAT)).error_code == 0
         for broker in cluster.brokers:
             broker.on(ApiKey.METADATA, SILENCE)
         client.cluster.request_update()
-        await until(lambda: client.cluster.ttl() == 0)
+        await until_async(lambda: client.cluster.ttl() == 0)
         assert not client.ready(1)  # metadata goes first
         assert client.ready(1, metadata_priority=False)
 

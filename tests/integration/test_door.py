@@ -12,11 +12,11 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from types import SimpleNamespace
 
 import pytest
+from waiting import slow_s, until
 
 from kafka_actors.errors import AuthenticationError, DisconnectedError
 from kafka_actors.fetch.messages import FetchedPartition, FetchReply, Pull
@@ -28,7 +28,7 @@ from kafka_actors.net.receive_ring import SMALL, ReceiveRing
 from kafka_actors.ray.broker_link import BrokerLink
 from kafka_actors.types import TopicPartition
 
-SOON_S = 10
+SOON_S = slow_s(10)
 
 
 def reply_of(sequence, records):
@@ -506,7 +506,7 @@ def test_what_a_worker_had_in_hand_and_how_it_ended_is_known_at_the_door(doorway
         assert worker.stdout.readline() == "begun\n"
         doorway.made.get(timeout=SOON_S)
         orders = CallInHand(TopicPartition("orders", 3), 40, 59)
-        until_heard(lambda: doorway.keeper.last_words("w-9"))
+        until(lambda: doorway.keeper.last_words("w-9"))
         assert doorway.keeper.last_words("w-9") == CrashReport([orders])
         worker.stdin.write("\n")
         worker.stdin.flush()
@@ -517,10 +517,3 @@ def test_what_a_worker_had_in_hand_and_how_it_ended_is_known_at_the_door(doorway
     assert bool(words.ended) == bool(said)
     doorway.keeper.forget(["w-9"])
     assert doorway.keeper.last_words("w-9") is None
-
-
-def until_heard(condition):
-    deadline = time.monotonic() + SOON_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

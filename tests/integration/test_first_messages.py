@@ -1,9 +1,11 @@
-"""What a process decodes first may come in several of its threads at once: a worker has one for each broker."""
+"""First messages that a process decodes, in several threads at once: a worker has one for each broker."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from waiting import slow_s
 
 PROCESSES = 4
 
@@ -49,5 +51,5 @@ def test_the_first_messages_of_a_process_may_come_in_several_threads_at_once():
         subprocess.Popen([sys.executable, "-c", FIRST], stdout=subprocess.PIPE, text=True, env=environment)
         for _ in range(PROCESSES)
     ]
-    ended = [(process.communicate(timeout=60)[0], process.returncode) for process in started]
+    ended = [(process.communicate(timeout=slow_s(60))[0], process.returncode) for process in started]
     assert ended == [("done True\n", 0)] * PROCESSES, "-11 is SIGSEGV"

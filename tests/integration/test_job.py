@@ -1,8 +1,9 @@
 """A job on real Kafka and real Ray: the whole way from a topic to committed offsets."""
 
 import pytest
-from jobs.journal import Journal, until
+from jobs.journal import Journal
 from jobs.scene import recorder
+from waiting import slow_s, until
 
 import kafka_actors as ka
 
@@ -29,7 +30,7 @@ def test_a_bounded_job_processes_everything_once_and_commits_to_the_end(
         until="latest",
     )
     with job.start() as running:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     ends = kafka_cluster_3.end_offsets(topic)
     assert sum(ends.values()) == 24_000
     assert journal.missing(ends) == {}
@@ -60,7 +61,7 @@ def test_another_client_of_the_group_sees_the_same_offsets_and_nothing_left(scen
     assert consumer.consume(10, timeout=5) == []
     assert len(consumer.assignment()) == 12
     produce(scene.topic, [b"one more"], partition=3, bootstrap_servers=servers)
-    assert [m.value() for m in consumer.consume(1, timeout=10)] == [b"one more"], (
+    assert [m.value() for m in consumer.consume(1, timeout=slow_s(10))] == [b"one more"], (
         "or it would see nothing ever"
     )
     consumer.close()
@@ -105,10 +106,10 @@ def test_a_bounded_job_ends_behind_records_that_were_aborted(
         bootstrap_servers=servers,
         process=recorder(journal),
         until="latest",
-        config={"isolation_level": "read_committed", "start_timeout_s": 150},
+        config={"isolation_level": "read_committed", "start_timeout_s": 600},
     )
     with job.start() as running:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     assert {partition: sorted(seen) for partition, seen in journal.counts().items()} == {
         (topic, 0): list(range(10))
     }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import slow_s
 
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
@@ -17,7 +18,6 @@ from kafka_actors.testing.produce import Produce
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="Spark Connect needs grpcio"),
 ]
 
@@ -97,7 +97,7 @@ def run(script: str, directory: Path, *arguments: str) -> subprocess.CompletedPr
         cwd=directory,  # Connect leaves files where it runs
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=slow_s(200),
         check=False,
     )
 

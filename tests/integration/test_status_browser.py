@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from fakes.chromium import Chromium, Page, program
 from fakes.status_sample import sample_history, sample_status
+from waiting import until
 
 from kafka_actors.job.machines.health import Health
 from kafka_actors.job.machines.timeline import TimelineEntry
@@ -488,10 +489,7 @@ def test_points_of_another_process_take_the_place_of_those_before(page, served):
     assert served.after[0] == 0
     served.restart_job()
     begun = len(served.after)
-    end = time.monotonic() + 20
-    while 0 not in served.after[begun:]:
-        assert time.monotonic() < end, served.after
-        time.sleep(0.05)
+    until(lambda: 0 in served.after[begun:], 20, "a request for all points", shown=lambda: served.after)
     page.wait("document.querySelector('.plot .line').getAttribute('d').length > 1000")
 
 
@@ -513,10 +511,7 @@ def test_a_page_that_nobody_sees_asks_nothing(page, served):
     assert len(served.asked) == before
     assert not page.visible("#stale")
     page.run(f"{hide.format('false')}; document.dispatchEvent(new Event('visibilitychange'))")
-    end = time.monotonic() + 20
-    while len(served.asked) == before:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: len(served.asked) > before, 20, "a request")
 
 
 # ---------------------------------------------------------------- a real job
@@ -600,7 +595,7 @@ _POOR = """
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Where screenshots go: `STATUS_PICTURES` of the environment, for those who want to look at them."""
+    """Directory for screenshots: `STATUS_PICTURES` of the environment, for those who want to look at them."""
     directory = Path(os.environ.get("STATUS_PICTURES", tmp_path))
     directory.mkdir(parents=True, exist_ok=True)
     return directory

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import ray
-from jobs.journal import until
 from jobs.removal import remove_member
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import ConfigError, FencedInstanceIdError, UsageError
@@ -31,7 +31,7 @@ def get(page, path="", method="GET"):
     """Status and text of an answer; 0 where nobody answers."""
     request = urllib.request.Request(page + path, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=slow_s(10)) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -44,13 +44,13 @@ def page_status(page):
 
 
 def ray_address():
-    """What another process needs to join the Ray of the tests."""
+    """Variables with which another process joins the Ray of the tests."""
     return {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
 
 
 @contextmanager
 def watched(target, environment=None):
-    """What `kafka-actors top` prints, in a process of its own; Ctrl-C ends it without a complaint."""
+    """Lines that `kafka-actors top` prints in a process of its own; Ctrl-C ends it without a complaint."""
     top = subprocess.Popen(
         [COMMAND, "top", target],
         env={**os.environ, **(environment or {})},
@@ -62,7 +62,7 @@ def watched(target, environment=None):
     try:
         yield top.stdout
         top.send_signal(signal.SIGINT)
-        out, err = top.communicate(timeout=30)
+        out, err = top.communicate(timeout=slow_s(30))
         assert (top.returncode, err) == (0, ""), out
     finally:
         top.kill()
@@ -206,7 +206,7 @@ def test_a_named_job_is_watched_by_its_page_while_another_driver_has_it(scene):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=slow_s(60),
     )
     assert other.returncode == 2
     assert other.stdout in ("", "waiting for nobody\n"), "that is said where it takes its time"
@@ -245,7 +245,7 @@ def test_a_fenced_job_is_not_ready_and_ends_with_the_error(scene):
     assert re.fullmatch(rf"the job failed: .*FENCED_INSTANCE_ID.*{re.escape(because)}.*\n", reason)
     assert get(page, "healthz")[0] == 200, "to be told why, it has to be left alone"
     with pytest.raises(ka.JobFailed, match="FENCED_INSTANCE_ID") as failed:
-        running.wait(timeout=10)
+        running.wait(timeout=slow_s(10))
     assert isinstance(failed.value.cause, FencedInstanceIdError)
     until(lambda: len(other.assigned) == 12, 30, "the other one to have everything")
 

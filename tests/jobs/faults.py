@@ -12,12 +12,12 @@ from typing import Any
 
 import ray
 from pace import this_run
+from waiting import until
 
 from kafka_actors.job.messages import CommitEntry, CommitReply, CommitRequest, Orders, Report, pack, unpack
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 
 from .audit import commits
-from .journal import until
 from .scene import Scene
 
 KILLED_S = 4.0
@@ -152,7 +152,7 @@ def _ask(scene: Scene, method: str, message: Any, kind: type) -> Any:
 
 
 def keep_alive(scene: Scene, pid: int) -> None:
-    """As where the supervisor can't reach a worker's node: what it gave up on is not ended."""
+    """Keeps the supervisor from ending this process, which it gave up: its node can't be reached."""
     runtime = scene.running._control._supervisor._job.runtime  # type: ignore[union-attr]
     end = runtime.kill
     runtime.kill = lambda ref, info: end(ref, info) if info is None or info.pid != pid else None

@@ -63,7 +63,7 @@ from kafka_actors.spark.source.offset_format import OffsetFormat
 from kafka_actors.spark.source.options import parse_stream
 from kafka_actors.spark.source.state_files import StateFiles
 from kafka_actors.telemetry.instruments import INSTRUMENTS
-from kafka_actors.telemetry.logs import JsonFormatter, LogOrigin, TextFormatter, speaks
+from kafka_actors.telemetry.logs import JsonFormatter, LogOrigin, TextFormatter, set_log_origin
 from kafka_actors.telemetry.spans import ProcessSpans, committing, received
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 from pyspark_kafka_actors import DefaultSource
@@ -619,7 +619,7 @@ def test_names_levels_and_fields_of_events() -> None:
 
 
 def test_a_log_record_as_text_and_as_json(caplog: pytest.LogCaptureFixture) -> None:
-    speaks(LogOrigin("scorer", "nightly", "worker-0", 2))
+    set_log_origin(LogOrigin("scorer", "nightly", "worker-0", 2))
     try:
         with caplog.at_level(logging.DEBUG, "kafka_actors"):
             events.log_event(events.RecordsSkipped("orders", 7, 100, 199, "ValueError: no"))
@@ -627,7 +627,7 @@ def test_a_log_record_as_text_and_as_json(caplog: pytest.LogCaptureFixture) -> N
         record.created, record.msecs = 1_700_000_000.25, 250.0
         text, said = TextFormatter().format(record), json.loads(JsonFormatter().format(record))
     finally:
-        speaks(LogOrigin())
+        set_log_origin(LogOrigin())
     message = (
         'RecordsSkipped topic=orders partition=7 first_offset=100 last_offset=199 error="ValueError: no"'
     )

@@ -12,7 +12,7 @@ from functools import partial
 from msgspec import Struct
 
 from kafka_actors.base.backoff import exponential_backoff
-from kafka_actors.base.durations import throttle_s
+from kafka_actors.base.timeouts import throttle_s
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import AuthenticationError, KafkaActorsError, RecordError

@@ -202,7 +202,7 @@ class FetchPartition:
 
     def reason(self, now: float) -> str:
         """Why no records are fetched, for people; empty while they are. What kind of reason it is comes first, before a
-        colon or a bracket: metrics know it by that (`kafka_actors.telemetry.blocked`)."""
+        colon or a bracket: metrics know it by that (`kafka_actors.telemetry.attributes`)."""
         if self.error is not None:
             return f"failed: {self.error}"
         if self.draining:

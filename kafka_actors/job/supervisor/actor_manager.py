@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from kafka_actors import events
+from kafka_actors.base.machine_driver import MachineDriver
 from kafka_actors.base.tasks import woken
 from kafka_actors.errors import DisconnectedError, JobError, KafkaActorsError, StartTimeoutError
 from kafka_actors.job.messages import ActorInfo, Topology, unpack
@@ -56,23 +57,21 @@ class ActorManager:
         self._go = job.loops.go
         self._briefing = briefing
         self._beginnings = ActorStarter(job, briefing)
-        self._wake = asyncio.Event()
-        self._watching = HealthChecks(job, briefing, self._carry_out, self._wake.set)
+        self._driver = MachineDriver(job.clock)
+        self._driver.add(self._machine, self._carry_out)
+        self._wake = self._driver.wake
+        self._watching = HealthChecks(job, briefing, self._wake)
         self.last_counts = self._watching.last_counts
 
     # ------------------------------------------------------------ the loop
 
     async def run(self) -> None:
         """Goes on until it is cancelled."""
-        while True:
-            self.step()
-            await woken(self._wake, max(0.0, self._machine.next_wake(self._clock()) - self._clock()))
-            self._wake.clear()
+        await self._driver.run()
 
-    def step(self) -> None:
+    def poll(self) -> None:
         """Does what there is to be done at this moment."""
-        for action in self._machine.step(self._clock()):
-            self._carry_out(action)
+        self._driver.poll()
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, StartActor):
@@ -115,7 +114,7 @@ class ActorManager:
         if started:
             wanted |= {ActorKey("spare", 0, node) for node in {k.node for k in self._running.brokers}}
         self._machine.want(wanted, started=started)
-        self._wake.set()
+        self._wake()
 
     async def _watch_topology(self, metadata: RunningActor) -> None:
         """Follows the metadata actor: one connection actor for each broker on each node that has workers."""
@@ -190,7 +189,7 @@ class ActorManager:
         running.begun = True
         self._machine.ponged(key, running.incarnation, self._clock())
         self._begun(key, running)
-        self._wake.set()
+        self._wake()
 
     def _begin_failed(self, key: ActorKey, running: RunningActor, error: Exception) -> None:
         """The user's constructor, or the first contact with the cluster, ends the job; else it is tried again."""
@@ -310,7 +309,7 @@ class ActorManager:
             self._go(self._briefing.forget_worker(name))
         else:
             self._briefing.rewire()
-        self._wake.set()
+        self._wake()
 
     async def see_all_off(self) -> None:
         """Ends all actors, each within `QUIT_S`; for good."""

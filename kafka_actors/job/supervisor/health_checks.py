@@ -11,7 +11,7 @@ from kafka_actors.job.messages import ActorInfo, CrashReport, WorkerPong, unpack
 from . import runtime
 from .announcements import Announcements
 from .context import SupervisorContext
-from .machines.supervision import Action, ActorKey, PingActor, ProbeProcess
+from .machines.supervision import ActorKey, PingActor, ProbeProcess
 from .running_actors import RunningActor, actor_name
 from .runtime import Death, quietly
 
@@ -28,13 +28,12 @@ PROBE_S = 3.0
 
 
 class HealthChecks:
-    """Calls the actors of one job. Actions that follow from an answer go to `carry_out`; `wake` is called when there is news."""
+    """Pings the actors of one job, looks at their processes, and awaits their deaths; `wake` is called when there is news."""
 
     def __init__(
         self,
         job: SupervisorContext,
         briefing: Announcements,
-        carry_out: Callable[[Action], None],
         wake: Callable[[], None],
     ) -> None:
         self._job = job
@@ -42,7 +41,6 @@ class HealthChecks:
         self._running = job.roster
         self._clock = job.clock
         self._briefing = briefing
-        self._carry_out = carry_out
         self._wake = wake
 
     async def ping(self, ping: PingActor, running: RunningActor) -> None:
@@ -69,8 +67,8 @@ class HealthChecks:
     async def probe(self, probe: ProbeProcess, running: RunningActor) -> None:
         runs = await self._runs(running, probe.witness)
         if runs is not None:
-            for action in self._machine.probed(probe.key, probe.incarnation, runs, self._clock()):
-                self._carry_out(action)
+            self._machine.probed(probe.key, probe.incarnation, runs, self._clock())
+            self._wake()
 
     async def death(self, key: ActorKey, running: RunningActor) -> Death:
         """Returns when the actor is dead: where a call may only have got lost, its process is looked at."""

@@ -85,4 +85,4 @@ class Rescaling:
             if key.number in self._running.retiring and actor_name(key, running.incarnation) in retired:
                 self._running.retiring.discard(key.number)
                 self._keeper.want()
-                self._keeper.step()
+                self._keeper.poll()

@@ -14,8 +14,7 @@ from kafka_actors.job.messages import PartitionStatus, unpack
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
 from kafka_actors.telemetry import configure
-from kafka_actors.telemetry.attributes import of_group
-from kafka_actors.telemetry.blocked import kind_of_reason
+from kafka_actors.telemetry.attributes import kind_of_reason, of_group
 from kafka_actors.telemetry.gauges import gauges
 from kafka_actors.telemetry.instruments import (
     ASSIGNED,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kafka_actors.base.durations import throttle_s
+from kafka_actors.base.timeouts import throttle_s
 from kafka_actors.errors import CorrelationIdError
 
 W = TypeVar("W")

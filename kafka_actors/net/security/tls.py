@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
@@ -12,8 +13,15 @@ from kafka_actors.config import ClientConfig
 from kafka_actors.config.references import resolve
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConfigError, ConnectionFailedError, KafkaActorsError, SslAuthenticationError
+from kafka_actors.net.connect import SocketOptions, connect
+from kafka_actors.net.handshake import handshake
+from kafka_actors.net.machines.framing import MAX_HANDSHAKE_BYTES, check_length
+from kafka_actors.net.machines.releases import limit_of
 
 log = logging.getLogger(__name__)
+
+PROBE_S = 2.0
+"""Seconds that a port has to answer an ApiVersions request in plaintext."""
 
 _loaded: dict[tuple[object, ...], ssl.SSLContext] = {}
 """The last context by each set of options."""
@@ -142,6 +150,32 @@ def hung_up(error: BaseException) -> bool:
     return isinstance(error, ConnectionResetError) or (
         isinstance(error, ConnectionAbortedError) and error.errno is not None
     )
+
+
+async def answers_in_plaintext(host: str, port: int, config: ClientConfig, within: float) -> bool:
+    """Whether a Kafka broker answers there without TLS, within that many seconds (two at most).
+
+    A plaintext listener takes the first bytes of TLS for an impossible length and closes the connection, as a broker does that
+    goes down. An ApiVersions request in plaintext tells them apart, so that a wrong `security_protocol` is named at once and a
+    restart is waited for. Nothing secret goes over the wire.
+    """
+    steps = handshake(config.client_id, limit_of(config.api_version))
+    try:
+        async with asyncio.timeout(min(within, PROBE_S)):
+            sock = await connect(host, port, SocketOptions.of(config), min(within, PROBE_S))
+            reader, writer = await asyncio.open_connection(sock=sock)
+            try:
+                request = next(steps)
+                while True:
+                    writer.write(request)
+                    size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
+                    request = steps.send(await reader.readexactly(check_length(size, MAX_HANDSHAKE_BYTES)))
+            finally:
+                writer.close()
+    except StopIteration:  # an answer was understood
+        return True
+    except (OSError, TimeoutError, EOFError, KafkaActorsError):
+        return False
 
 
 def _openssl(error: ssl.SSLError) -> str:

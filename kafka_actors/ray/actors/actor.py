@@ -17,7 +17,7 @@ from kafka_actors.job.messages import ActorInfo, pack
 from kafka_actors.job.process_setup import ProcessSetup
 from kafka_actors.job.supervisor.local_processes import end_process, process_runs
 from kafka_actors.telemetry import configure, flush
-from kafka_actors.telemetry.logs import TextFormatter, speaks
+from kafka_actors.telemetry.logs import TextFormatter, set_log_origin
 
 __all__ = ["ActorShell", "once", "resource_of", "set_up_process"]
 
@@ -92,7 +92,7 @@ def set_up_process(setup: ProcessSetup) -> None:
     none, and going through it would keep every actor from its work for a tenth of a second and more.
     """
     gc.freeze()
-    speaks(setup.origin)
+    set_log_origin(setup.origin)
     handler = logging.StreamHandler()
     handler.setFormatter(TextFormatter())
     logging.basicConfig(level=setup.log_level, handlers=[handler])

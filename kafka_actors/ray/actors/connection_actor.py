@@ -19,7 +19,7 @@ from kafka_actors.job.transport.shared_memory import SharedMemory
 from kafka_actors.job.transport.shm_server import SharedMemoryServer
 from kafka_actors.net import Broker, ConnectionOpener, FetchSocket
 from kafka_actors.net.receive_ring import ReceiveRing
-from kafka_actors.telemetry.logs import speaks
+from kafka_actors.telemetry.logs import set_log_origin
 
 from .actor import ActorShell, once, set_up_process
 
@@ -44,7 +44,7 @@ class ConnectionActor(ActorShell):
     async def begin(self, broker: int, host: str, port: int) -> None:
         """Learns its broker. Sockets are opened when first needed, and again after each failure."""
         self._config = resolved(self._config)
-        speaks(msgspec.structs.replace(self._origin, actor=f"connection-{broker}"))
+        set_log_origin(msgspec.structs.replace(self._origin, actor=f"connection-{broker}"))
         timeout_ms = self._config.request_timeout_ms
         self._broker = Broker(broker, host, port, ConnectionOpener(self._config), timeout_ms, timeout_ms)
 

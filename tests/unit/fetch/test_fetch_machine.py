@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from kafka_actors.base.durations import MAX_THROTTLE_S
+from kafka_actors.base.timeouts import MAX_THROTTLE_S
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import (

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kafka_actors.base.rates import WINDOW_S, Window, known_sum, rate
 from kafka_actors.job.messages import CoordinatorStatus, WorkerProgress
 from kafka_actors.job.status import JobStatus, JobTotals, WorkerStatus
-from kafka_actors.telemetry.blocked import kind_of_reason
+from kafka_actors.telemetry.attributes import kind_of_reason
 from kafka_actors.telemetry.machines.latency import Counts, quantile, since
 
 __all__ = ["JobRates", "RateWindow", "WorkerRates", "with_figures"]

@@ -12,7 +12,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from kafka_actors.errors import ConfigError, UnknownTopicOrPartitionError
 from kafka_actors.telemetry import recorder as recording
 from kafka_actors.telemetry.attributes import error_type, of_group, of_operation, of_partition, with_error
-from kafka_actors.telemetry.distributions import BucketSums, Distributions
 from kafka_actors.telemetry.gauges import Gauges
 from kafka_actors.telemetry.instruments import (
     BY_NAME,
@@ -23,7 +22,7 @@ from kafka_actors.telemetry.instruments import (
     SECONDS,
     WORKERS,
 )
-from kafka_actors.telemetry.recorder import GroupRecorder, MeterRecorder, Recorder
+from kafka_actors.telemetry.recorder import BucketSums, Distributions, GroupRecorder, MeterRecorder, Recorder
 from kafka_actors.telemetry.tally import Buckets, Tally, TallyPoint, TallyState, TallyTotals
 
 A, B = of_partition("g", "t", 0, "process"), of_partition("g", "t", 1, "process")

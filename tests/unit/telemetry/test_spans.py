@@ -17,9 +17,16 @@ from kafka_actors.producer.routing import PartitionRows
 from kafka_actors.producer.tracing import TRACEPARENT_BYTES, SendSpans
 from kafka_actors.telemetry import spans
 from kafka_actors.telemetry.attributes import of_cluster, of_server
-from kafka_actors.telemetry.context import MOST_LINKS, parse, traceparent
 from kafka_actors.telemetry.headers import links_of, with_context
-from kafka_actors.telemetry.spans import ProcessSpans, committing, received, settling
+from kafka_actors.telemetry.spans import (
+    MOST_LINKS,
+    ProcessSpans,
+    committing,
+    parse,
+    received,
+    settling,
+    traceparent,
+)
 from kafka_actors.types import TopicPartition
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -4,7 +4,7 @@ import pytest
 
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.fetch.machines.partition_state import FetchPartition, FetchState, PartitionStart
-from kafka_actors.telemetry.blocked import kind_of_reason
+from kafka_actors.telemetry.attributes import kind_of_reason
 from kafka_actors.types import TopicPartition
 
 KINDS = {

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from kafka_actors.base.pickling import unpicklable
+from kafka_actors.base.callables import unpicklable
 
 cloudpickle = pytest.importorskip("ray.cloudpickle")
 

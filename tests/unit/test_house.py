@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 759,
+    "docstring openings": 758,
     "files": 529,
-    "modules without a test file": 257,
+    "modules without a test file": 256,
     "numbered tests": 0,
-    "short files": 51,
+    "short files": 50,
 }
 LONG_FILES = {
     "kafka_actors/consumer/async_consumer.py": 405,

@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 424,
+    "docstring openings": 423,
     "files": 492,
-    "modules without a test file": 201,
+    "modules without a test file": 200,
     "numbered tests": 0,
-    "short files": 40,
+    "short files": 39,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

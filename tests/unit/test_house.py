@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 647,
+    "docstring openings": 646,
     "files": 519,
     "modules without a test file": 243,
     "numbered tests": 0,
@@ -40,7 +40,7 @@ LONG_CLASSES = {
     "AsyncConsumer": 360,
     "CommitQueue": 352,
     "Consumer": 385,
-    "FetchMachine": 477,
+    "FetchMachine": 482,
     "Fetcher": 352,
     "Placement": 353,
 }

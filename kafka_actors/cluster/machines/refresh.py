@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from kafka_actors.base.backoff import exponential_backoff
+
+
+class RefreshMetadata(NamedTuple):
+    """An action of other machines: ask for newer metadata, because a partition has no leader, or another one than is known."""
 
 
 class RefreshTimer:

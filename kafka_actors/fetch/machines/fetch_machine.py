@@ -1,6 +1,6 @@
 """The worker's side of fetching as a whole: positions, the stream of pulls to each broker, and the buffer.
 
-`plan` says what to send now and when to ask again; `on_…` take what came back; `take` hands out. No IO, no
+`poll` says what to send now and when to poll again; `on_…` take what came back; `take` hands out. No IO, no
 clock: the shell (`kafka_actors.fetch.fetch_driver`) has both.
 """
 
@@ -12,17 +12,19 @@ from functools import partial
 from msgspec import Struct
 
 from kafka_actors.base.backoff import exponential_backoff
+from kafka_actors.base.machine import Ready
 from kafka_actors.base.timeouts import throttle_s
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import AuthenticationError, KafkaActorsError, RecordError
-from kafka_actors.events import BadBatchSkipped
+from kafka_actors.events import BadBatchSkipped, Event
 from kafka_actors.fetch.messages import Epoch, FetchReply, Pull, Records
 from kafka_actors.types import TopicPartition
 
 from .buffer import Buffer, FetchedBytes, PartitionSlice
 from .partition_state import UNKNOWN, FetchPartition, FetchProgress, FetchState, LookupPurpose, PartitionStart
-from .positions import Positions
+from .positions import EpochValidation, Positions
 from .pull_stream import PullStream, want_of
 from .resets import OffsetLookup, ResetPolicy
 
@@ -44,14 +46,7 @@ class PullToSend(Struct, frozen=True):
     pull: Pull
 
 
-class FetchPlan(Struct, frozen=True):
-    """What to do now. `validations`: (partition, version, current leader epoch, epoch of the position)."""
-
-    pulls: list[PullToSend]
-    lookups: list[OffsetLookup]
-    validations: list[tuple[TopicPartition, int, int, int]]
-    refresh_metadata: bool
-    wakeup: float | None
+FetchAction = PullToSend | OffsetLookup | EpochValidation | RefreshMetadata
 
 
 class FetchMachine:
@@ -143,21 +138,26 @@ class FetchMachine:
 
     # ------------------------------------------------------------ what to send
 
-    def plan(self, now: float) -> FetchPlan:
+    def poll(self, now: float) -> Ready[FetchAction, Event]:
+        """Says what to fetch, to look up and to validate. Called for each response, by the thread that received it."""
         self.needs_plan = False
         self.positions.tick(now)
         lookups = self.positions.lookups(now)
         validations = self.positions.validations(now)
         self._apply_void()
         self._route(now)
-        pulls: list[PullToSend] = []
+        actions: list[FetchAction] = [*lookups, *validations]
         for stream in list(self._streams.values()):
-            pulls += self._pulls(stream, now)
+            actions += self._pulls(stream, now)
             if not stream.active and not stream.outstanding:
                 del self._streams[stream.broker]
             self._doubt(stream, now)
-        refresh, self.positions.refresh_metadata = self.positions.refresh_metadata, False
-        return FetchPlan(pulls, lookups, validations, refresh, self._wakeup(now))
+        if self.positions.refresh_metadata:
+            self.positions.refresh_metadata = False
+            actions.append(RefreshMetadata())
+        events = tuple(self.positions.events)
+        self.positions.events.clear()
+        return Ready(tuple(actions), events, self._next_wake(now))
 
     def _route(self, now: float) -> None:
         """Tells the streams about every partition that may have changed its source."""
@@ -273,7 +273,7 @@ class FetchMachine:
         partition = self.positions.get(tp)
         return partition is not None and partition.paused
 
-    def _wakeup(self, now: float) -> float | None:
+    def _next_wake(self, now: float) -> float | None:
         times = [
             t
             for s in self._streams.values()

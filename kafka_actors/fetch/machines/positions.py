@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from kafka_actors.errors import (
     FencedLeaderEpochError,
@@ -23,6 +24,17 @@ from .resets import LookupKind, OffsetLookup, error_of_loss, event_of_choice
 
 _WITH_LEADER = (NotLeaderOrFollowerError, FencedLeaderEpochError)
 """Errors with which a broker may name the leader (KIP-951)."""
+
+
+class EpochValidation(NamedTuple):
+    """A question where the log of an epoch ends (KIP-320). `version` tells a later answer from one that is still wanted."""
+
+    tp: TopicPartition
+    version: int
+    leader_epoch: int
+    """The partition's present one."""
+    position_epoch: int
+    """The one in which the position was read."""
 
 
 class Positions(PartitionTable):
@@ -155,15 +167,17 @@ class Positions(PartitionTable):
 
     # ------------------------------------------------------------ truncation (KIP-320)
 
-    def validations(self, now: float) -> list[tuple[TopicPartition, int, int, int]]:
-        """(partition, version, current leader epoch, epoch of the position) for OffsetForLeaderEpoch."""
+    def validations(self, now: float) -> list[EpochValidation]:
+        """Returns the questions for OffsetForLeaderEpoch that are due."""
         due = []
         for partition in self._waiting(FetchState.VALIDATING, now):
             # Position and epoch belong together only when nothing is still in the user's hands.
             if partition.position == partition.delivered:
                 partition.looking_up = True
                 due.append(
-                    (partition.tp, partition.version, partition.leader_epoch, partition.position_epoch)
+                    EpochValidation(
+                        partition.tp, partition.version, partition.leader_epoch, partition.position_epoch
+                    )
                 )
         return due
 

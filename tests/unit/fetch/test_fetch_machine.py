@@ -3,6 +3,7 @@
 import traceback
 
 import pytest
+from fakes.planned import planned
 
 from kafka_actors.base.timeouts import MAX_THROTTLE_S
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
@@ -60,6 +61,7 @@ class Bench:
             together=together,
         )
         self.now = 100.0
+        self.published = []
         self.machine.update_metadata(snapshot(*leaders))
 
     def assign(self, tp=A0, offset=10, epoch=E1, **more):
@@ -68,7 +70,9 @@ class Bench:
 
     def plan(self, after=0.0):
         self.now += after
-        return self.machine.plan(self.now)
+        plan = planned(self.machine, self.now)
+        self.published += plan.events
+        return plan
 
     def pulls(self, after=0.0):
         return self.plan(after).pulls
@@ -92,7 +96,7 @@ class Bench:
 
     @property
     def events(self):
-        return self.machine.positions.events
+        return [*self.published, *self.machine.positions.events]
 
 
 def got(offset, to, *, partition=0, epoch=E1, size=100, **more):
@@ -419,7 +423,7 @@ def test_a_temporary_error_never_moves_the_position(code):
     assert plan.pulls == []
     assert plan.lookups == []
     assert plan.refresh_metadata == (code not in (-1, 75))
-    assert plan.wakeup == pytest.approx(bench.now + 0.1)
+    assert plan.next_wake == pytest.approx(bench.now + 0.1)
     assert "backing off" in bench.machine.reason(A0, bench.now)
     assert wants(bench.pull(after=0.11)) == [(0, 10, E1)]
     assert (partition.position, bench.events) == (10, [])
@@ -431,7 +435,7 @@ def test_repeated_errors_back_off_up_to_a_second():
     delays = []
     for _ in range(8):
         bench.reply(bench.pull(), nothing(10, error_code=6))
-        wakeup = bench.plan().wakeup
+        wakeup = bench.plan().next_wake
         delays.append(round(wakeup - bench.now, 3))
         bench.now = wakeup + 0.001
     assert delays == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
@@ -1184,7 +1188,7 @@ def test_a_broker_that_is_silent_behind_its_long_poll_has_metadata_asked_for():
     issue = bench.pull()
     plan = bench.plan(after=1.9)
     assert not plan.refresh_metadata
-    assert plan.wakeup == pytest.approx(102.0), "nobody else would wake it up"
+    assert plan.next_wake == pytest.approx(102.0), "nobody else would wake it up"
     assert bench.plan(after=0.2).refresh_metadata
     assert not bench.plan(after=1.0).refresh_metadata, "asked again, but not all the time"
     assert bench.plan(after=1.0).refresh_metadata

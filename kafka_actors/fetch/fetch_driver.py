@@ -21,8 +21,9 @@ from kafka_actors.events import Event, EventSink
 from kafka_actors.types import TopicPartition
 
 from .lookups import LookupClient, carry_out
-from .machines.fetch_machine import FetchAction, FetchMachine, PullToSend
+from .machines.fetch_machine import FetchAction, FetchMachine
 from .machines.positions import EpochValidation
+from .machines.pull_stream import PullToSend
 from .machines.resets import OffsetLookup
 from .messages import Outcome, Pull
 from .telemetry import FetchTelemetry

@@ -9,8 +9,8 @@ from kafka_actors.cluster.future import Future
 
 
 class GroupBroker(Protocol):
-    """Connections of one member to one broker, as `net.Broker` has them: a main channel, an offsets channel, and one for each
-    further `connection_id`."""
+    """Connections of one member to one broker: a main channel, an offsets channel, and one for each further
+    `connection_id`. `net.BrokerChannels` is one."""
 
     @property
     def connected(self) -> bool: ...

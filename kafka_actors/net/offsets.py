@@ -49,7 +49,7 @@ class ListedOffset(Struct, frozen=True):
 
 
 class EpochEnd(Struct, frozen=True):
-    """Where the largest epoch not above the one asked for ends (KIP-320); both -1 if the leader knows of none."""
+    """The end of the largest epoch not above the requested one (KIP-320); both -1 if the leader knows of none."""
 
     leader_epoch: int
     end_offset: int
@@ -60,7 +60,7 @@ Answers = dict[TopicPartition, tuple[int, A]]
 
 
 class LeaderClient(Protocol):
-    """What look-ups need of a client: `KafkaClient`, or whatever else reaches the leaders."""
+    """The methods of a client that look-ups call: `KafkaClient` has them, as has a job's link to its connection actors."""
 
     @property
     def config(self) -> ClientConfig: ...
@@ -141,7 +141,7 @@ class OffsetLookups:
         *,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, EpochEnd | KafkaActorsError]:
-        """Where an epoch ended, by partition: `{tp: (current_leader_epoch, leader_epoch)}`."""
+        """The end offset of an epoch, by partition: `{tp: (current_leader_epoch, leader_epoch)}`."""
         known = {tp: current for tp, (current, _) in partitions.items()}
 
         async def ask(leader: int, tps: list[TopicPartition], limit_ms: float) -> Answers[EpochEnd]:

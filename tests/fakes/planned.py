@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
-from kafka_actors.fetch.machines.fetch_machine import FetchMachine, PullToSend
+from kafka_actors.fetch.machines.fetch_machine import FetchMachine
 from kafka_actors.fetch.machines.positions import EpochValidation
+from kafka_actors.fetch.machines.pull_stream import PullToSend
 from kafka_actors.fetch.machines.resets import OffsetLookup
 
 

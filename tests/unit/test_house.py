@@ -21,27 +21,20 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 646,
-    "files": 519,
-    "modules without a test file": 243,
+    "docstring openings": 483,
+    "files": 506,
+    "modules without a test file": 215,
     "numbered tests": 0,
-    "short files": 47,
+    "short files": 43,
 }
 LONG_FILES = {
-    "kafka_actors/consumer/async_consumer.py": 405,
-    "kafka_actors/consumer/consumer.py": 423,
     "kafka_actors/errors.py": 840,
-    "kafka_actors/fetch/machines/fetch_machine.py": 545,
     "kafka_actors/group/machines/commits.py": 420,
     "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
-    "AsyncConsumer": 360,
     "CommitQueue": 352,
-    "Consumer": 385,
-    "FetchMachine": 482,
-    "Fetcher": 352,
     "Placement": 353,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""

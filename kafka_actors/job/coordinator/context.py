@@ -55,16 +55,16 @@ class CoordinatorContext:
             incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000
         )
         self.gate = CommitGate(self.placement.holder)
-        self.origins: dict[TopicPartition, CommittedStart] = {}
+        self.committed_starts: dict[TopicPartition, CommittedStart] = {}
         self.reports: dict[str, Report] = {}
         self.held: dict[TopicPartition, HeldReport] = {}
         self.plan = WorkerPlan(0, {}, [], paused=False, complete=False)
-        self.loops = OwnedTasks(failed)
+        self.tasks = OwnedTasks(failed)
         self.timeline = Timeline()
         self.rebalances = 0
         self.assigned_once = False
         self.fatal: bytes | None = None
-        self.had: list[TopicPartition] = []
+        self.partitions_at_stop: list[TopicPartition] = []
         self.unconfirmed: list[TopicPartition] = []
         self._sink = events
         self._recorder = recorder

@@ -17,9 +17,8 @@ from kafka_actors.telemetry.machines.lag_time import LagTimes
 from kafka_actors.telemetry.machines.latency import added
 from kafka_actors.types import TopicPartition
 
+from .broker_queries import LogEndLookup, LogEnds, RepeatedQuery
 from .context import CoordinatorContext
-from .log_ends import AskForEnds, LogEnds
-from .repeated_query import RepeatedQuery
 
 __all__ = ["CoordinatorStatusReport"]
 
@@ -32,15 +31,15 @@ ASKED_BEFORE_A_STALL = 4
 
 
 class CoordinatorStatusReport:
-    """`ask_for_ends` and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which
+    """`lookup_ends` and `lookup_starts` ask the brokers where the logs end and begin now; `leader` knows of which
     broker a partition is read."""
 
     def __init__(
         self,
         job: CoordinatorContext,
         *,
-        ask_for_ends: AskForEnds,
-        ask_for_starts: AskForEnds,
+        lookup_ends: LogEndLookup,
+        lookup_starts: LogEndLookup,
         leader: Callable[[TopicPartition], int | None],
     ) -> None:
         self._job = job
@@ -49,8 +48,8 @@ class CoordinatorStatusReport:
         self._lag_times = LagTimes()
         self._gone_records = self._gone_bytes = 0
         self._gone_latency: dict[int, int] = {}
-        self._log_ends = LogEnds(ask_for_ends, lambda: self._placement.slots, self._ends_seen)
-        self._log_starts = LogEnds(ask_for_starts, lambda: self._placement.slots)
+        self._log_ends = LogEnds(lookup_ends, lambda: self._placement.slots, self._ends_seen)
+        self._log_starts = LogEnds(lookup_starts, lambda: self._placement.slots)
         self._group_size: RepeatedQuery[int | None] = RepeatedQuery(
             "the size of the group", job.member.count_members, None
         )
@@ -60,19 +59,19 @@ class CoordinatorStatusReport:
     def follow(self, plan: WorkerPlan) -> None:
         """Asks the brokers as often as this plan wants to know; and where the logs end in any case a few times before a
         partition counts as stalled, because one of which nothing comes says nothing of its end either."""
-        loops = self._job.loops
+        tasks = self._job.tasks
         for_stalls = self._job.config.max_poll_interval_ms / 1000 / ASKED_BEFORE_A_STALL
         wanted = for_stalls if plan.ends_every_s is None else min(plan.ends_every_s, for_stalls)
-        self._log_ends.keep(wanted, loops)
+        self._log_ends.set_interval(wanted, tasks)
         slowly = SLOWLY_S if plan.measured else None
-        self._log_starts.keep(slowly, loops)
-        self._group_size.keep(slowly, loops)
+        self._log_starts.set_interval(slowly, tasks)
+        self._group_size.set_interval(slowly, tasks)
 
     def assigned(self) -> None:
         """There are other partitions than before: asks about them at once."""
-        self._log_ends.soon()
-        self._log_starts.soon()
-        self._group_size.soon()
+        self._log_ends.refresh()
+        self._log_starts.refresh()
+        self._group_size.refresh()
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """They are another member's now."""
@@ -112,7 +111,7 @@ class CoordinatorStatusReport:
             w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
             for w, r in reports.items()
         }
-        shown = (job.had or sorted(self._placement.slots)) if partitions else []
+        shown = (job.partitions_at_stop or sorted(self._placement.slots)) if partitions else []
         return CoordinatorStatus(
             self._group_state(),
             [self._partition_status(p) for p in shown],

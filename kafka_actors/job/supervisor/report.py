@@ -18,7 +18,7 @@ from kafka_actors.status_page.machines.timeline import Timeline
 from .machines.supervision import ActorKey
 from .machines.timeline_entries import told_of
 from .running_actors import COORDINATOR, RunningActors
-from .runtime import ActorRef, quietly
+from .runtime import ActorRef, none_if_disconnected
 
 __all__ = ["JobReport"]
 
@@ -50,7 +50,7 @@ class JobReport:
         self.unheard = False
         self.answered_at: float | None = None
         self._session_timeout_s = plan.config.session_timeout_ms / 1000
-        self._roster = roster
+        self._running = roster
         self._restarts = restarts
         self._scaling = scaling
         self._clock = clock
@@ -105,12 +105,12 @@ class JobReport:
         return await self._asked(lambda ref, known: ref.call("verdict", known, wait_s))
 
     async def _asked(self, ask: Callable[[ActorRef, int], Awaitable[bytes]]) -> CoordinatorStatus | None:
-        coordinator = self._roster.begun(COORDINATOR)
+        coordinator = self._running.begun(COORDINATOR)
         if coordinator is None:
             return None
         incarnation = coordinator.incarnation
         known = self._heard[1] if self._heard[0] == incarnation else 0
-        answer = await quietly(ask(coordinator.ref, known))
+        answer = await none_if_disconnected(ask(coordinator.ref, known))
         if answer is None:
             return None
         status = unpack(answer, CoordinatorStatus)
@@ -136,7 +136,7 @@ class JobReport:
 
     def shown(self) -> JobStatus:
         """The job as far as it is known without asking anybody."""
-        known = self.final or self._roster.status(self.state, self._last, self._restarts, self._scaling())
+        known = self.final or self._running.status(self.state, self._last, self._restarts, self._scaling())
         unconfirmed = (
             [(p.topic, p.partition) for p in known.partitions] if self.unheard else known.unconfirmed
         )
@@ -165,13 +165,13 @@ class JobReport:
             looked_at=self._clock(),
             state=self.state,
             why="; ".join(self.waits_for) if self._state == "starting" else self._why,
-            coordinator=self._roster.begun(COORDINATOR) is not None,
+            coordinator=self._running.begun(COORDINATOR) is not None,
             answered_at=self.answered_at,
             member=newest.group.state if newest else "",
             heartbeat_age_s=newest.group.heartbeat_age_s if newest else None,
             fatal=fatal,
             session_timeout_s=self._session_timeout_s,
-            workers_ready=sum(worker.begun for worker in self._roster.of_kind("worker").values()),
+            workers_ready=sum(worker.begun for worker in self._running.of_kind("worker").values()),
         )
 
 

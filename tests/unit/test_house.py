@@ -21,27 +21,19 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 551,
-    "files": 518,
-    "modules without a test file": 239,
+    "docstring openings": 337,
+    "files": 493,
+    "modules without a test file": 198,
     "numbered tests": 0,
-    "short files": 46,
+    "short files": 38,
 }
 LONG_FILES = {
-    "kafka_actors/consumer/async_consumer.py": 405,
-    "kafka_actors/consumer/consumer.py": 423,
     "kafka_actors/errors.py": 840,
-    "kafka_actors/fetch/machines/fetch_machine.py": 545,
-    "kafka_actors/group/machines/commits.py": 420,
-    "kafka_actors/producer/producer_io.py": 401,
+    "kafka_actors/group/machines/commits.py": 406,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
-    "AsyncConsumer": 360,
-    "CommitQueue": 352,
-    "Consumer": 385,
-    "FetchMachine": 477,
-    "Fetcher": 352,
+    "Placement": 351,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

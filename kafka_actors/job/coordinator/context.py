@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import assignors
-from kafka_actors.base.tasks import OwnedTasks
+from kafka_actors.base.machine_driver import MachineDriver, no_action
+from kafka_actors.base.tasks import Broadcast, OwnedTasks
 from kafka_actors.config import JobConfig
 from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
+from kafka_actors.job.machines.timeline import Timeline
 from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
 from kafka_actors.job.supervisor.machines.timeline_entries import entries_of_facts, entry_of
-from kafka_actors.status_page.machines.timeline import Timeline
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
 from .machines.commit_gate import CommitGate
-from .machines.placement import Placement, Withdrawal
+from .machines.placement import Placement, PlacementEvent, Withdrawal
 
 __all__ = ["CoordinatorContext"]
 
@@ -69,31 +70,41 @@ class CoordinatorContext:
         self._sink = events
         self._recorder = recorder
         self._wall = wall
-        self._changed = asyncio.Condition()
+        self._changed = Broadcast()
         self._notified = 0
+        self._moves: list[PlacementEvent] = []
+        self._driver = MachineDriver(lambda: self.clock(), after_poll=self._polled)
+        self._driver.add(self.placement, no_action, self._moves.append)
 
-    async def step(self) -> float | None:
-        """Does what is due, and wakes who waits if anything changed. Returns when there is more to do."""
-        wake = self.placement.step(self.clock())
-        self._tell()
+    async def run(self) -> None:
+        """Polls the placement until it is cancelled."""
+        await self._driver.run()
+
+    def poll(self) -> None:
+        """Polls the placement at once: what it was given has changed it."""
+        self._driver.poll()
+
+    def _polled(self) -> None:
+        """Reports what happened to partitions, and wakes those who wait if orders have changed."""
+        if self._moves:
+            self._report(self._moves.copy())
+            self._moves.clear()
         if self.placement.changes != self._notified:
             self._notified = self.placement.changes
-            await self.wake()
-        return wake
-
-    async def wake(self) -> None:
-        """Wakes all who wait for a change."""
-        async with self._changed:
             self._changed.notify_all()
 
+    def wake(self) -> None:
+        """Wakes those who wait: something has changed that may matter to them. The placement is polled soon."""
+        self._changed.notify_all()
+        self._driver.wake()
+
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Returns when something changed, or after `timeout_s`. Loses no cancellation, as `asyncio.wait_for` could."""
-        async with self._changed:
-            try:
-                async with asyncio.timeout(max(0.0, timeout_s)):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+        """Returns when something changed, or after `timeout_s`."""
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
 
     def happened(self, event: Event) -> None:
         """Publishes an event of the job, to the log and the timeline."""
@@ -101,10 +112,9 @@ class CoordinatorContext:
         if (told := entry_of(event)) is not None:
             self.timeline.note(*told, self._wall())
 
-    def _tell(self) -> None:
-        """Publishes what happened to partitions inside the job: to metrics, the log and the timeline."""
+    def _report(self, facts: Sequence[PlacementEvent]) -> None:
+        """Publishes one turn's changes of partitions inside the job: to metrics, the log and the timeline."""
         group = self.config.group_id
-        facts, self.placement.facts = self.placement.facts, []
         for told in entries_of_facts(facts):
             self.timeline.note(*told, self._wall())
         for fact in facts:

@@ -104,22 +104,16 @@ class JobCoordinator:
                 [*plan.ready, *plan.silent], now + lease.longest(self._config.session_timeout_ms / 1000)
             )
             self._placement.recover(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
-        tasks.create_task(self._step_loop())
+        tasks.create_task(self._job.run())
         tasks.create_task(self._commits.run())
         tasks.create_task(self._member.start())
-
-    async def _step_loop(self) -> None:
-        while True:
-            wake = await self._job.step()
-            now = self._job.clock()
-            await self._job.wait_for_change(0.5 if wake is None else max(0.01, min(0.5, wake - now)))
 
     def failed(self, error: BaseException) -> None:
         """Ends the job's work because the member can't go on: fenced, not authorized, inconsistent protocols…"""
         logger.error("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
         self._job.fatal = self._job.fatal or failure_of(error)
         self._placement.lose(list(self._placement.slots))
-        self._job.tasks.create_task(self._job.wake())
+        self._job.wake()
 
     async def stop(self, leave: bool) -> None:
         """Drains all workers within the drain timeout, commits, and leaves the group if `leave`. Takes at most
@@ -151,8 +145,8 @@ class JobCoordinator:
         if self._placement.recovering:
             for worker, report in self._job.reports.items():
                 self._placement.adopt(worker, report.seen, report.holdings, partitions)
-        await self._job.step()
-        await self._job.wake()
+        self._job.poll()
+        self._job.wake()
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
         timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)
@@ -162,12 +156,13 @@ class JobCoordinator:
             self._gate.give_up(partitions)
             self._placement.lose(partitions)  # those that a forced drain has left
             self._forget(partitions)
+            self._job.poll()
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
         self._gate.forget(partitions)
         self._placement.lose(partitions)
         self._forget(partitions)
-        await self._job.step()
+        self._job.poll()
 
     def reads(self) -> frozenset[TopicPartition]:
         """Returns the partitions that count as read: those that a worker has, and those that rightly wait for one."""
@@ -183,7 +178,7 @@ class JobCoordinator:
         """Takes partitions from the workers. Returns when all are released and their last commits acknowledged, or in time."""
         deadline = self._job.clock() + timeout_s
         self._placement.take_away(partitions, deadline)
-        await self._job.step()
+        self._job.poll()
         while self._placement.still_leaving(partitions):
             await self._job.wait_for_change(0.1)
         if self._gate.waiting or self._gate.busy:
@@ -224,7 +219,7 @@ class JobCoordinator:
             placement.remove_worker(worker, silent=worker in plan.silent)
             if (last := job.reports.pop(worker, None)) is not None:
                 self._status_report.gone(last)
-        await job.step()
+        job.poll()
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
         """Returns the group, its workers, the timeline after entry `known`, and, if `partitions`, each partition and the

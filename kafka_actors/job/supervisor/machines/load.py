@@ -23,7 +23,7 @@ from kafka_actors.types import TopicPartition
 
 __all__ = ["Load", "LoadMeter", "Observation", "PartitionLoad", "observed"]
 
-READABLE = ("", "buffer full")
+READABLE = ("", "buffer full", "no worker")
 """Reasons for not fetching a partition that lie with its worker, not with its broker."""
 SAMPLES = 15
 """Samples kept of one window: with thousands of partitions each is big."""

@@ -1,4 +1,4 @@
-"""Timeline entries, kind and text, of a job's events. `kafka_actors.status_page.document.Entry` has the kinds."""
+"""Timeline entries, kind and text, of a job's events. `kafka_actors.job.machines.timeline.TimelineEntry` has the kinds."""
 
 from __future__ import annotations
 

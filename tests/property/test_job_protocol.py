@@ -17,8 +17,8 @@ import assignors
 from kafka_actors.fetch import FetchProgress
 from kafka_actors.job.coordinator.machines.commit_gate import CommitGate
 from kafka_actors.job.coordinator.machines.placement import Placement, PlacementState
-from kafka_actors.job.messages import CommitReply, CommitRequest, Drain, Epoch, Grant, Orders, Report
-from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment, holding_of
+from kafka_actors.job.messages import CommitReply, CommitRequest, Drain, Grant, GrantEpoch, Orders, Report
+from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment, report_of
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 RECORDS = 12
@@ -31,7 +31,7 @@ class SimulatedWorker:
         self.name = name
         self.holdings = WorkerAssignment()
         self.position: dict[TopicPartition, int] = {}
-        self.in_hand: tuple[TopicPartition, Epoch, int] | None = None
+        self.in_hand: tuple[TopicPartition, GrantEpoch, int] | None = None
 
     def take(self, orders: Orders) -> None:
         for grant in self.holdings.apply(orders).begin:
@@ -60,7 +60,7 @@ class SimulatedWorker:
 
     def report(self) -> Report:
         self.holdings.release_drained()
-        lines = [holding_of(h, FetchProgress(None, None, "")) for h in self.holdings.held.values()]
+        lines = [report_of(h, FetchProgress(None, None, "")) for h in self.holdings.held.values()]
         return Report(self.name, self.holdings.seen, True, lines)
 
 
@@ -88,7 +88,7 @@ class Simulation:
         self.placement.recover(dict.fromkeys(self.workers, 1.0))
         for name in self.workers:
             self.placement.set_worker(name)
-        self.placement.give(self.partitions)
+        self.placement.assign(self.partitions)
 
     def join(self, name: str) -> None:
         self.workers[name] = SimulatedWorker(name)
@@ -172,7 +172,7 @@ class Simulation:
 
     def check(self) -> None:
         """No two workers may hold a partition under the epoch that counts."""
-        for partition, slot in self.placement.slots.items():
+        for partition, slot in self.placement.partitions.items():
             held = [w.holdings.held[partition] for w in self.workers.values() if partition in w.holdings.held]
             assert sum(h.epoch == slot.epoch for h in held) <= 1
 

@@ -33,7 +33,7 @@ LONG_FILES = {
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
-    "Placement": 351,
+    "Placement": 355,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

@@ -112,7 +112,7 @@ class JobCoordinator:
         """Ends the job's work because the member can't go on: fenced, not authorized, inconsistent protocols…"""
         logger.error("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
         self._job.fatal = self._job.fatal or failure_of(error)
-        self._placement.lose(list(self._placement.slots))
+        self._placement.lose(list(self._placement.partitions))
         self._job.wake()
 
     async def stop(self, leave: bool) -> None:
@@ -120,7 +120,7 @@ class JobCoordinator:
         `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
         job, drain_s = self._job, self._config.drain_timeout_ms / 1000
         deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
-        held = job.partitions_at_stop = sorted(self._placement.slots)
+        held = job.partitions_at_stop = sorted(self._placement.partitions)
         if job.fatal is None:
             await self._drain(frozenset(held), drain_s)
         job.unconfirmed = self._gate.unconfirmed({p: report.processed for p, report in job.held.items()})
@@ -139,7 +139,7 @@ class JobCoordinator:
             {p: s.committed for p, s in starts.items() if self._gate.committed.get(p) is known[p]}
         )
         self._job.committed_starts |= starts
-        self._placement.give(partitions)
+        self._placement.assign(partitions)
         self._job.assigned_once = True
         self._status_report.assigned()
         if self._placement.recovering:
@@ -177,7 +177,7 @@ class JobCoordinator:
     async def _drain(self, partitions: frozenset[TopicPartition], timeout_s: float) -> None:
         """Takes partitions from the workers. Returns when all are released and their last commits acknowledged, or in time."""
         deadline = self._job.clock() + timeout_s
-        self._placement.take_away(partitions, deadline)
+        self._placement.revoke(partitions, deadline)
         self._job.poll()
         while self._placement.still_leaving(partitions):
             await self._job.wait_for_change(0.1)

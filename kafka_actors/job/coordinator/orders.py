@@ -96,7 +96,7 @@ class WorkerOrders:
         if stalled is not None:
             reason = holding.blocked or "no progress"
             self._job.happened(PartitionStalled(partition.topic, partition.partition, stalled, reason))
-            self._placement.move_on(partition, now)
+            self._placement.regrant(partition, now)
 
     # ------------------------------------------------------------ orders
 
@@ -119,29 +119,29 @@ class WorkerOrders:
             paused,
         )
 
-    def _grant(self, slot: PlacedPartition) -> Grant:
-        assert slot.epoch is not None  # a held partition has an epoch
-        committed = self._job.gate.start_of(slot.partition)
-        start = self._job.committed_starts.get(slot.partition, CommittedStart())
+    def _grant(self, placed: PlacedPartition) -> Grant:
+        assert placed.epoch is not None  # a held partition has an epoch
+        committed = self._job.gate.start_of(placed.partition)
+        start = self._job.committed_starts.get(placed.partition, CommittedStart())
         if committed is not None:
             topic_id = unpack(committed.metadata).topic_id or start.topic_id
             start = CommittedStart(committed.offset, committed.leader_epoch, topic_id)
         ends = self._job.ends
         return Grant(
-            slot.partition,
-            slot.epoch,
+            placed.partition,
+            placed.epoch,
             start.offset,
             start.leader_epoch,
-            None if ends is None else ends.get(slot.partition, 0),
-            slot.continues,
-            slot.partition not in self._present_at_start,
+            None if ends is None else ends.get(placed.partition, 0),
+            placed.continues,
+            placed.partition not in self._present_at_start,
             start.topic_id,
-            next((died for died in self._job.plan.died if died.partition == slot.partition), None),
+            next((died for died in self._job.plan.died if died.partition == placed.partition), None),
         )
 
-    def _drain(self, slot: PlacedPartition) -> Drain:
-        assert slot.epoch is not None  # as above
-        return Drain(slot.partition, slot.epoch, slot.continues)
+    def _drain(self, placed: PlacedPartition) -> Drain:
+        assert placed.epoch is not None  # as above
+        return Drain(placed.partition, placed.epoch, placed.continues)
 
     def _lease_s(self) -> float:
         session = self._job.config.session_timeout_ms / 1000

@@ -44,7 +44,7 @@ class Placement:
         self.incarnation = incarnation
         self.assignor = assignor
         self.drain_timeout_s = drain_timeout_s
-        self.slots: dict[TopicPartition, PlacedPartition] = {}
+        self.partitions: dict[TopicPartition, PlacedPartition] = {}
         self.workers: dict[str, PlacedWorker] = {}
         self._leased: dict[str, float] = {}  # silent workers that the plan lacks: when their leases end
         self.held_back = False  # grants nothing yet: more workers are about to come
@@ -57,8 +57,8 @@ class Placement:
         self._expected: dict[
             str, float
         ] = {}  # workers that may hold what an older incarnation granted: until when they are waited for
-        self._given = False
-        self._unplaced = False  # something changed since the worker assignor ran
+        self._assigned = False
+        self._assignor_due = False  # something changed since the worker assignor ran
         self._newcomers = False  # new workers got ready, the first of them at that moment:
         self._newcomer_at: float | None = None
 
@@ -73,7 +73,7 @@ class Placement:
 
     def awaits(self, worker: str) -> bool:
         """Whether the worker keeps what it has for now, because this new incarnation doesn't know yet what that is."""
-        return self.recovering and (not self._given or worker in self._expected)
+        return self.recovering and (not self._assigned or worker in self._expected)
 
     def adopt(
         self,
@@ -91,63 +91,65 @@ class Placement:
         if seen[0] != self.incarnation:
             return
         assigned = set(partitions)
-        self._unplaced = True
+        self._assignor_due = True
         for holding in holdings:
-            slot = self.slots.get(holding.partition)
-            if slot is None and holding.partition in assigned:
-                slot = self.slots[holding.partition] = PlacedPartition(holding.partition)
-            if slot is None or worker not in self.workers or slot.worker == worker:
+            placed = self.partitions.get(holding.partition)
+            if placed is None and holding.partition in assigned:
+                placed = self.partitions[holding.partition] = PlacedPartition(holding.partition)
+            if placed is None or worker not in self.workers or placed.worker == worker:
                 continue
             if (
-                slot.state is PlacementState.GRANTED
-                and slot.continues is not None
-                and slot.continues < holding.epoch
+                placed.state is PlacementState.GRANTED
+                and placed.continues is not None
+                and placed.continues < holding.epoch
             ):
-                self._leaves(slot, "conflict")
-                self._free(slot)
-            if slot.state is PlacementState.FREE:
-                self._grant(slot, worker, continues=holding.epoch)
+                self._leaves(placed, "conflict")
+                self._free(placed)
+            if placed.state is PlacementState.FREE:
+                self._grant(placed, worker, continues=holding.epoch)
         self._expected.pop(worker, None)
 
     # ------------------------------------------------------------ the group's assignment
 
-    def give(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Takes partitions that the group assigned, in addition to earlier ones."""
-        self._given = self._unplaced = True
+        self._assigned = self._assignor_due = True
         for partition in partitions:
-            self.slots.setdefault(partition, PlacedPartition(partition))
+            self.partitions.setdefault(partition, PlacedPartition(partition))
 
-    def take_away(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
+    def revoke(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
         """Takes that the group revokes partitions: they are drained by the deadline and then forgotten."""
-        self._unplaced = True
+        self._assignor_due = True
         for partition in partitions:
-            slot = self.slots.get(partition)
-            if slot is None:
+            placed = self.partitions.get(partition)
+            if placed is None:
                 continue
-            if slot.state is PlacementState.FREE:
-                del self.slots[partition]
-            elif slot.state is not PlacementState.LEAVING:
-                self._leaves(slot, "group_revoked")
-                self._drain(slot, PlacementState.LEAVING, deadline)
+            if placed.state is PlacementState.FREE:
+                del self.partitions[partition]
+            elif placed.state is not PlacementState.LEAVING:
+                self._leaves(placed, "group_revoked")
+                self._drain(placed, PlacementState.LEAVING, deadline)
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
         """Takes that the group has assigned partitions to another member already: drops them at once, without a drain."""
-        self._unplaced = True
+        self._assignor_due = True
         for partition in partitions:
-            slot = self.slots.pop(partition, None)
-            if slot is not None and slot.worker is not None:
-                self._leaves(slot, "group_lost")
-                self._touch(slot.worker)
+            placed = self.partitions.pop(partition, None)
+            if placed is not None and placed.worker is not None:
+                self._leaves(placed, "group_lost")
+                self._touch(placed.worker)
 
-    def move_on(self, partition: TopicPartition, now: float) -> None:
+    def regrant(self, partition: TopicPartition, now: float) -> None:
         """Drains a stalled partition, to be granted again under another epoch."""
-        slot = self.slots.get(partition)
-        if slot is not None and slot.state is PlacementState.GRANTED:
-            self._leaves(slot, "stalled")
-            self._drain(slot, PlacementState.DRAINING, now + self.drain_timeout_s)
+        placed = self.partitions.get(partition)
+        if placed is not None and placed.state is PlacementState.GRANTED:
+            self._leaves(placed, "stalled")
+            self._drain(placed, PlacementState.DRAINING, now + self.drain_timeout_s)
 
     def still_leaving(self, partitions: Iterable[TopicPartition]) -> bool:
-        return any(p in self.slots and self.slots[p].state is PlacementState.LEAVING for p in partitions)
+        return any(
+            p in self.partitions and self.partitions[p].state is PlacementState.LEAVING for p in partitions
+        )
 
     # ------------------------------------------------------------ workers
 
@@ -163,11 +165,11 @@ class Placement:
         known = self.workers.setdefault(worker, PlacedWorker())
         if known.connected != connected:
             known.connected = connected
-            self._unplaced = True
+            self._assignor_due = True
             self._newcomers = self._newcomers or known.takes_part
         if (known.capacity, known.retiring, known.silent) != (capacity, retiring, silent):
             known.capacity, known.retiring, known.silent = capacity, retiring, silent
-            self._unplaced = True
+            self._assignor_due = True
 
     def leased(self, worker: str, until: float) -> None:
         """Records until when the worker may go on without being heard."""
@@ -179,14 +181,14 @@ class Placement:
     def worker_ready(self, worker: str) -> None:
         if worker in self.workers and not self.workers[worker].ready:
             self.workers[worker].ready = True
-            self._unplaced = True
+            self._assignor_due = True
             self._newcomers = self._newcomers or self.workers[worker].takes_part
 
     def remove_worker(self, worker: str, *, silent: bool = False) -> None:
         """Takes that a worker is dead or gone: its partitions are free at once. A `silent` one may only be cut off: its
         partitions wait for its lease to end, and so does a recovery."""
         known = self.workers.pop(worker, None)
-        self._unplaced = True
+        self._assignor_due = True
         if known is not None and silent:
             self._leased[worker] = known.leased_until
         else:
@@ -194,9 +196,9 @@ class Placement:
             self._take_from(worker, "worker_died")
 
     def _take_from(self, worker: str, cause: str) -> None:
-        for slot in [s for s in self.slots.values() if s.worker == worker]:
-            self._leaves(slot, cause)
-            self._free(slot)
+        for placed in [s for s in self.partitions.values() if s.worker == worker]:
+            self._leaves(placed, cause)
+            self._free(placed)
 
     def _silent(self) -> dict[str, float]:
         """Silent workers, and when their leases end."""
@@ -207,7 +209,9 @@ class Placement:
         """Whether a retiring worker holds no partitions any more."""
         known = self.workers.get(worker)
         return (
-            known is not None and known.retiring and not any(s.worker == worker for s in self.slots.values())
+            known is not None
+            and known.retiring
+            and not any(s.worker == worker for s in self.partitions.values())
         )
 
     # ------------------------------------------------------------ steps
@@ -219,14 +223,14 @@ class Placement:
         with its worker.
         """
         held = {h.partition: h.epoch for h in holdings}
-        for slot in [s for s in self.slots.values() if s.worker == worker]:
-            if held.get(slot.partition) == slot.epoch:
+        for placed in [s for s in self.partitions.values() if s.worker == worker]:
+            if held.get(placed.partition) == placed.epoch:
                 if not self.recovering:  # until then somebody may claim it under a later one
-                    slot.continues = None
-            elif seen >= slot.ordered_at:
-                if slot.state in (PlacementState.DRAINING, PlacementState.LEAVING):
-                    self._events.append(DrainEnd(slot.partition, worker, "released"))
-                self._free(slot)
+                    placed.continues = None
+            elif seen >= placed.ordered_at:
+                if placed.state in (PlacementState.DRAINING, PlacementState.LEAVING):
+                    self._events.append(DrainEnd(placed.partition, worker, "released"))
+                self._free(placed)
 
     def poll(self, now: float) -> Ready[Never, PlacementEvent]:
         """Ends overdue drains, then moves and grants what the worker assignor wants; orders say the rest."""
@@ -235,13 +239,13 @@ class Placement:
         return Ready(events=tuple(events), next_wake=wake)
 
     def _advance(self, now: float) -> float | None:
-        for slot in list(self.slots.values()):
-            if slot.state in (PlacementState.DRAINING, PlacementState.LEAVING) and now >= slot.deadline:
-                self._events.append(DrainEnd(slot.partition, slot.worker or "", "forced"))
-                self._free(slot)
+        for placed in list(self.partitions.values()):
+            if placed.state in (PlacementState.DRAINING, PlacementState.LEAVING) and now >= placed.deadline:
+                self._events.append(DrainEnd(placed.partition, placed.worker or "", "forced"))
+                self._free(placed)
         if self.recovering:
             until = max(self._expected.values(), default=now)
-            if not self._given or now < until:
+            if not self._assigned or now < until:
                 return min([*([until] if now < until else []), *self._deadlines()], default=None)
             self.recovering = False
         silent = self._silent()
@@ -249,17 +253,17 @@ class Placement:
             self._take_from(worker, "worker_silent")
             self._leased.pop(worker, None)
             del silent[worker]
-        gathered = self._gathering_until(now)
-        if self._unplaced and not self.held_back:
-            self._unplaced = False
-            self._place(now, gathering=gathered is not None)
-        gathering = [] if gathered is None else [gathered]
+        gather_until = self._waits_for_newcomers_until(now)
+        if self._assignor_due and not self.held_back:
+            self._assignor_due = False
+            self._place(now, gathering=gather_until is not None)
+        gathering = [] if gather_until is None else [gather_until]
         return min([*self._deadlines(), *silent.values(), *gathering], default=None)
 
     def _deadlines(self) -> list[float]:
-        return [s.deadline for s in self.slots.values() if s.deadline != float("inf")]
+        return [s.deadline for s in self.partitions.values() if s.deadline != float("inf")]
 
-    def _gathering_until(self, now: float) -> float | None:
+    def _waits_for_newcomers_until(self, now: float) -> float | None:
         """Until when partitions with a holder stay there, because more workers come up; None once all are up, or `GATHER_S`
         seconds after the first. Else the first worker would get partitions that move on a moment later."""
         if not self._newcomers:
@@ -271,54 +275,54 @@ class Placement:
         if now < until and not (all(w.takes_part for w in coming) and len(coming) >= self.expected):
             return until
         self._newcomers, self._newcomer_at = False, None
-        self._unplaced = True
+        self._assignor_due = True
         return None
 
     def _place(self, now: float, *, gathering: bool) -> None:
         live = {w: k for w, k in self.workers.items() if k.takes_part and not (k.retiring or k.silent)}
         wanted, silent, first = self._wanted(live), self._silent(), self._epochs == 0
-        for slot in self.slots.values():
-            target = wanted.get(slot.partition)
-            if slot.worker in silent:
+        for placed in self.partitions.values():
+            target = wanted.get(placed.partition)
+            if placed.worker in silent:
                 continue  # no order to drain could reach it
-            if slot.state is PlacementState.FREE and target is not None:
+            if placed.state is PlacementState.FREE and target is not None:
                 if not (gathering and first):
-                    self._grant(slot, target)
+                    self._grant(placed, target)
             elif (
-                slot.state is PlacementState.GRANTED
-                and target != slot.worker
-                and self._must_move(slot, target)
+                placed.state is PlacementState.GRANTED
+                and target != placed.worker
+                and self._must_move(placed, target)
             ):
-                if gathering and not self.workers[slot.worker or ""].retiring:
+                if gathering and not self.workers[placed.worker or ""].retiring:
                     continue
-                self._leaves(slot, "worker_retired" if self._retires(slot) else "balance")
-                self._drain(slot, PlacementState.DRAINING, now + self.drain_timeout_s)
+                self._leaves(placed, "worker_retired" if self._retires(placed) else "balance")
+                self._drain(placed, PlacementState.DRAINING, now + self.drain_timeout_s)
                 self.moves += 1
 
-    def _must_move(self, slot: PlacedPartition, target: str | None) -> bool:
+    def _must_move(self, placed: PlacedPartition, target: str | None) -> bool:
         # With nobody to take it over, a partition stays, unless its own worker is to retire.
-        return target is not None or self._retires(slot)
+        return target is not None or self._retires(placed)
 
-    def _retires(self, slot: PlacedPartition) -> bool:
-        holder = self.workers.get(slot.worker or "")
+    def _retires(self, placed: PlacedPartition) -> bool:
+        holder = self.workers.get(placed.worker or "")
         return holder is not None and holder.retiring
 
-    def _leaves(self, slot: PlacedPartition, cause: str) -> None:
+    def _leaves(self, placed: PlacedPartition, cause: str) -> None:
         """Reports that a worker loses a granted partition; one that drains already has its cause."""
-        if slot.state is PlacementState.GRANTED:
-            self._events.append(Withdrawal(slot.partition, slot.worker or "", cause))
+        if placed.state is PlacementState.GRANTED:
+            self._events.append(Withdrawal(placed.partition, placed.worker or "", cause))
 
     def _wanted(self, live: Mapping[str, PlacedWorker]) -> dict[TopicPartition, str]:
         """Has the worker assignor spread the partitions that stay with the job."""
-        staying = [s for s in self.slots.values() if s.state is not PlacementState.LEAVING]
+        staying = [s for s in self.partitions.values() if s.state is not PlacementState.LEAVING]
         if not live or not staying:
             return {}
         topics: dict[str, list[int]] = {}
         owned: dict[str, list[tuple[str, int]]] = {w: [] for w in live}
-        for slot in staying:
-            topics.setdefault(slot.partition.topic, []).append(slot.partition.partition)
-            if slot.worker in owned and slot.state is PlacementState.GRANTED:
-                owned[slot.worker].append(slot.partition)
+        for placed in staying:
+            topics.setdefault(placed.partition.topic, []).append(placed.partition.partition)
+            if placed.worker in owned and placed.state is PlacementState.GRANTED:
+                owned[placed.worker].append(placed.partition)
         members = {
             worker: Member(topics=frozenset(topics), owned=tuple(owned[worker]), capacity=known.capacity)
             for worker, known in live.items()
@@ -326,31 +330,31 @@ class Placement:
         assigned = self.assignor.assign(topics, members)
         return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
 
-    def _grant(self, slot: PlacedPartition, worker: str, continues: GrantEpoch | None = None) -> None:
-        slot.become(PlacementState.GRANTED)
+    def _grant(self, placed: PlacedPartition, worker: str, continues: GrantEpoch | None = None) -> None:
+        placed.become(PlacementState.GRANTED)
         self._epochs += 1
-        slot.worker, slot.epoch, slot.continues = worker, (self.incarnation, self._epochs), continues
+        placed.worker, placed.epoch, placed.continues = worker, (self.incarnation, self._epochs), continues
         self._touch(worker)
-        slot.ordered_at = self._version(worker)
+        placed.ordered_at = self._version(worker)
 
-    def _drain(self, slot: PlacedPartition, state: PlacementState, deadline: float) -> None:
-        slot.become(state)
-        assert slot.worker is not None  # only what is granted is drained
-        self._touch(slot.worker)
-        slot.ordered_at = self._version(slot.worker)
-        slot.deadline = min(slot.deadline, deadline)
+    def _drain(self, placed: PlacedPartition, state: PlacementState, deadline: float) -> None:
+        placed.become(state)
+        assert placed.worker is not None  # only what is granted is drained
+        self._touch(placed.worker)
+        placed.ordered_at = self._version(placed.worker)
+        placed.deadline = min(placed.deadline, deadline)
 
-    def _free(self, slot: PlacedPartition) -> None:
+    def _free(self, placed: PlacedPartition) -> None:
         """Takes a partition from its worker, whose commits are refused from now on."""
-        self._unplaced = True
-        if slot.worker is not None:
-            self._touch(slot.worker)
-        if slot.state is PlacementState.LEAVING:
-            del self.slots[slot.partition]
+        self._assignor_due = True
+        if placed.worker is not None:
+            self._touch(placed.worker)
+        if placed.state is PlacementState.LEAVING:
+            del self.partitions[placed.partition]
             return
-        slot.become(PlacementState.FREE)
-        slot.worker = slot.epoch = slot.continues = None
-        slot.deadline = float("inf")
+        placed.become(PlacementState.FREE)
+        placed.worker = placed.epoch = placed.continues = None
+        placed.deadline = float("inf")
 
     def _touch(self, worker: str) -> None:
         self.changes += 1
@@ -361,14 +365,14 @@ class Placement:
 
     def holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
         """Returns the epoch under which the worker holds the partition, draining included; None if it doesn't."""
-        slot = self.slots.get(partition)
-        return slot.epoch if slot is not None and slot.worker == worker else None
+        placed = self.partitions.get(partition)
+        return placed.epoch if placed is not None and placed.worker == worker else None
 
     def served(self) -> frozenset[TopicPartition]:
         """Returns the partitions that a worker has; all, while no worker can take them or it is too early."""
         able = any(known.ready and not known.retiring for known in self.workers.values())
         waits = self.recovering or self.held_back or not able
-        return frozenset(p for p, slot in self.slots.items() if waits or slot.worker is not None)
+        return frozenset(p for p, placed in self.partitions.items() if waits or placed.worker is not None)
 
     def version(self, worker: str) -> Version:
         """Returns the version of the worker's orders, which rises with each change of what it may hold."""
@@ -381,10 +385,10 @@ class Placement:
         return self.incarnation, known.version if known else 0
 
     def held(self, worker: str, states: frozenset[PlacementState]) -> list[PlacedPartition]:
-        return [s for s in self.slots.values() if s.worker == worker and s.state in states]
+        return [s for s in self.partitions.values() if s.worker == worker and s.state in states]
 
     def __repr__(self) -> str:
         counts = {state.value: 0 for state in PlacementState}
-        for slot in self.slots.values():
-            counts[slot.state.value] += 1
+        for placed in self.partitions.values():
+            counts[placed.state.value] += 1
         return f"<Placement {counts} workers={sorted(self.workers)} moves={self.moves}>"

@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 563,
+    "docstring openings": 529,
     "files": 519,
     "modules without a test file": 238,
     "numbered tests": 0,

@@ -1,4 +1,4 @@
-"""What an error code in answer to Produce means for the batch."""
+"""The action for each error in answer to Produce."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka_actors.errors import (
 
 
 class ProduceErrorAction(Enum):
-    """What becomes of a batch."""
+    """Fates of a batch."""
 
     WRITTEN = "it is in the log"
     RETRY = "it is sent again"
@@ -28,10 +28,11 @@ class ProduceErrorAction(Enum):
 _GAP = (OutOfOrderSequenceNumberError, UnknownProducerIdError, InvalidProducerEpochError)
 
 
-def verdict(error: KafkaError | None, *, records: int, idempotent: bool) -> ProduceErrorAction:
-    """The verdict on a batch of so many records; `error` None is success.
+def action_for(error: KafkaError | None, *, records: int, idempotent: bool) -> ProduceErrorAction:
+    """Returns the action for a batch of so many records; `error` None is success.
 
-    A sequence that the broker calls a duplicate is in the log; only the offset isn't known any more (KIP-98).
+    A batch whose sequence the broker calls a duplicate is in the log; only its offset isn't known any more (KIP-98). One that is too
+    large is split as long as it has more than one record (KIP-126). Other errors are retried if Kafka calls them retriable.
     """
     if error is None or isinstance(error, DuplicateSequenceNumberError):
         return ProduceErrorAction.WRITTEN

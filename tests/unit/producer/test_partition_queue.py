@@ -147,7 +147,7 @@ def test_a_doubtful_batch_keeps_its_sequence_until_its_fate_is_known():
     a, b = batch(), batch()
     made = lane(a, b)
     send(made)
-    made.given_up(a)  # its time is over while it is on the wire
+    made.fail(a)  # its time is over while it is on the wire
     for x in (a, b):
         assert made.answered(x) is (x is b)
     made.again(b, 0.0, doubtful=True)  # the connection was lost
@@ -248,6 +248,6 @@ def test_what_is_given_up_is_forgotten(issued):
     if issued:
         send(made)
         made.answered(a)
-    made.given_up(a)
+    made.fail(a)
     assert made.empty
     assert made.broken is issued, "only what may have been written leaves a gap"

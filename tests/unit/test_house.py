@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 529,
-    "files": 519,
-    "modules without a test file": 238,
+    "docstring openings": 517,
+    "files": 518,
+    "modules without a test file": 237,
     "numbered tests": 0,
-    "short files": 45,
+    "short files": 43,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

@@ -21,20 +21,22 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 517,
-    "files": 518,
-    "modules without a test file": 237,
+    "docstring openings": 349,
+    "files": 491,
+    "modules without a test file": 199,
     "numbered tests": 0,
-    "short files": 43,
+    "short files": 37,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,
     "kafka_actors/group/machines/commits.py": 420,
+    "kafka_actors/producer/machines/sender.py": 418,
     "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
     "CommitQueue": 352,
+    "Placement": 353,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

@@ -1,19 +1,19 @@
 """`Sender`: which batches go into which requests, and what their answers mean.
 
-Arrives: closed batches (`add`), the producer id (`identify`), answers to requests (`answered`, `failed`), and time (`expire`). Each
+Arrives: closed batches (`add`), the producer id (`identify`), answers to requests (`answered`, `failed`), and time (`poll`). Each
 batch waits in the `PartitionQueue` of its partition, which keeps order and sequences; the sender looks at the queues that have
 anything unsettled.
 
 Decided:
 
-- `drain`: the requests to send now. Each goes to one broker and has at most one batch of a partition; as many as
+- `poll`: the requests to send now. Each goes to one broker and has at most one batch of a partition; as many as
   `max_in_flight_requests_per_connection` are on their way to a broker. Partitions that were served go to the end of the line, so
-  that a full request doesn't always leave out the same ones. What keeps others from being sent is reported: a leader that isn't
-  known, a broker that isn't connected, a producer id that is missing.
+  that a full request doesn't always leave out the same ones. Obstacles of others come out as actions: a leader that isn't known, a
+  broker that isn't connected, a producer id that is missing. Batches older than `delivery_timeout` fail, whatever was tried
+  (KIP-91).
 - The outcome of each batch, by the action of its error (`error_actions`): written, sent again after a backoff, split in halves, or
   failed. A batch that was possibly written is *doubtful*: an answer got lost, or an error leaves it open. It keeps its sequence, so
   that the broker can tell a repetition, and an error says that its records may be in the log.
-- `expire`: batches older than `delivery_timeout` fail, whatever was tried (KIP-91).
 
 A request without an answer counts as in flight until `failed` says otherwise. Java's `Sender` and `RecordAccumulator` are the
 model; KIP-98 and KIP-360 are the sources of sequences and epochs.
@@ -24,8 +24,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Never
 
 from kafka_actors.base.backoff import exponential_backoff
+from kafka_actors.base.machine import Ready
 from kafka_actors.errors import (
     DeliveryTimeoutError,
     KafkaActorsError,
@@ -36,6 +38,8 @@ from kafka_actors.errors import (
     RecordListTooLargeError,
     error_for_code,
 )
+from kafka_actors.protocol import ProduceRequest, ProduceResponse
+from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from kafka_actors.types import TopicPartition
 
 from .batch import ProducerBatch
@@ -87,9 +91,27 @@ class SettledBatch:
     error: KafkaActorsError | None = None
 
 
+class ConnectNode(NamedTuple):
+    """Open a connection to this node: batches wait for it."""
+
+    node: int
+
+
+class LearnLeaders(NamedTuple):
+    """Ask for newer metadata: a partition has no leader."""
+
+
+class RequestProducerId(NamedTuple):
+    """Ask for a producer id, for `identify`."""
+
+
+SendAction = SettledBatch | ProduceOrder | ConnectNode | LearnLeaders | RequestProducerId
+"""Settle a batch whose time is over; send a request; or one of the others."""
+
+
 @dataclass(slots=True)
-class SendPlan:
-    """Actions to take now: requests in the order to send them, nodes to connect to, metadata or a producer id to ask for."""
+class _Pass:
+    """Actions collected in one poll."""
 
     orders: list[ProduceOrder] = field(default_factory=list)
     connect: set[int] = field(default_factory=set)
@@ -109,13 +131,29 @@ Split = Callable[[ProducerBatch], Sequence[ProducerBatch]]
 
 
 class Sender:
-    """The queues of all partitions of a producer. `split` makes smaller batches of one that a broker found too large; `rand`
-    returns 0..1."""
+    """The queues of all partitions of a producer.
 
-    def __init__(self, options: SenderOptions, split: Split, rand: Callable[[], float]) -> None:
+    `split` makes smaller batches of one that a broker found too large; `rand` returns 0..1; `leader` a partition's leader, None or
+    -1 while there is none; `connected` whether there is a connection to a node.
+
+    Answers return the batches that they settle, because their futures are settled in the same turn; requests, other actions and
+    batches whose time is over come out of `poll`.
+    """
+
+    def __init__(
+        self,
+        options: SenderOptions,
+        split: Split,
+        rand: Callable[[], float],
+        *,
+        leader: Callable[[TopicPartition], int | None],
+        connected: Callable[[int], bool],
+    ) -> None:
         self._options = options
         self._split = split
         self._rand = rand
+        self._leader = leader
+        self._connected = connected
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._busy: dict[TopicPartition, PartitionQueue] = {}  # those with something unsettled
         self._in_flight: Counter[int] = Counter()
@@ -139,35 +177,32 @@ class Sender:
 
     # ------------------------------------------------------------ requests
 
-    def drain(
-        self, now: float, leader: Callable[[TopicPartition], int | None], ready: Callable[[int], bool]
-    ) -> SendPlan:
-        """Takes the batches that may be sent now. `leader` returns a partition's leader, None or -1 while there is none;
-        `ready` whether there is a connection to a node."""
-        out = SendPlan()
-        while self._pass(out, now, leader, ready):
+    def poll(self, now: float) -> Ready[SendAction, Never]:
+        """Fails the batches that were not acknowledged within `delivery_timeout`, then takes those that may be sent now."""
+        out = _Pass()
+        expired = self._expire(now)
+        while self._pass(out, now):
             pass
-        return out
+        actions: list[SendAction] = [*expired, *out.orders, *map(ConnectNode, out.connect)]
+        if out.wants_metadata:
+            actions.append(LearnLeaders())
+        if out.wants_id:
+            actions.append(RequestProducerId())
+        return Ready(tuple(actions), next_wake=self._next_wake(now))
 
-    def _pass(
-        self,
-        out: SendPlan,
-        now: float,
-        leader: Callable[[TopicPartition], int | None],
-        ready: Callable[[int], bool],
-    ) -> bool:
+    def _pass(self, out: _Pass, now: float) -> bool:
         """Makes at most one more request to each node."""
         building: dict[int, ProduceOrder] = {}
         served = []
         for partition, queue in self._busy.items():
             if not queue.waiting and len(queue.issued) == queue.in_flight:
                 continue  # all batches are on the wire
-            node = leader(partition)
+            node = self._leader(partition)
             if node is None or node < 0:
                 out.wants_metadata = True
             elif self._full(node, building):
                 continue
-            elif not ready(node):
+            elif not self._connected(node):
                 out.connect.add(node)
             elif (batch := self._next(queue, now, node, out)) is not None:
                 order = building.get(node)
@@ -188,7 +223,7 @@ class Sender:
     def _full(self, node: int, building: Mapping[int, ProduceOrder]) -> bool:
         return node not in building and self._in_flight[node] >= self._options.window
 
-    def _next(self, queue: PartitionQueue, now: float, node: int, out: SendPlan) -> ProducerBatch | None:
+    def _next(self, queue: PartitionQueue, now: float, node: int, out: _Pass) -> ProducerBatch | None:
         batch = queue.sendable(now, node)
         if batch is None and queue.needs_id:
             if self._identity is None:
@@ -290,8 +325,7 @@ class Sender:
 
     # ------------------------------------------------------------ time
 
-    def expire(self, now: float) -> list[SettledBatch]:
-        """Fails the batches that were not acknowledged within `delivery_timeout`."""
+    def _expire(self, now: float) -> list[SettledBatch]:
         limit = now - self._options.delivery_timeout
         settled = []
         for partition, queue in list(self._busy.items()):
@@ -328,8 +362,7 @@ class Sender:
         self._forget_empty(chosen)
         return settled
 
-    def next_event(self, now: float) -> float | None:
-        """Returns when `drain` or `expire` may have something to do without an answer; None for never."""
+    def _next_wake(self, now: float) -> float | None:
         due = []
         for queue in self._busy.values():
             if (oldest := queue.oldest()) is not None:
@@ -357,3 +390,29 @@ def _advised(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | Non
         why = f"{error.message}; " if error.message else ""
         error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"
     return error
+
+
+def produce_request(order: ProduceOrder, *, acks: int, timeout_ms: int) -> ProduceRequest:
+    """Returns the request that carries the batches of an order, each sealed with its producer id, epoch and sequence."""
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for batch in order.batches:
+        topic, partition = batch.partition
+        records = batch.content.seal(batch.producer_id, batch.producer_epoch, batch.sequence)
+        topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
+    data = [TopicProduceData(name=name, partition_data=data) for name, data in topics.items()]
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=data)
+
+
+def read_answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswer]:
+    """Returns what a response says about each partition."""
+    answers = {}
+    for topic in response.responses:
+        for p in topic.partition_responses:
+            message = p.error_message
+            if p.record_errors:
+                said = [e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message]
+                message = "; ".join([message or "", *said]).strip("; ")
+            answers[TopicPartition(topic.name, p.index)] = ProduceAnswer(
+                p.error_code, p.base_offset, p.log_append_time_ms, message
+            )
+    return answers

@@ -1,10 +1,11 @@
-"""The action for each error in answer to Produce."""
+"""The action for each error in answer to Produce, and the errors of batches that fail."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 from kafka_actors.errors import (
+    DeliveryTimeoutError,
     DuplicateSequenceNumberError,
     InvalidProducerEpochError,
     KafkaError,
@@ -13,6 +14,8 @@ from kafka_actors.errors import (
     RecordListTooLargeError,
     UnknownProducerIdError,
 )
+
+from .batch import ProducerBatch
 
 
 class ProduceErrorAction(Enum):
@@ -41,3 +44,29 @@ def action_for(error: KafkaError | None, *, records: int, idempotent: bool) -> P
     if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)) and records > 1:
         return ProduceErrorAction.SPLIT
     return ProduceErrorAction.RETRY if error.retriable else ProduceErrorAction.FAILED
+
+
+def with_advice(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | None:
+    """Returns the error of a failed batch, with advice, and whether its records may be in the log."""
+    if error is None:
+        return None
+    if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)):
+        error.message = "the record is larger than the topic's max.message.bytes: raise that, or send less"
+    if batch.maybe_written:
+        why = f"{error.message}; " if error.message else ""
+        error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"
+    return error
+
+
+def too_late(batch: ProducerBatch, delivery_timeout: float) -> DeliveryTimeoutError:
+    """Returns the error of a batch that was not acknowledged within so many seconds."""
+    topic, partition = batch.partition
+    because = None if batch.last_error is None else str(batch.last_error)
+    return DeliveryTimeoutError(
+        topic,
+        partition,
+        batch.records,
+        round(delivery_timeout * 1000),
+        batch.maybe_written or batch.on_wire,
+        because,
+    )

@@ -29,13 +29,9 @@ from typing import NamedTuple, Never
 from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.base.machine import Ready
 from kafka_actors.errors import (
-    DeliveryTimeoutError,
     KafkaActorsError,
-    KafkaError,
-    MessageTooLargeError,
     NetworkError,
     OutOfOrderSequenceNumberError,
-    RecordListTooLargeError,
     error_for_code,
 )
 from kafka_actors.protocol import ProduceRequest, ProduceResponse
@@ -43,7 +39,7 @@ from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicPr
 from kafka_actors.types import TopicPartition
 
 from .batch import ProducerBatch
-from .error_actions import ProduceErrorAction, action_for
+from .error_actions import ProduceErrorAction, action_for, too_late, with_advice
 from .partition_queue import PartitionQueue
 
 RECORDS_OVERHEAD = 64
@@ -300,7 +296,7 @@ class Sender:
             queue.again(batch, now + self._pause(queue), doubtful=True)
         elif action is ProduceErrorAction.GAP and batch.maybe_whole and batch is queue.oldest():
             queue.refused(batch)
-            out.settled.append(SettledBatch(batch, error=_advised(error, batch)))
+            out.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
         elif action is ProduceErrorAction.GAP:
             lost = not isinstance(error, OutOfOrderSequenceNumberError)
             queue.gap(batch, now + self._pause(queue), lost_state=lost)
@@ -308,7 +304,7 @@ class Sender:
             queue.replaced(batch, self._split(batch))
         else:
             queue.refused(batch)
-            out.settled.append(SettledBatch(batch, error=_advised(error, batch)))
+            out.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
 
     def _pause(self, queue: PartitionQueue) -> float:
         o = self._options
@@ -330,23 +326,11 @@ class Sender:
         settled = []
         for partition, queue in list(self._busy.items()):
             while (batch := queue.oldest()) is not None and batch.created <= limit:
-                settled.append(SettledBatch(batch, error=self._too_late(batch)))
+                settled.append(SettledBatch(batch, error=too_late(batch, self._options.delivery_timeout)))
                 queue.fail(batch)
             if queue.empty:
                 self._forget_empty([partition])
         return settled
-
-    def _too_late(self, batch: ProducerBatch) -> DeliveryTimeoutError:
-        topic, partition = batch.partition
-        because = None if batch.last_error is None else str(batch.last_error)
-        return DeliveryTimeoutError(
-            topic,
-            partition,
-            batch.records,
-            round(self._options.delivery_timeout * 1000),
-            batch.maybe_written or batch.on_wire,
-            because,
-        )
 
     def give_up(
         self, error: KafkaActorsError, partitions: Iterable[TopicPartition] | None = None
@@ -380,18 +364,6 @@ class Sender:
 _MISSING = ProduceAnswer(error_code=NetworkError.code, message="the response does not mention the partition")
 
 
-def _advised(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | None:
-    """Returns the error of a failed batch, with advice, and whether its records may be in the log."""
-    if error is None:
-        return None
-    if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)):
-        error.message = "the record is larger than the topic's max.message.bytes: raise that, or send less"
-    if batch.maybe_written:
-        why = f"{error.message}; " if error.message else ""
-        error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"
-    return error
-
-
 def produce_request(order: ProduceOrder, *, acks: int, timeout_ms: int) -> ProduceRequest:
     """Returns the request that carries the batches of an order, each sealed with its producer id, epoch and sequence."""
     topics: dict[str, list[PartitionProduceData]] = {}
@@ -404,7 +376,7 @@ def produce_request(order: ProduceOrder, *, acks: int, timeout_ms: int) -> Produ
 
 
 def read_answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswer]:
-    """Returns what a response says about each partition."""
+    """Returns the answers of a response, by partition."""
     answers = {}
     for topic in response.responses:
         for p in topic.partition_responses:

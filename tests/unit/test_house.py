@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 419,
-    "files": 492,
-    "modules without a test file": 200,
+    "docstring openings": 345,
+    "files": 491,
+    "modules without a test file": 199,
     "numbered tests": 0,
-    "short files": 39,
+    "short files": 37,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

@@ -21,9 +21,9 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 613,
-    "files": 508,
-    "modules without a test file": 232,
+    "docstring openings": 566,
+    "files": 505,
+    "modules without a test file": 229,
     "numbered tests": 0,
     "short files": 45,
 }

@@ -21,9 +21,9 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 345,
-    "files": 491,
-    "modules without a test file": 199,
+    "docstring openings": 298,
+    "files": 488,
+    "modules without a test file": 196,
     "numbered tests": 0,
     "short files": 37,
 }

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kafka_actors.config.properties import parse_properties
+from kafka_actors.config.references import parse_properties
 from kafka_actors.errors import ConfigError, UsageError
 
 __all__ = ["parse_toml", "read_config_file"]

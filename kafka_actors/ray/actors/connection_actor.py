@@ -17,7 +17,7 @@ from kafka_actors.job.messages import pack, unpack
 from kafka_actors.job.process_setup import ProcessSetup
 from kafka_actors.job.transport.shared_memory import SharedMemory
 from kafka_actors.job.transport.shm_server import SharedMemoryServer
-from kafka_actors.net import Broker, ConnectionOpener, FetchSocket
+from kafka_actors.net import BrokerChannels, ConnectionOpener, FetchSocket
 from kafka_actors.net.receive_ring import ReceiveRing
 from kafka_actors.telemetry.logs import set_log_origin
 
@@ -27,7 +27,7 @@ __all__ = ["ConnectionActor"]
 
 
 class ConnectionActor(ActorShell):
-    """One socket and one fetch session for each worker, and a `Broker` for their offset look-ups.
+    """One socket and one fetch session for each worker, and `BrokerChannels` for their offset look-ups.
 
     Until `begin` it belongs to no broker: so a spare one can take the place of one that died.
     """
@@ -36,7 +36,7 @@ class ConnectionActor(ActorShell):
         set_up_process(setup)
         self._origin = setup.origin
         self._config = config
-        self._broker: Broker | None = None
+        self._broker: BrokerChannels | None = None
         self._fetchers: dict[str, BrokerFetcher] = {}
         self._doors = SharedMemoryServer(self._fetcher_into)
 
@@ -46,9 +46,10 @@ class ConnectionActor(ActorShell):
         self._config = resolved(self._config)
         set_log_origin(msgspec.structs.replace(self._origin, actor=f"connection-{broker}"))
         timeout_ms = self._config.request_timeout_ms
-        self._broker = Broker(broker, host, port, ConnectionOpener(self._config), timeout_ms, timeout_ms)
+        opener = ConnectionOpener(self._config)
+        self._broker = BrokerChannels(broker, host, port, opener, timeout_ms, timeout_ms)
 
-    def _begun(self) -> Broker:
+    def _begun(self) -> BrokerChannels:
         if self._broker is None:
             raise NodeNotReadyError("this connection actor has no broker yet")
         return self._broker

@@ -7,7 +7,7 @@ import pytest
 
 from kafka_actors.errors import CorruptRecordBatchError, UsageError
 from kafka_actors.fetch import DecodeAhead, FetchedBytes
-from kafka_actors.fetch.decode_ahead import CHUNKS, ITEMS, LITTLE_BYTES
+from kafka_actors.fetch.decoding import CHUNKS, ITEMS, LITTLE_BYTES
 from kafka_actors.fetch.machines.buffer import PartitionSlice
 from kafka_actors.fetch.messages import FetchedPartition
 from kafka_actors.records import Chunk

@@ -1,7 +1,11 @@
-"""Java's key and trust stores: PEM and PKCS12 are read, JKS is refused with the line that converts it."""
+"""Java's forms of credentials: login modules (`sasl.jaas.config`), and key and trust stores.
+
+PEM and PKCS12 stores are read, JKS is refused with the line that converts it.
+"""
 
 from __future__ import annotations
 
+import re
 import secrets
 import ssl
 import tempfile
@@ -10,15 +14,72 @@ from typing import Any
 
 from kafka_actors.errors import ConfigError
 
-__all__ = ["add_keys", "add_trust", "is_pem"]
+__all__ = ["add_keys", "add_trust", "is_pem", "login_of"]
 
-_PEM = b"-----BEGIN"
+_OPTION = re.compile(r"""\s*([\w.]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s;"']+))""")
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+_CREDENTIALS = "sasl_oauthbearer_client_credentials_"
+_MODULES = {
+    "PlainLoginModule": {"username": "sasl_plain_username", "password": "sasl_plain_password"},
+    "ScramLoginModule": {"username": "sasl_plain_username", "password": "sasl_plain_password"},
+    "OAuthBearerLoginModule": {
+        "clientId": _CREDENTIALS + "client_id",
+        "clientSecret": _CREDENTIALS + "client_secret",
+        "scope": "sasl_oauthbearer_scope",
+    },
+}
+_OPTIONAL = {"scope"}
+_KNOWN = "a PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule"
+
+_PEM_MARK = b"-----BEGIN"
 _JAVAS = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
 _DER = b"\x30"
 
 
+def login_of(option: str, jaas: str) -> dict[str, str]:
+    """User and password, or client id and secret, of a login module under their names here.
+
+        org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";
+
+    The module's package is ignored, because shaded modules have other packages. Raises `ConfigError` about `option`, which
+    never shows a value.
+    """
+    words = re.match(r"\s*([\w.$]+)\s+(\w+)(?=[\s;]|$)", jaas)
+    module = words[1].rpartition(".")[2] if words else ""
+    if module not in _MODULES or words is None or words[2].lower() not in _FLAGS:
+        raise ConfigError(
+            option,
+            f"names {module or 'no module'}: the login of {_KNOWN} is read from it; for other mechanisms give their "
+            "own options",
+        )
+    names = _MODULES[module]
+    present = _options(option, module, jaas[words.end() :])
+    if unknown := sorted(present.keys() - names.keys()):
+        raise ConfigError(option, f"has {unknown[0]!r} for {module}: {', '.join(names)} are read from it")
+    if missing := [name for name in names if name not in present and name not in _OPTIONAL]:
+        raise ConfigError(option, f"lacks {' and '.join(missing)} for {module}")
+    return {names[name]: value for name, value in present.items()}
+
+
+def _options(option: str, module: str, text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    at = 0
+    while match := _OPTION.match(text, at):
+        value = next(part for part in (*match.groups()[1:], "") if part is not None)
+        found[match[1]] = re.sub(r"\\(.)", r"\1", value) if match[4] is None else value
+        at = match.end()
+    if text[at:].strip() not in ("", ";"):
+        raise ConfigError(
+            option, f'can\'t be read: options of {module} look like name="value", with ; at the end'
+        )
+    return found
+
+
+# ---------------------------------------------------------------- stores
+
+
 def is_pem(option: str, path: str) -> bool:
-    """Whether the file is PEM; if not it is PKCS12, whatever the type option says: Java looks as well.
+    """Whether the file is PEM; a file that isn't is PKCS12, whatever the type option says: Java looks into it as well.
 
     Raises `ConfigError` about `option` for a file that can't be read, and for JKS.
     """
@@ -31,7 +92,7 @@ def is_pem(option: str, path: str) -> bool:
             f"is {path!r}, a {kind} store, which only Java reads; convert it: keytool -importkeystore "
             f"-srckeystore {path} -srcstoretype {kind} -destkeystore {target} -deststoretype PKCS12",
         )
-    if _PEM in head:
+    if _PEM_MARK in head:
         return True
     if head[:1] != _DER:
         raise ConfigError(option, f"is {path!r}: neither PEM nor PKCS12")
@@ -39,7 +100,7 @@ def is_pem(option: str, path: str) -> bool:
 
 
 def add_trust(context: ssl.SSLContext, option: str, path: str, password: str | None) -> None:
-    """The certificates of a PKCS12 store are trusted. Raises `ConfigError` about `option`."""
+    """Trusts the certificates of a PKCS12 store. Raises `ConfigError` about `option`."""
     _, certificate, others = _open(option, path, password)
     certificates = [each.certificate for each in others]
     if certificate is not None:
@@ -50,7 +111,7 @@ def add_trust(context: ssl.SSLContext, option: str, path: str, password: str | N
 
 
 def add_keys(context: ssl.SSLContext, option: str, path: str, password: str | None) -> None:
-    """The key of a PKCS12 store and its certificates are what this side shows. Raises `ConfigError`."""
+    """Loads the key of a PKCS12 store and its certificates, for the client to show. Raises `ConfigError`."""
     from cryptography.hazmat.primitives.serialization import (
         BestAvailableEncryption,
         Encoding,
@@ -60,7 +121,7 @@ def add_keys(context: ssl.SSLContext, option: str, path: str, password: str | No
     key, certificate, others = _open(option, path, password)
     if key is None or certificate is None:
         raise ConfigError(option, f"is {path!r}: there is no key with a certificate in it")
-    # Only a file can be loaded from. For the moment it lives it is encrypted, by a password that nobody has.
+    # A chain can only be loaded from a file. While the file is there, it is encrypted by a password that nobody has.
     moment = secrets.token_bytes(32).hex().encode()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(moment))
     chain = _pem(certificate.certificate) + "".join(_pem(each.certificate) for each in others)

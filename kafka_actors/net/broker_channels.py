@@ -1,4 +1,4 @@
-"""The connections of one client to one broker, which don't wait for each other."""
+"""`BrokerChannels`: the connections of one client to one broker, which don't wait for each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFFSETS_CHANNEL = "offsets-channel"
 
 
 class Opener(Protocol):
-    """Opens connections: what a `Broker` takes as its `handler`."""
+    """Opens connections: the `handler` of `BrokerChannels`."""
 
     async def __call__(
         self, host: str, port: int, *, source: tuple[str, int] | None, buffer_size: int, timeout_ms: int
@@ -85,7 +85,7 @@ class BrokerChannel:
             self.connection = opened
 
     async def ensure(self) -> Connection:
-        """The connection, opened if there never was one. One that was lost is not replaced."""
+        """Returns the connection, opened if there never was one. One that was lost is not replaced."""
         if self.connection is None:
             await self.connect()
         assert self.connection is not None  # connect() sets it, or raises
@@ -101,8 +101,14 @@ class BrokerChannel:
 class BrokerChannels(ForkGuard):
     """A main channel, an offsets channel, and a channel for each further `connection_id`.
 
-    The first `connection_id` that is used has the main channel; `OFFSETS_CHANNEL` is the offsets channel's.
+    A broker carries out the requests of one connection one after the other, so a pending JoinGroup holds up all
+    that is behind it on its socket. What must not wait goes over another channel. The first `connection_id` that is used has
+    the main channel; `OFFSETS_CHANNEL` is the offsets channel's. `handler` opens the connections; the timeouts are those of a
+    request on either channel, in milliseconds; `buffer_size` is how many bytes are read from a socket at once; `source_host`
+    and `source_port` are the local address to come from. Not for use after a fork, nor pickled.
     """
+
+    _called = "Broker"
 
     def __init__(
         self,
@@ -182,7 +188,7 @@ class BrokerChannels(ForkGuard):
         await self._offsets.connect()
 
     async def open_channel(self, connection_id: str) -> None:
-        """Opens a channel of its own for a `connection_id`, which never gets the main channel then, unless it is open.
+        """Opens a channel for a `connection_id` alone, unless it is open; that id never gets the main channel then.
 
         Raises as `Connection.open`.
         """
@@ -235,7 +241,7 @@ class BrokerChannels(ForkGuard):
 
     def _further(self, connection_id: str) -> BrokerChannel:
         channel = self._unique.get(connection_id)
-        # Opened anew where it was lost; whoever waited on the lost connection has been told.
+        # Opened anew where it was lost: the callers that waited on the lost connection have got their errors.
         if channel is None or (channel.lost and channel is not self._offsets):
             channel = self._unique[connection_id] = BrokerChannel(
                 repr(self), self._socket_timeout_ms, self._open

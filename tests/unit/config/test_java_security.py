@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_actors.config.jaas import login_of
+from kafka_actors.config.java_security import login_of
 from kafka_actors.errors import ConfigError
 
 KAFKA = "org.apache.kafka.common.security"

@@ -1,4 +1,4 @@
-"""What a `Broker` is asked for, partition by partition, and the protocol's requests that this makes."""
+"""The arguments of a `Broker`'s methods, one object for each partition, and the protocol's requests that they make."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from kafka_actors.cluster.cluster import metadata_request
 from kafka_actors.protocol import (
     FetchRequest,
     ListOffsetsRequest,
@@ -16,7 +17,6 @@ from kafka_actors.protocol import (
 )
 from kafka_actors.protocol.messages.fetch import FetchPartition, FetchTopic
 from kafka_actors.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
-from kafka_actors.protocol.messages.metadata import MetadataRequestTopic
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -43,7 +43,7 @@ class PartitionOffsetRequest(Struct, frozen=True):
 
 
 class PartitionOffsetCommitRequest(Struct, frozen=True):
-    """The offset to go on from in one partition, with a text of one's own."""
+    """The offset to go on from in one partition, with a text that is kept beside it."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class PartitionOffsetFetchRequest(Struct, frozen=True):
 
 
 class MemberAssignment(Struct, frozen=True):
-    """What the leader of a group assigns to one member, as the bytes of the group's protocol."""
+    """The assignment of one member by the leader of its group, in the bytes of the group's protocol."""
 
     member_id: str
     assignment: bytes
@@ -100,7 +100,7 @@ def fetch(requests: Iterable[PartitionFetchRequest], timeout: int, min_bytes: in
 
 
 def list_offsets(requests: Iterable[PartitionOffsetRequest]) -> ListOffsetsRequest:
-    """A ListOffsets of a client (no replica)."""
+    """A ListOffsets of a client, which is no replica."""
     return ListOffsetsRequest(
         replica_id=-1,
         topics=[
@@ -115,7 +115,7 @@ def list_offsets(requests: Iterable[PartitionOffsetRequest]) -> ListOffsetsReque
 def offset_commit(
     group: str, generation_id: int, member_id: str, requests: Iterable[PartitionOffsetCommitRequest]
 ) -> OffsetCommitRequest:
-    """An OffsetCommit of a member, or with generation -1 and no member id of none."""
+    """An OffsetCommit of a member; generation -1 and an empty member id are those of nobody."""
     return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation_id,
@@ -134,7 +134,7 @@ def offset_commit(
 
 
 def offset_fetch(group: str, requests: Iterable[PartitionOffsetFetchRequest]) -> OffsetFetchRequest:
-    """An OffsetFetch of one group, in the shape that versions up to 7 have."""
+    """An OffsetFetch of one group, with the fields of versions up to 7."""
     topics = [
         OffsetFetchRequestTopic(name=topic, partition_indexes=[r.partition for r in of_topic])
         for topic, of_topic in _by_topic(requests).items()
@@ -143,11 +143,10 @@ def offset_fetch(group: str, requests: Iterable[PartitionOffsetFetchRequest]) ->
 
 
 def metadata(topics: Iterable[str | bytes] | None) -> MetadataRequest:
-    """A Metadata about these topics, None for all; none of them is created by it."""
-    named = None if topics is None else [MetadataRequestTopic(name=text(topic)) for topic in topics]
-    return MetadataRequest(topics=named, allow_auto_topic_creation=False)
+    """A Metadata request about these topics, None for all; it creates none of them."""
+    return metadata_request(None if topics is None else map(text, topics))
 
 
 def text(name: Any) -> str:
-    """A name, which some clients have as bytes."""
+    """The name as text; some clients have it as bytes."""
     return name.decode() if isinstance(name, bytes) else str(name)

@@ -1,4 +1,4 @@
-"""`Broker`: requests to one broker, over channels that don't wait for each other."""
+"""pykafka's `Broker`: a method for each kind of request to one broker."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.errors import UsageError
+from kafka_actors.net.broker_channels import BrokerChannels, Opener
 from kafka_actors.protocol import (
     ConsumerProtocolSubscription,
     FetchResponse,
@@ -29,23 +30,22 @@ from kafka_actors.protocol.messages.join_group import JoinGroupRequestProtocol
 from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
 
 from . import partition_requests as make
-from .channels import BrokerChannels, Opener
 
 _FETCH_BY_NAME = 12
 _PRODUCE_BY_NAME = 12
-"""Newer versions name topics by ids, which a broker's user need not know."""
+"""The newest versions that name topics by name; later ones name them by id, which a caller need not know."""
 
 _LEAVE_ALONE = 2
 _OFFSETS_OF_ONE_GROUP = 7
 _SYNC_WITHOUT_PROTOCOL = 4
-"""The newest versions of a shape that has what these methods take, and no more."""
+"""The newest versions whose requests have the fields that these methods take, and no more."""
 
 
 _NO_TOPICS = encode_consumer_protocol(ConsumerProtocolSubscription(topics=[]))
 
 
 class Broker(BrokerChannels):
-    """One broker, with a main channel and an offsets channel.
+    """One broker, with a main channel and an offsets channel, and a method for each request.
 
     A broker carries out the requests of one connection one after the other, so a pending JoinGroup holds up all
     that is behind it on its socket. What must not wait goes over the offsets channel: commits and offset
@@ -129,7 +129,7 @@ class Broker(BrokerChannels):
         consumer_id: str | bytes,
         preqs: Iterable[make.PartitionOffsetCommitRequest],
     ) -> OffsetCommitResponse:
-        """Commits offsets of a group: as a member, or with generation -1 and an empty id as nobody."""
+        """Commits offsets of a group: as a member, or with generation -1 and an empty id without a membership."""
         group, member = make.text(consumer_group), make.text(consumer_id)
         request = make.offset_commit(group, consumer_group_generation_id, member, preqs)
         return await self.request(request, offsets_channel=True)
@@ -183,7 +183,7 @@ class Broker(BrokerChannels):
         group_instance_id: str | None = None,
         rebalance_timeout_ms: int = 300_000,
     ) -> SyncGroupResponse:
-        """Hands in the leader's assignment and gets one's own. Members that don't lead hand in an empty one."""
+        """Sends the leader's assignment and returns the member's own. Members that don't lead send an empty one."""
         request = SyncGroupRequest(
             group_id=make.text(consumer_group),
             generation_id=generation_id,
@@ -199,7 +199,7 @@ class Broker(BrokerChannels):
     async def heartbeat(
         self, connection_id: str, consumer_group: str | bytes, generation_id: int, member_id: str | bytes
     ) -> HeartbeatResponse:
-        """Keeps a membership alive. Under the `connection_id` of a pending join it would wait for that."""
+        """Keeps a membership alive. Under the `connection_id` of a pending join it waits for that join."""
         request = HeartbeatRequest(make.text(consumer_group), generation_id, make.text(member_id))
         return await self.request(request, connection_id=connection_id)
 

@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 518,
     "files": 511,
-    "modules without a test file": 220,
+    "modules without a test file": 215,
     "numbered tests": 0,
     "short files": 44,
 }

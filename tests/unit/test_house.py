@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 624,
     "files": 517,
-    "modules without a test file": 231,
+    "modules without a test file": 229,
     "numbered tests": 0,
     "short files": 48,
 }

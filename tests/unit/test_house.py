@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 624,
-    "files": 517,
-    "modules without a test file": 229,
+    "docstring openings": 599,
+    "files": 514,
+    "modules without a test file": 226,
     "numbered tests": 0,
-    "short files": 48,
+    "short files": 47,
 }
 LONG_FILES = {
     "kafka_actors/consumer/async_consumer.py": 405,
@@ -33,7 +33,6 @@ LONG_FILES = {
     "kafka_actors/errors.py": 840,
     "kafka_actors/fetch/machines/fetch_machine.py": 545,
     "kafka_actors/group/machines/commits.py": 420,
-    "kafka_actors/producer/producer_io.py": 401,
     "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
@@ -43,6 +42,7 @@ LONG_CLASSES = {
     "Consumer": 385,
     "FetchMachine": 477,
     "Fetcher": 352,
+    "Placement": 353,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

@@ -103,22 +103,16 @@ class JobCoordinator:
                 [*plan.ready, *plan.silent], now + lease.longest(self._config.session_timeout_ms / 1000)
             )
             self._placement.recover(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
-        loops.go(self._step_loop())
+        loops.go(self._job.run())
         loops.go(self._committing.run())
         loops.go(self._member.start())
-
-    async def _step_loop(self) -> None:
-        while True:
-            wake = await self._job.step()
-            now = self._job.clock()
-            await self._job.wait_for_change(0.5 if wake is None else max(0.01, min(0.5, wake - now)))
 
     def failed(self, error: BaseException) -> None:
         """The member can't go on: fenced, not authorized, inconsistent protocols…"""
         logger.error("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
         self._job.fatal = self._job.fatal or failure_of(error)
         self._placement.lose(list(self._placement.slots))
-        self._job.loops.go(self._job.wake())
+        self._job.wake()
 
     async def stop(self, leave: bool) -> None:
         """Drains every worker within the drain timeout, commits, and leaves the group (or just goes). Takes no more than
@@ -150,8 +144,8 @@ class JobCoordinator:
         if self._placement.recovering:
             for worker, report in self._job.reports.items():
                 self._placement.adopt(worker, report.seen, report.holdings, partitions)
-        await self._job.step()
-        await self._job.wake()
+        self._job.poll()
+        self._job.wake()
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
         timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)
@@ -161,12 +155,13 @@ class JobCoordinator:
             self._gate.give_up(partitions)
             self._placement.lose(partitions)  # what a drain that was cut off has left
             self._forget(partitions)
+            self._job.poll()
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
         self._gate.forget(partitions)
         self._placement.lose(partitions)
         self._forget(partitions)
-        await self._job.step()
+        self._job.poll()
 
     def reads(self) -> frozenset[TopicPartition]:
         """The partitions that a worker has, and those that wait for one, of which the supervisor tells."""
@@ -182,7 +177,7 @@ class JobCoordinator:
         """Takes partitions from the workers: done when all are let go of and what they committed is committed."""
         deadline = self._job.clock() + timeout_s
         self._placement.take_away(partitions, deadline)
-        await self._job.step()
+        self._job.poll()
         while self._placement.still_leaving(partitions):
             await self._job.wait_for_change(0.1)
         if self._gate.waiting or self._gate.busy:
@@ -223,7 +218,7 @@ class JobCoordinator:
             placement.remove_worker(worker, silent=worker in plan.silent)
             if (last := job.reports.pop(worker, None)) is not None:
                 self._overview.gone(last)
-        await job.step()
+        job.poll()
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
         """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the

@@ -78,9 +78,9 @@ class WorkerOrders:
         if self._placement.recovering:
             self._placement.adopt(worker, report.seen, report.holdings, job.member.assignment)
         self._placement.reported(worker, report.seen, report.holdings)
-        await job.step()
+        job.poll()
         if report.failed is not None:
-            await job.wake()
+            job.wake()
 
     def _holds(self, worker: str, holding: HeldReport) -> bool:
         return self._placement.holder(worker, holding.partition) == holding.epoch

@@ -34,7 +34,7 @@ def of_coordinator():
 
     async def wake():
         job.placement.changes += 1
-        await job.step()
+        job.poll()
 
     return SimpleNamespace(wait=lambda: job.wait_for_change(LONG_S), wake=wake)
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from fakes.loop import turns, turns_until
 
+from kafka_actors.base.machine import Ready
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, TopicAuthorizationFailedError
 from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced
@@ -216,7 +217,7 @@ def test_what_a_drain_that_was_cut_off_has_left_is_given_to_a_worker_when_it_com
         assert coordinator.reads() == frozenset()
         await coordinator.on_partitions_assigned(member.assignment)
         coordinator._job.clock = lambda: 100.0
-        await coordinator._job.step()
+        coordinator._job.poll()
         assert coordinator.reads() == {P0}
 
     asyncio.run(scenario())
@@ -332,8 +333,8 @@ def test_drains_are_counted_by_how_they_ended_and_a_forced_one_is_told():
         tally, told = Tally(), []
         coordinator, _ = await made(None, tally, events=told.append)
         ends = [DrainEnd(P0, "w", "released"), DrainEnd(P1, "w", "released"), DrainEnd(P1, "w", "forced")]
-        coordinator._job.placement.facts += ends
-        await coordinator._job.step()
+        coordinator._job.placement.poll = lambda now: Ready(events=tuple(ends))
+        coordinator._job.poll()
         counts = {dict(p.attributes)["outcome"]: p.value for p in tally.state().counts}
         assert {p.name for p in tally.state().counts} == {"kafka_actors.partition.drains"}
         assert counts == {"released": 2, "forced": 1}

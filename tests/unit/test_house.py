@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 599,
     "files": 514,
-    "modules without a test file": 226,
+    "modules without a test file": 225,
     "numbered tests": 0,
     "short files": 47,
 }

@@ -33,8 +33,7 @@ from kafka_actors.protocol import ApiVersionsRequest, InitProducerIdRequest, Pro
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.types import TopicPartition
 
-from .batch_splitting import split
-from .futures import BatchResult
+from .futures import BatchResult, Unseen
 from .machines.batch import ProducerBatch
 from .machines.sender import (
     AnswerOutcome,
@@ -49,9 +48,8 @@ from .machines.sender import (
     produce_request,
     read_answers,
 )
-from .record_intake import RecordIntake
+from .record_intake import RecordIntake, split
 from .telemetry import ProducerTelemetry, server_of
-from .unseen_errors import Unseen
 
 logger = logging.getLogger(__name__)
 

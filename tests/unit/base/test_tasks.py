@@ -7,7 +7,7 @@ import pytest
 
 from kafka_actors.base.tasks import woken
 from kafka_actors.config import JobConfig, build
-from kafka_actors.consumer.wakeup import LoopWakeup
+from kafka_actors.consumer.waiting import LoopWakeup
 from kafka_actors.job.coordinator.context import CoordinatorContext
 from kafka_actors.job.supervisor.runtime import bounded
 

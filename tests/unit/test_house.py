@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 337,
-    "files": 493,
-    "modules without a test file": 198,
+    "docstring openings": 215,
+    "files": 489,
+    "modules without a test file": 186,
     "numbered tests": 0,
-    "short files": 38,
+    "short files": 36,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

@@ -234,7 +234,7 @@ class ActorManager:
         self._check_node(key, death)
         name = actor_name(key, incarnation)
         if death.init_failed and not self._job.started.done():
-            self._job.fail(JobError(f"{name} could not be created: {death.reason}"))
+            self._job.fail(JobError(f"{name} could not be made: {death.reason}"))
             return
         self._failed(key, self._running[key], f"{name} died ({death.reason}{what}); a replacement starts")
 

@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 479,
+    "docstring openings": 446,
     "files": 506,
     "modules without a test file": 215,
     "numbered tests": 0,

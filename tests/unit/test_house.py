@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 446,
+    "docstring openings": 442,
     "files": 506,
     "modules without a test file": 215,
     "numbered tests": 0,
@@ -34,7 +34,6 @@ LONG_FILES = {
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
-    "Placement": 353,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

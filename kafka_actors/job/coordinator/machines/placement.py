@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Never
 
 from assignors import Assignor, Member
-from kafka_actors.base.machine import Ready
+from kafka_actors.base.machine import Ready, earliest
 from kafka_actors.job.messages import GrantEpoch, HeldReport, Version
 from kafka_actors.types import TopicPartition
 
@@ -32,9 +32,8 @@ class Placement:
         self.drain_timeout_s = drain_timeout_s
         self.slots: dict[TopicPartition, PlacedPartition] = {}
         self.workers: dict[str, PlacedWorker] = {}
-        self._leased: dict[
-            str, float
-        ] = {}  # silent workers that are in no plan any more: when their leases end
+        # Silent workers that are in no plan any more: when their leases end.
+        self._leased: dict[str, float] = {}
         self.held_back = False  # nothing is granted yet: more workers are about to come
         self.expected = 0  # so many workers there are to be, retiring ones apart
         self.moves = 0
@@ -42,9 +41,8 @@ class Placement:
         self.changes = 0
         self._epochs = 0
         self.recovering = False
-        self._expected: dict[
-            str, float
-        ] = {}  # workers that may hold what an older incarnation granted: until when they are waited for
+        # Workers that may hold what an older incarnation granted: until when they are waited for.
+        self._expected: dict[str, float] = {}
         self._given = False
         self._unplaced = False  # something changed since the worker assignor ran
         self._newcomers = False  # new workers got ready, the first of them at that moment:
@@ -219,8 +217,8 @@ class Placement:
     def poll(self, now: float) -> Ready[Never, PlacementEvent]:
         """Ends overdue drains, then moves and grants what the worker assignor wants; orders say the rest."""
         wake = self._advance(now)
-        events, self._events = self._events, []
-        return Ready(events=tuple(events), next_wake=wake)
+        events, self._events = tuple(self._events), []
+        return Ready(events=events, next_wake=wake)
 
     def _advance(self, now: float) -> float | None:
         for slot in list(self.slots.values()):
@@ -230,7 +228,7 @@ class Placement:
         if self.recovering:
             until = max(self._expected.values(), default=now)
             if not self._given or now < until:
-                return min([*([until] if now < until else []), *self._deadlines()], default=None)
+                return earliest([until if now < until else None, *self._deadlines()])
             self.recovering = False
         silent = self._silent()
         for worker in [w for w, until in silent.items() if now >= until]:
@@ -241,8 +239,7 @@ class Placement:
         if self._unplaced and not self.held_back:
             self._unplaced = False
             self._place(now, gathering=gathered is not None)
-        gathering = [] if gathered is None else [gathered]
-        return min([*self._deadlines(), *silent.values(), *gathering], default=None)
+        return earliest([*self._deadlines(), *silent.values(), gathered])
 
     def _deadlines(self) -> list[float]:
         return [s.deadline for s in self.slots.values() if s.deadline != float("inf")]

@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 442,
-    "files": 506,
-    "modules without a test file": 215,
+    "docstring openings": 261,
+    "files": 488,
+    "modules without a test file": 188,
     "numbered tests": 0,
-    "short files": 43,
+    "short files": 37,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

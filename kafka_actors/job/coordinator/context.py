@@ -11,9 +11,9 @@ from kafka_actors.base.tasks import Broadcast, OwnedTasks
 from kafka_actors.config import JobConfig
 from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
+from kafka_actors.job.machines.timeline import Timeline
 from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
 from kafka_actors.job.supervisor.machines.timeline_entries import told_of, told_of_facts
-from kafka_actors.status_page.machines.timeline import Timeline
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
 from kafka_actors.telemetry.recorder import Recorder

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from kafka_actors.base.rates import known_sum
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import ConfigError
 from kafka_actors.job import Autoscale, JobStatus
@@ -131,14 +129,13 @@ class OnRay(BoundPipeline[RunningJob]):
         return self._reading(self.status())
 
     def _reading(self, status: JobStatus) -> RunProgress:
-        elapsed, rate = self._meter.observe(status.records, time.monotonic())
         return RunProgress(
             title=self.pipeline.title,
             state=status.state,
-            elapsed_s=elapsed,
+            elapsed_s=max(0.0, status.at_s - status.started_s),
             records=status.records,
-            records_per_s=rate,
-            lag=known_sum(p.lag for p in status.partitions),
+            records_per_s=status.totals.records_per_s or 0.0,
+            lag=status.totals.lag,
             workers=len(status.workers),
             waits_for=status.waits_for,
         )

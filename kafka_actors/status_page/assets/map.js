@@ -1,4 +1,4 @@
-// The map: where the job runs, from brokers to partitions.
+// The map of a job: brokers, connection actors, workers and partitions, by node.
 "use strict";
 
 const MOST_LABELLED = 120;
@@ -14,7 +14,25 @@ function grouped(things, keyOf) {
   return groups;
 }
 
-/** Brokers → connection actors → workers → partitions. Each has a key; what is pointed at lights up what it is joined to. */
+const stateOf = ({ ready, retiring }) => (retiring ? "retiring" : ready ? "ready" : "starting");
+
+/** Actors other than workers: connection actors, control actors, and the brokers that the former are connected to. Where there are
+ *  several nodes, the names of actors that each node has are followed by the beginning of the node's id. */
+function actorsOf({ others, partitions }) {
+  const several = new Set(others.map(({ node }) => node)).size > 1;
+  const named = others.map((actor) => {
+    const suffix = several && ["connection", "spare"].includes(actor.role) ? `@${(actor.node ?? "").slice(0, 8)}` : "";
+    return { ...actor, name: actor.name + suffix, node: actor.node ?? "" };
+  });
+  const connections = named.filter(({ broker }) => known(broker));
+  const leads = grouped(partitions, ({ leader }) => leader);
+  const brokers = [...new Map(connections.map((actor) => [actor.broker, actor])).values()]
+    .map(({ broker, host, port }) => ({ broker, host, port, leads: leads.get(broker)?.length ?? 0 }))
+    .sort((a, b) => a.broker - b.broker);
+  return { brokers, connections, control: named.filter(({ broker }) => !known(broker)) };
+}
+
+/** Brokers → connection actors → workers → partitions, each with a key. The one that is pointed at lights up all that it is joined to. */
 class JobMap {
   constructor(root, choose) {
     this.root = root;
@@ -146,25 +164,25 @@ class JobMap {
     }
   }
 
-  /** What a box says. */
+  /** Title and note of a box. */
   wordsOf(key) {
     const { broker, connection, worker } = this.byKey.get(key) ?? {};
     const again = (restarts) => (restarts ? `, ${count(restarts, "restart")}` : "");
     if (broker) return { title: `broker ${broker.broker}`, note: `leads ${count(broker.leads, "partition")}` };
     if (connection) {
       const state = connection.ready ? `pid ${connection.pid ?? NOT_KNOWN}` : "not ready";
-      // Its node stands above it.
+      // The name of its node is shown above the box.
       return { title: connection.name.split("@")[0], note: `broker ${connection.broker}, ${state}${again(connection.restarts)}`, off: !connection.ready };
     }
     if (worker) {
-      const state = worker.state === "ready" ? rate(worker.records_per_s) : worker.state;
+      const state = stateOf(worker) === "ready" ? rate(worker.records_per_s) : stateOf(worker);
       const busy = known(worker.busy) && worker.ready ? `, busy ${share(worker.busy)}` : "";
       return { title: worker.name, note: `${state}${busy}${again(worker.restarts)}`, off: !worker.ready, busy: worker.busy };
     }
     return { title: key.slice(2) || "without a worker", note: key.slice(2) ? "is gone" : "waiting to be given to one", off: true };
   }
 
-  /** All that is known of what has this key, in lines. */
+  /** Lines of the tooltip for a key. */
   linesOf(key) {
     const { broker, connection, worker, view } = this.byKey.get(key) ?? {};
     if (broker) return [`broker ${broker.broker}`, `${broker.host}:${broker.port}`, `leads ${count(broker.leads, "partition")} of this job`];
@@ -175,8 +193,8 @@ class JobMap {
     if (worker) {
       return [
         worker.name,
-        `${worker.state}, ${nodeName(worker.node)}, pid ${worker.pid ?? NOT_KNOWN}, ${count(worker.restarts, "restart")}`,
-        `${count(worker.partitions, "partition")}, ${rate(worker.records_per_s)}, ${scaled(worker.value_bytes_per_s, "B/s")}, busy ${share(worker.busy)}`,
+        `${stateOf(worker)}, ${nodeName(worker.node)}, pid ${worker.pid ?? NOT_KNOWN}, ${count(worker.restarts, "restart")}`,
+        `${count(worker.partitions.length, "partition")}, ${rate(worker.records_per_s)}, ${scaled(worker.value_bytes_per_s, "B/s")}, busy ${share(worker.busy)}`,
         `${count(worker.records, "record")} processed, ${scaled(worker.value_bytes, "B")}`,
       ];
     }
@@ -242,7 +260,7 @@ class JobMap {
     }
   }
 
-  // ------------------------------------------------ what is looked at
+  // ------------------------------------------------ highlights
 
   look(change) {
     Object.assign(this, change);

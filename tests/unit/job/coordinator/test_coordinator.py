@@ -284,6 +284,7 @@ def test_what_happens_is_told_from_an_entry_on_and_moves_together():
         ]
         assert [e.number for e in coordinator.status(partitions=False, known=1).timeline] == [2]
         assert [p.leader for p in coordinator.status().partitions] == [10, 11]
+        assert [(p.state, p.reason) for p in coordinator.status().partitions] == [("free", "no worker")] * 2
 
     asyncio.run(scenario())
 

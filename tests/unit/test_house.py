@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 215,
+    "docstring openings": 178,
     "files": 489,
     "modules without a test file": 186,
     "numbered tests": 0,
@@ -33,7 +33,7 @@ LONG_FILES = {
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
-    "Placement": 355,
+    "Placement": 354,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

@@ -54,9 +54,8 @@ class Placement:
         self.changes = 0
         self._epochs = 0
         self.recovering = False
-        self._expected: dict[
-            str, float
-        ] = {}  # workers that may hold what an older incarnation granted: until when they are waited for
+        # Workers that may hold what an older incarnation granted: until when they are waited for.
+        self._expected: dict[str, float] = {}
         self._assigned = False
         self._assignor_due = False  # something changed since the worker assignor ran
         self._newcomers = False  # new workers got ready, the first of them at that moment:
@@ -235,8 +234,8 @@ class Placement:
     def poll(self, now: float) -> Ready[Never, PlacementEvent]:
         """Ends overdue drains, then moves and grants what the worker assignor wants; orders say the rest."""
         wake = self._advance(now)
-        events, self._events = self._events, []
-        return Ready(events=tuple(events), next_wake=wake)
+        events, self._events = tuple(self._events), []
+        return Ready(events=events, next_wake=wake)
 
     def _advance(self, now: float) -> float | None:
         for placed in list(self.partitions.values()):

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from kafka_actors.base.machine import Ready
 from kafka_actors.base.machine_driver import MachineDriver
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.cluster.metadata import ClusterMetadata
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ClientConfig
@@ -23,7 +24,7 @@ from kafka_actors.protocol.messages.offset_for_leader_epoch import (
 from kafka_actors.protocol.schema import Request, Response
 from kafka_actors.types import TopicPartition
 
-from .machines.leader_queries import AskLeader, LeaderQueries, LearnTopics, QueryAction, RefreshMetadata
+from .machines.leader_queries import AskLeader, LeaderQueries, LearnTopics, QueryAction
 
 MAX_TIMESTAMP = -3
 

@@ -16,6 +16,7 @@ from typing import Generic, NamedTuple, Never, TypeVar
 
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.machine import Ready
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, error_for_code
 from kafka_actors.types import TopicPartition
@@ -43,10 +44,6 @@ class LearnTopics(NamedTuple):
     """A request for the metadata of topics that aren't known."""
 
     topics: frozenset[str]
-
-
-class RefreshMetadata(NamedTuple):
-    """A request for newer metadata, because a partition has no leader."""
 
 
 QueryAction = AskLeader | LearnTopics | RefreshMetadata

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Never, TypeVar
 
 from .machine import Machine, Ready, earliest
-from .tasks import woken
+from .tasks import Broadcast, woken
 
-__all__ = ["MachineDriver"]
+__all__ = ["MachineDriver", "no_action"]
 
 A = TypeVar("A")
 E = TypeVar("E")
+
+
+def no_action(action: Never) -> None:
+    """Carries out the actions of a machine that has none."""
 
 
 def _nothing(*_: object) -> None:
@@ -43,7 +47,8 @@ class MachineDriver:
         self._turns: list[Callable[[float], float | None]] = []
         self._next_wake: float | None = None
         self._wakeup = asyncio.Event()
-        self._polled = asyncio.Event()
+        self._due = True
+        self._polled = Broadcast()
         self._task: asyncio.Task[None] | None = None
         self.crashed = False
         """Whether a turn raised an exception."""
@@ -85,14 +90,13 @@ class MachineDriver:
 
     def wake(self) -> None:
         """Has the next turn follow soon: an input has changed something."""
+        self._due = True
         self._wakeup.set()
 
     def poll(self) -> None:
-        """Makes one turn now, and has those who wait in `until` look again."""
-        now = self._clock()
-        self._next_wake = earliest([turn(now) for turn in self._turns])
-        self._after_poll()
-        self._notify()
+        """Makes one turn now, by hand."""
+        self._turn()
+        self._wakeup.set()  # the loop sleeps until another time
 
     async def until(self, condition: Callable[[], bool], seconds: float | None) -> bool:
         """Returns True once the condition holds after a turn, False when `seconds` have passed (None: never)."""
@@ -106,23 +110,29 @@ class MachineDriver:
 
     async def run(self) -> None:
         """Goes on until it is cancelled, or a turn raises an exception."""
+        self._due = True
         while True:
             self._wakeup.clear()
             try:
-                self.poll()
+                if self._due:
+                    self._turn()
             except Exception as error:
                 self._crash(error)
                 return
             wake = self._next_wake
             await woken(self._wakeup, None if wake is None else max(0.0, wake - self._clock()))
+            self._due |= not self._wakeup.is_set()
+
+    def _turn(self) -> None:
+        self._due = False
+        now = self._clock()
+        self._next_wake = earliest([turn(now) for turn in self._turns])
+        self._after_poll()
+        self._polled.notify_all()
 
     def _crash(self, error: Exception) -> None:
         self.crashed = True
         if self._on_crash is None:
             raise error
         self._on_crash(error)
-        self._notify()
-
-    def _notify(self) -> None:
-        polled, self._polled = self._polled, asyncio.Event()
-        polled.set()
+        self._polled.notify_all()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["OwnedTasks", "woken"]
+__all__ = ["Broadcast", "OwnedTasks", "woken"]
 
 R = TypeVar("R")
 
@@ -18,7 +18,7 @@ class OwnedTasks:
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def go(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+    def create_task(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
         """Starts a task."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
@@ -50,3 +50,19 @@ async def woken(event: asyncio.Event, limit_s: float | None) -> None:
             await event.wait()
     except TimeoutError:
         pass
+
+
+class Broadcast:
+    """Wakes all that wait, each time that it is told to; nobody hears of an earlier time."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def notify_all(self) -> None:
+        """Wakes those who wait now."""
+        notified, self._next = self._next, asyncio.Event()
+        notified.set()
+
+    async def wait(self) -> None:
+        """Returns after the next `notify_all`."""
+        await self._next.wait()

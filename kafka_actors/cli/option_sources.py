@@ -23,8 +23,7 @@ from msgspec import Struct
 
 from kafka_actors.config import ClientConfig, convert, known_name
 from kafka_actors.config.java import from_java, without_effect
-from kafka_actors.config.properties import parse_properties
-from kafka_actors.config.references import refers, resolve
+from kafka_actors.config.references import parse_properties, refers, resolve
 from kafka_actors.config.security import SECRETS
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.options import JobConfig, ProducerConfig

@@ -21,7 +21,7 @@ from kafka_actors.types import TopicPartition
 
 from .machines.timeline import TimelineEntry
 
-Epoch = tuple[int, int]
+GrantEpoch = tuple[int, int]
 Version = tuple[int, int]
 
 __all__ = [
@@ -36,8 +36,8 @@ __all__ = [
     "CrashReport",
     "DeathsInCall",
     "Drain",
-    "Epoch",
     "Grant",
+    "GrantEpoch",
     "GroupState",
     "HeldReport",
     "Identity",
@@ -117,11 +117,11 @@ class Grant(Struct, frozen=True, tag=True):
     """
 
     partition: TopicPartition
-    epoch: Epoch
+    epoch: GrantEpoch
     offset: int | None = None
     leader_epoch: int = -1
     end_offset: int | None = None
-    continues: Epoch | None = None
+    continues: GrantEpoch | None = None
     from_start: bool = False
     topic_id: bytes | None = None
     died: DeathsInCall | None = None
@@ -132,15 +132,15 @@ class Drain(Struct, frozen=True, tag=True):
     drained before its worker has heard of it."""
 
     partition: TopicPartition
-    epoch: Epoch
-    continues: Epoch | None = None
+    epoch: GrantEpoch
+    continues: GrantEpoch | None = None
 
 
 class HeldReport(Struct, frozen=True, tag=True):
     """A partition as its worker has it. `processed`: the next offset after what its function returned for."""
 
     partition: TopicPartition
-    epoch: Epoch
+    epoch: GrantEpoch
     processed: int | None = None
     leader_epoch: int = -1
     position: int | None = None
@@ -191,7 +191,7 @@ class CommitEntry(Struct, frozen=True, tag=True):
     the topic that the offset is of, None if that isn't known."""
 
     partition: TopicPartition
-    epoch: Epoch
+    epoch: GrantEpoch
     offset: int
     leader_epoch: int = -1
     rewind: bool = False

@@ -81,7 +81,7 @@ class RequestQueue:
         self._closed = False
 
     def __len__(self) -> int:
-        """How many requests wait for their responses or for their turn."""
+        """The number of requests that wait for their responses or for their turn."""
         return len(self.in_flight) + len(self._queue)
 
     def throttle_delay(self) -> float:

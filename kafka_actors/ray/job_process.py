@@ -43,7 +43,7 @@ class StatusPage:
         self._site = Site(secrets.token_hex(8), metrics=exposition, clock=time.monotonic)
         self._server = StatusServer(self._site.answer, SLOW)
         self._thread: IoThread | None = None
-        self._loops = OwnedTasks(_given_up)
+        self._tasks = OwnedTasks(_given_up)
 
     async def open(self) -> None:
         """Raises `ConfigError` where its address can't be listened on."""
@@ -52,11 +52,11 @@ class StatusPage:
         await self._there(self._server.start(listening))
         self._report.page = _url_of(listening)
         self._report.page_node = ray.util.get_node_ip_address()
-        self._loops.go(self._look())
+        self._tasks.create_task(self._look())
 
     async def close(self) -> None:
         """Safe to call at any time, and twice."""
-        await self._loops.ended()
+        await self._tasks.ended()
         if (thread := self._thread) is not None:
             await self._there(self._server.close())
             self._thread = None

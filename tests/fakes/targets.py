@@ -25,8 +25,7 @@ from kafka_actors.group.machines.assignment import (
 from kafka_actors.net.handshake import handshake
 from kafka_actors.net.machines.api_versions import ApiVersionTable
 from kafka_actors.net.machines.framing import FrameBuffer
-from kafka_actors.net.machines.sasl import oauthbearer
-from kafka_actors.net.machines.scram import scram
+from kafka_actors.net.machines.sasl import oauthbearer, scram
 from kafka_actors.net.security.authentication import authenticate
 from kafka_actors.net.security.oauth import parse_answer
 from kafka_actors.protocol import (

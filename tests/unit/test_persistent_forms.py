@@ -51,7 +51,7 @@ from kafka_actors.job.messages import GroupState, PartitionStatus
 from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, WorkersChange, WorkerStatus
 from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
 from kafka_actors.pipeline.rows import FailedRecord
-from kafka_actors.ray.engine.process import PipelinePlan, process_of
+from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks import dead_letters as dead_letters_module
 from kafka_actors.spark.engine.dead_letters import TaskDeadLetters
@@ -360,7 +360,7 @@ def test_a_dead_letter_of_a_pipeline_on_ray(producer: Sends) -> None:
         .on_error("fail", retries=0)
         .dead_letters("dead")
     )
-    process_of(PipelinePlan(pipeline, "revenue"))([].append)(RECORD)
+    function_of(PipelinePlan(pipeline, "revenue"))([].append)(RECORD)
     assert producer.sent == [letter(b"revenue", b"enrich", b"ValueError: no such country")]
 
 

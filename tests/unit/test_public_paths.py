@@ -164,7 +164,7 @@ SHOWN = {
         CommittedStart RebalanceListener default_offset_commit_callback fetch_offsets_of_groups
     """,
     "kafka_actors.net": """
-        PartitionFetchRequest PartitionOffsetCommitRequest PartitionOffsetFetchRequest
+        BrokerChannels PartitionFetchRequest PartitionOffsetCommitRequest PartitionOffsetFetchRequest
         PartitionOffsetRequest
     """,
     "kafka_actors.spark": "OnSpark",

@@ -17,10 +17,9 @@ from kafka_actors.telemetry.machines.lag_time import LagTimes
 from kafka_actors.telemetry.machines.latency import added
 from kafka_actors.types import TopicPartition
 
+from .broker_queries import LogEndLookup, LogEnds, RepeatedQuery
 from .context import CoordinatorContext
-from .log_ends import AskForEnds, LogEnds
 from .machines.placed import PlacementState
-from .repeated_query import RepeatedQuery
 
 __all__ = ["CoordinatorStatusReport"]
 
@@ -36,7 +35,7 @@ NO_WORKER = "no worker"
 class CoordinatorStatusReport:
     """Makes the `CoordinatorStatus` of a job.
 
-    `ask_for_ends` and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` returns the broker
+    `lookup_ends` and `lookup_starts` ask the brokers where the logs end and begin now; `leader` returns the broker
     that a partition is read from.
     """
 
@@ -44,8 +43,8 @@ class CoordinatorStatusReport:
         self,
         job: CoordinatorContext,
         *,
-        ask_for_ends: AskForEnds,
-        ask_for_starts: AskForEnds,
+        lookup_ends: LogEndLookup,
+        lookup_starts: LogEndLookup,
         leader: Callable[[TopicPartition], int | None],
     ) -> None:
         self._job = job
@@ -54,8 +53,8 @@ class CoordinatorStatusReport:
         self._lag_times = LagTimes()
         self._gone_records = self._gone_bytes = 0
         self._gone_latency: dict[int, int] = {}
-        self._log_ends = LogEnds(ask_for_ends, lambda: self._placement.slots, self._ends_seen)
-        self._log_starts = LogEnds(ask_for_starts, lambda: self._placement.slots)
+        self._log_ends = LogEnds(lookup_ends, lambda: self._placement.slots, self._ends_seen)
+        self._log_starts = LogEnds(lookup_starts, lambda: self._placement.slots)
         self._group_size: RepeatedQuery[int | None] = RepeatedQuery(
             "the size of the group", job.member.count_members, None
         )
@@ -68,19 +67,19 @@ class CoordinatorStatusReport:
         The ends of the logs are asked for at least a few times before a partition counts as stalled: while no records of
         a partition arrive, no fetch says where its log ends.
         """
-        loops = self._job.loops
+        tasks = self._job.tasks
         for_stalls = self._job.config.max_poll_interval_ms / 1000 / ASKED_BEFORE_A_STALL
         wanted = for_stalls if plan.ends_every_s is None else min(plan.ends_every_s, for_stalls)
-        self._log_ends.keep(wanted, loops)
+        self._log_ends.set_interval(wanted, tasks)
         slowly = SLOW_INTERVAL_S if plan.measured else None
-        self._log_starts.keep(slowly, loops)
-        self._group_size.keep(slowly, loops)
+        self._log_starts.set_interval(slowly, tasks)
+        self._group_size.set_interval(slowly, tasks)
 
     def assigned(self) -> None:
         """Asks about the partitions at once, because there are others than before."""
-        self._log_ends.soon()
-        self._log_starts.soon()
-        self._group_size.soon()
+        self._log_ends.refresh()
+        self._log_starts.refresh()
+        self._group_size.refresh()
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets the times of ends of partitions that belong to another member now."""
@@ -121,7 +120,7 @@ class CoordinatorStatusReport:
             w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
             for w, r in reports.items()
         }
-        shown = (job.had or sorted(self._placement.slots)) if partitions else []
+        shown = (job.partitions_at_stop or sorted(self._placement.slots)) if partitions else []
         return CoordinatorStatus(
             self._group_state(),
             [self._partition_status(p) for p in shown],

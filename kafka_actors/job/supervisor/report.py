@@ -20,7 +20,7 @@ from .machines.figures import JobRates, RateWindow, with_figures
 from .machines.supervision import ActorKey
 from .machines.timeline_entries import told_of
 from .running_actors import COORDINATOR, RunningActors
-from .runtime import ActorRef, quietly
+from .runtime import ActorRef, none_if_disconnected
 
 __all__ = ["JobReport"]
 
@@ -56,7 +56,7 @@ class JobReport:
         self._name = plan.name
         self._topics = plan.topics if plan.topics is not None else [plan.pattern or ""]
         self._session_timeout_s = plan.config.session_timeout_ms / 1000
-        self._roster = roster
+        self._running = roster
         self._restarts = restarts
         self._scaling = scaling
         self._clock = clock
@@ -116,12 +116,12 @@ class JobReport:
         return await self._asked(lambda ref, known: ref.call("verdict", known, wait_s))
 
     async def _asked(self, ask: Callable[[ActorRef, int], Awaitable[bytes]]) -> CoordinatorStatus | None:
-        coordinator = self._roster.begun(COORDINATOR)
+        coordinator = self._running.begun(COORDINATOR)
         if coordinator is None:
             return None
         incarnation = coordinator.incarnation
         known = self._heard[1] if self._heard[0] == incarnation else 0
-        answer = await quietly(ask(coordinator.ref, known))
+        answer = await none_if_disconnected(ask(coordinator.ref, known))
         if answer is None:
             return None
         status = unpack(answer, CoordinatorStatus)
@@ -172,7 +172,7 @@ class JobReport:
         )
 
     def _known(self) -> JobStatus:
-        status = self._roster.status(self.state, self._last, self._restarts, self._scaling())
+        status = self._running.status(self.state, self._last, self._restarts, self._scaling())
         silent_s = 0.0 if self.answered_at is None else self._clock() - self.answered_at
         if (group := status.group) is not None and group.heartbeat_age_s is not None:
             status = replace(status, group=replace(group, heartbeat_age_s=group.heartbeat_age_s + silent_s))
@@ -191,13 +191,13 @@ class JobReport:
             looked_at=self._clock(),
             state=self.state,
             why="; ".join(self.waits_for) if self._state == "starting" else self._why,
-            coordinator=self._roster.begun(COORDINATOR) is not None,
+            coordinator=self._running.begun(COORDINATOR) is not None,
             answered_at=self.answered_at,
             member=newest.group.state if newest else "",
             heartbeat_age_s=newest.group.heartbeat_age_s if newest else None,
             fatal=fatal,
             session_timeout_s=self._session_timeout_s,
-            workers_ready=sum(worker.begun for worker in self._roster.of_kind("worker").values()),
+            workers_ready=sum(worker.begun for worker in self._running.of_kind("worker").values()),
         )
 
 

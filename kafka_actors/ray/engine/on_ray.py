@@ -17,7 +17,7 @@ from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.ray import Job, RunningJob
 from kafka_actors.ray.log_settings import quiet_lines
 
-from .process import PipelinePlan, process_of
+from .pipeline_function import PipelinePlan, function_of
 
 PARQUET_COMMIT_MS = 10_000
 """A file of each partition at each commit: once a second would make many small ones."""
@@ -83,7 +83,7 @@ class OnRay(BoundPipeline[RunningJob]):
             pattern=source.pattern,
             group_id=group_id,
             bootstrap_servers=given.pop("bootstrap_servers"),
-            process=process_of(PipelinePlan(pipeline, group_id)),
+            process=function_of(PipelinePlan(pipeline, group_id)),
             workers=workers,
             resources_per_worker=resources,
             retries=0,  # stages have their own

@@ -150,7 +150,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         Raises `ConfigError` before anything starts, naming the stage or option.
         """
         wanted = self._checkpoint is not None if streaming is None else streaming
-        names = SourceNames()
+        names = SourceNames(self._spark)
         building = self._building(wanted, names)
         try:
             return building.rows(kafka=kafka)
@@ -168,7 +168,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         """Starts and returns. Raises `ConfigError`, and what Spark finds wrong with the query."""
         self._check_new()
         streaming = self._checkpoint is not None
-        names = SourceNames()
+        names = SourceNames(self._spark)
         building = self._building(streaming, names)
         try:
             self._running = self._started(building, names)

@@ -112,3 +112,18 @@ async def test_run_raises_the_exception_where_nobody_else_takes_it():
     driver.add(Script(Ready(("action",))), lambda a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         await driver.run()
+
+
+@in_loop
+async def test_a_turn_by_hand_sets_the_loops_alarm_anew_and_makes_no_other_turn():
+    clock = Clock()
+    driver = MachineDriver(clock)
+    machine = Script(Ready(), Ready(next_wake=100.01), Ready())
+    driver.add(machine, lambda a: None)
+    driver.start()
+    assert await driver.until(lambda: len(machine.polled) == 1, 10.0)
+    driver.poll()
+    await turns(5)
+    assert len(machine.polled) == 2
+    assert await driver.until(lambda: len(machine.polled) == 3, 10.0)
+    await driver.stop()

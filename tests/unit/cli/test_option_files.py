@@ -9,7 +9,7 @@ import pytest
 
 from kafka_actors.cli.option_sources import from_file, parse_toml, read_config_file
 from kafka_actors.config import ClientConfig, JobConfig, build
-from kafka_actors.config.properties import parse_properties
+from kafka_actors.config.references import parse_properties
 from kafka_actors.errors import ConfigError, UsageError
 
 

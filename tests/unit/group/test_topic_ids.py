@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kafka_actors.group.commit_metadata import pack
-from kafka_actors.group.machines.committed_starts import (
+from kafka_actors.group.machines.member_events import LosePartitions, TakePartitions
+from kafka_actors.group.machines.topic_ids import (
     CommittedStart,
+    TopicIds,
     as_committed,
     of_this_cluster,
     origins,
     outdated,
+    without,
 )
-from kafka_actors.group.machines.member_events import LosePartitions, TakePartitions
-from kafka_actors.group.machines.topic_ids import TopicIds, without
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 

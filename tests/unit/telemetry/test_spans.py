@@ -14,7 +14,7 @@ from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, Parti
 from kafka_actors.errors import UnknownMemberIdError
 from kafka_actors.producer.futures import BatchFuture, BatchResult
 from kafka_actors.producer.routing import PartitionRows
-from kafka_actors.producer.tracing import TRACEPARENT_BYTES, SendSpans
+from kafka_actors.producer.telemetry import TRACEPARENT_BYTES, SendSpans
 from kafka_actors.telemetry import spans
 from kafka_actors.telemetry.attributes import of_cluster, of_server
 from kafka_actors.telemetry.headers import links_of, with_context

@@ -22,7 +22,7 @@ from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.ray import Job
 
 reporting = pytest.importorskip("kafka_actors.job.supervisor.report")
-roster = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
+running_actors = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
 
 
 class Coordinator:
@@ -60,11 +60,11 @@ class Stage:
     def __init__(self):
         plan = Job(topics="t", group_id="g", bootstrap_servers="h:1", process=print).plan()
         self.now = 10.0
-        self.roster = roster.RunningActors(plan)
+        self.running = running_actors.RunningActors(plan)
         self.restarts = {}
         self.report = reporting.JobReport(
             plan,
-            self.roster,
+            self.running,
             self.restarts,
             lambda: ScalingStatus(workers=1),
             lambda: self.now,
@@ -73,7 +73,7 @@ class Stage:
         self.put(ActorKey("worker", 0), None)
 
     def put(self, key, ref, incarnation=1):
-        self.roster[key] = roster.RunningActor(incarnation, ref, ActorInfo(7, "n1"), begun=True)
+        self.running[key] = running_actors.RunningActor(incarnation, ref, ActorInfo(7, "n1"), begun=True)
 
     def coordinator(self, *texts, incarnation=1):
         made = Coordinator(*texts)
@@ -151,7 +151,7 @@ def test_at_the_end_the_last_status_stays_with_the_state_that_it_ended_in():
     stage.report.become("stopping")
     stage.report.final = stage.status()
     stage.report.become("stopped")
-    stage.roster.clear()
+    stage.running.clear()
     asked = len(coordinator.asked)
     status = stage.status()
     assert (status.state, status.records, len(status.partitions)) == ("stopped", 70, 1)

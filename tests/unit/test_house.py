@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 372,
-    "files": 489,
-    "modules without a test file": 197,
+    "docstring openings": 298,
+    "files": 488,
+    "modules without a test file": 188,
     "numbered tests": 0,
-    "short files": 39,
+    "short files": 37,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

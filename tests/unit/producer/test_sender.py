@@ -296,4 +296,4 @@ def test_without_idempotence_a_quiet_partition_is_forgotten():
     made = sender(batch(A), idempotent=False)
     (order,) = drain(made).orders
     answer(made, order)
-    assert not made._lanes
+    assert not made._queues

@@ -229,7 +229,7 @@ class Fetcher:
             positions = self._machine.partitions
             return positions.require(tp).end(positions.read_committed)
 
-    def standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
+    def progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
         """Returns `position`, `end` and `reason` of partitions, all as of one moment. Raises `UsageError` for one that isn't
         assigned."""
         with self._lock:
@@ -316,7 +316,7 @@ class Fetcher:
             self._waiting -= 1
 
     def _notify(self) -> None:
-        """Wakes whoever waits for records."""
+        """Wakes calls that wait for records."""
         if self._waiting:
             self._driver.in_loop(self._arrived.set)
         self._on_ready()

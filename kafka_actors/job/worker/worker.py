@@ -223,7 +223,7 @@ class Worker:
     def _standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
         """Where partitions stand, which the holdings learn: one that has delivered nothing yet still has a position, and
         the group should know it."""
-        standings = self._fetcher.standings(partitions)
+        standings = self._fetcher.progress(partitions)
         for partition, standing in standings.items():
             if standing.position is not None:
                 self._assignment.positioned(partition, standing.position)

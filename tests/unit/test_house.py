@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 349,
     "files": 491,
-    "modules without a test file": 199,
+    "modules without a test file": 193,
     "numbered tests": 0,
     "short files": 37,
 }

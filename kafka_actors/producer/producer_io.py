@@ -12,6 +12,7 @@ from typing import Any
 
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.machine import earliest
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
@@ -38,7 +39,6 @@ from .machines.batch import ProducerBatch
 from .machines.sender import (
     AnswerOutcome,
     ConnectNode,
-    LearnLeaders,
     ProduceOrder,
     RequestProducerId,
     SendAction,
@@ -230,7 +230,7 @@ class ProducerIO:
             case ConnectNode(node) if node not in self._connecting:
                 self._connecting.add(node)
                 self._start(self._connect(node))
-            case LearnLeaders():
+            case RefreshMetadata():
                 self._want_metadata()
             case RequestProducerId() if not self._identifying:
                 self._identifying = True

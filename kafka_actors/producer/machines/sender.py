@@ -28,6 +28,7 @@ from typing import NamedTuple, Never
 
 from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.base.machine import Ready
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.errors import (
     KafkaActorsError,
     NetworkError,
@@ -93,15 +94,11 @@ class ConnectNode(NamedTuple):
     node: int
 
 
-class LearnLeaders(NamedTuple):
-    """Ask for newer metadata: a partition has no leader."""
-
-
 class RequestProducerId(NamedTuple):
     """Ask for a producer id, for `identify`."""
 
 
-SendAction = SettledBatch | ProduceOrder | ConnectNode | LearnLeaders | RequestProducerId
+SendAction = SettledBatch | ProduceOrder | ConnectNode | RefreshMetadata | RequestProducerId
 """Settle a batch whose time is over; send a request; or one of the others."""
 
 
@@ -181,7 +178,7 @@ class Sender:
             pass
         actions: list[SendAction] = [*expired, *out.orders, *map(ConnectNode, out.connect)]
         if out.wants_metadata:
-            actions.append(LearnLeaders())
+            actions.append(RefreshMetadata())
         if out.wants_id:
             actions.append(RequestProducerId())
         return Ready(tuple(actions), next_wake=self._next_wake(now))

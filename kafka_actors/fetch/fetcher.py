@@ -81,7 +81,7 @@ class Fetcher:
             lookups=lookups,
             request_metadata=request_metadata,
             events=events,
-            on_brought=self._notify,
+            on_records=self._notify,
             meter=self._meter,
             clock=clock,
             wall_clock=wall_clock,
@@ -264,7 +264,7 @@ class Fetcher:
 
     def _take(self, take: Callable[[], FetchedBytes | None]) -> FetchedBytes | None:
         with self._lock:
-            if self._driver.untold:
+            if self._driver.events_pending:
                 return None  # an event is on its way, perhaps of a reset that these records come after
             item = take()
             again = self._machine.partitions.needs_plan

@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 178,
     "files": 489,
-    "modules without a test file": 186,
+    "modules without a test file": 180,
     "numbered tests": 0,
     "short files": 36,
 }

@@ -224,7 +224,7 @@ class Worker:
     def _fetch_progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
         """Returns the fetcher's progress. Its positions go into the assignment, so that also those of partitions without
         records are committed."""
-        progress = self._fetcher.standings(partitions)
+        progress = self._fetcher.progress(partitions)
         for partition, at in progress.items():
             if at.position is not None:
                 self._assignment.positioned(partition, at.position)

@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 758,
-    "files": 529,
-    "modules without a test file": 256,
+    "docstring openings": 586,
+    "files": 502,
+    "modules without a test file": 230,
     "numbered tests": 0,
-    "short files": 50,
+    "short files": 42,
 }
 LONG_FILES = {
     "kafka_actors/consumer/async_consumer.py": 405,

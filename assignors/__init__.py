@@ -1,12 +1,10 @@
-"""Partition assignors: who in a group gets which partitions.
+"""Partition assignors: they distribute partitions over the members of a group.
 
-Pure functions of the group: they know no clock, no network and no Kafka client, and give the same result for
-the same members in whatever order these come. Used twice: by the leader of a Kafka group, and inside a job
-for its workers.
+They are pure functions of the group, without clock, network or Kafka client, and return the same result for the same
+members in any order. They are used by the leader of a Kafka group for its members, and inside a job for its workers.
 """
 
-from assignors.claims import current_owned
-from assignors.cooperative import cooperative_adjust
+from assignors.claims import cooperative_adjust, current_owned
 from assignors.range import RangeAssignor
 from assignors.registry import available, get
 from assignors.roundrobin import RoundRobinAssignor

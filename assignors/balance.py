@@ -1,23 +1,25 @@
-"""What every fairest assignment has in common: each member's number of partitions, and who may take what.
+"""The common properties of all fairest assignments: each member's number of partitions, and the possible takers of each topic.
 
-Members that share no topic cannot even each other out, so the fairest assignment is not one number for all.
-The members fall into classes. In a class everybody pays the same price for the last slot (see `Shares`), and
-a topic is served only by those of its subscribers that are in the cheapest class. Any assignment that keeps
-to this is as fair as can be, whichever way the partitions lie inside it; so moves can be counted separately.
+Members that share no topic can't balance each other, so the fairest assignment isn't one number for all members. The
+members form classes. All members of a class have the same price of the last slot (see `Shares`), and a topic is served
+only by those of its subscribers that are in the cheapest class. Every assignment with these properties is equally fair,
+whichever partitions go to which member, so the number of moves can be minimised separately.
 
-The classes are found by dividing (Groenevelt's decomposition for separable convex costs): divide the
-partitions of a set of members fairly as if everyone might take everything. If a flow shows that the
-subscriptions allow that, the set is one class. If not, the minimum cut names members that must get more
-than that, or that cannot get as much, together with the topics that belong to them, and both parts are divided
-on their own. It ends because both parts have members: there are at most as many divisions as members.
+The classes are found by repeated division (Groenevelt's decomposition for separable convex costs). The partitions of a
+set of members are divided fairly as if every member could take every partition. If a flow shows that the subscriptions
+allow this division, the set is one class. Otherwise the minimum cut names the members that must get more, or can't get
+as much, together with their topics, and both parts are divided separately. It ends because both parts have members: there
+are at most as many divisions as members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
+from heapq import heapify, heapreplace
+from math import lcm
 from typing import NamedTuple, TypeAlias
 
-from assignors.capacity import Bounds, Shares
 from assignors.flow import UNBOUNDED, Network
 
 
@@ -29,16 +31,18 @@ class Group(NamedTuple):
 
 
 class Fairest(NamedTuple):
+    """Result of `fairest`."""
+
     bounds: dict[int, Bounds]
     takers: list[tuple[int, ...]]
-    """For each group, those of its subscribers that may have any of it."""
+    """For each group, the subscribers that may take partitions of it."""
 
 
 Part: TypeAlias = tuple[list[int], list[int]]
 
 
 def fairest(groups: Sequence[Group], capacities: Sequence[float]) -> Fairest:
-    """Bounds for every member that subscribes to anything, and the takers of every group."""
+    """Computes the bounds of every member with a subscription, and the takers of every group."""
     members = sorted(set().union(*(group.subscribers for group in groups)))
     shares = Shares({m: capacities[m] for m in members}, one_group=len(groups) == 1)
     bounds: dict[int, Bounds] = {}
@@ -61,7 +65,7 @@ def fairest(groups: Sequence[Group], capacities: Sequence[float]) -> Fairest:
 
 
 class _Division:
-    """A fair division of some groups among some members, tried out against their subscriptions."""
+    """A fair division of groups among members, which is checked against their subscriptions by a flow."""
 
     SOURCE, SINK = 0, 1
 
@@ -85,7 +89,7 @@ class _Division:
         }
 
     def split(self) -> list[Part] | None:
-        """None if the subscriptions allow the division; else two parts to divide on their own."""
+        """Returns None if the subscriptions allow the division, else the two parts to be divided separately."""
         network, division = self._network, self._division
         sent = network.push(self.SOURCE, self.SINK)
         if sent < sum(bounds.low for bounds in division.values()):
@@ -93,7 +97,7 @@ class _Division:
                 node for m, node in self._members.items() if network.moved(self._load[m]) < division[m].low
             ]
             return self._cut(network.reaching(short))
-        # Whoever has its low bound filled keeps it filled while flow is added, so both bounds hold at the end.
+        # A member whose low bound is filled keeps it while flow is added, so both bounds hold at the end.
         for m, arc in self._load.items():
             network.widen(arc, division[m].high - division[m].low)
         sent += network.push(self.SOURCE, self.SINK)
@@ -112,3 +116,76 @@ class _Division:
             )
 
         return [part(True), part(False)]
+
+
+# ---------------------------------------------------------------- divisions by capacity alone
+
+Price: TypeAlias = float
+SMALLEST_SHARE = 1e-100
+"""Share of a member without capacity. It is served last, but not never: it may be the only subscriber of a topic."""
+
+
+class Bounds(NamedTuple):
+    """Smallest and largest number of partitions of a member over all fair divisions; they differ by 1 at most."""
+
+    low: int
+    high: int
+
+
+class Shares:
+    """Computes fair divisions of partitions by capacity alone.
+
+    Each member offers slots 1, 2, 3, … with rising prices; a division is fair if it fills the cheapest slots. With equal
+    capacities all members get the same number, give or take one. With different capacities it depends on whether every
+    member may take every partition (`one_group`). If so, the price of slot k is k minus the member's exact share, which
+    yields the quotas of the largest-remainder method. Otherwise exact shares may be out of reach, so the price is
+    (2k - 1) / capacity, which minimises the sum of load² / capacity.
+    """
+
+    def __init__(self, capacities: Mapping[int, float], *, one_group: bool) -> None:
+        exact = {member: Fraction(capacity) for member, capacity in capacities.items()}
+        if len(set(exact.values())) <= 1:
+            exact = dict.fromkeys(exact, Fraction(1))
+        self._by_remainder = one_group and len(set(exact.values())) > 1
+        unit = lcm(*(capacity.denominator for capacity in exact.values()))
+        self._whole = {member: int(capacity * unit) for member, capacity in exact.items()}
+        largest = max(exact.values(), default=Fraction(1))
+        self._relative = {m: max(float(capacity / largest), SMALLEST_SHARE) for m, capacity in exact.items()}
+
+    def divide(self, members: Iterable[int], total: int) -> Mapping[int, Bounds]:
+        """Returns the bounds of each member over all fair divisions of `total` partitions."""
+        among = list(members)
+        if total == 0 or not among:
+            return dict.fromkeys(among, Bounds(0, 0))
+        price, loads = self._start(among, total)
+        slots = [(price(m, loads[m] + 1), m) for m in among]
+        heapify(slots)
+        # Only a few slots per member are left to fill: `_start` has filled the others.
+        last = max((price(m, loads[m]) for m in among if loads[m]), default=slots[0][0])
+        for _ in range(total - sum(loads.values())):
+            last, member = slots[0]
+            loads[member] += 1
+            heapreplace(slots, (price(member, loads[member] + 1), member))
+        # Slots with the last price are interchangeable, if not all of them are filled.
+        rivals = {m for m, load in loads.items() if price(m, load + 1) == last}
+        return {
+            m: Bounds(load - bool(rivals and load and price(m, load) == last), load + (m in rivals))
+            for m, load in loads.items()
+        }
+
+    def _start(self, among: list[int], total: int) -> tuple[Callable[[int, int], Price], dict[int, int]]:
+        """Returns the price function of a member's k-th slot, and loads that every fair division contains."""
+        if self._by_remainder:
+            weights = self._whole
+            weight = sum(weights[m] for m in among)
+            return (
+                lambda m, k: k * weight - total * weights[m],
+                {m: total * weights[m] // weight for m in among},
+            )
+        relative = self._relative
+        # About total - len(among) / 2 slots are below this price, so none is filled too many.
+        floor = (2 * total - 2 * len(among)) / sum(relative[m] for m in among)
+        return (
+            lambda m, k: (2 * k - 1) / relative[m],
+            {m: max(0, int((floor * relative[m] + 1) / 2) - 1) for m in among},
+        )

@@ -1,4 +1,4 @@
-"""Integer flow of minimum cost through a network, for the sticky assignors."""
+"""Integer minimum-cost flow through a network, for the sticky assignors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ UNBOUNDED = 1 << 60
 
 
 class Network:
-    """Nodes 0..n-1 and arcs with a capacity and a cost per unit, a whole number from 0 on.
+    """Network of nodes 0..n-1 and arcs, each with a capacity and a cost per unit (an integer from 0 on).
 
-    Primal-dual: potentials keep every reduced cost of the residual network non-negative; on the arcs where it
-    is 0 a maximum flow is found by blocking flows (Dinic); then the potentials are raised by the shortest
-    distances. It ends because each blocking flow lengthens the shortest path of its round, and each round
-    raises the distance to the sink, which the sum of all costs bounds.
+    The algorithm is primal-dual. Potentials keep every reduced cost of the residual network non-negative; on the arcs
+    with reduced cost 0 a maximum flow is found by blocking flows (Dinic); then the potentials are raised by the shortest
+    distances. It ends because each blocking flow lengthens the shortest path of its round, and each round raises the
+    distance to the sink, which is bounded by the sum of all costs.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -40,14 +40,15 @@ class Network:
         return arc
 
     def moved(self, arc: int) -> int:
-        """Units that flow along an arc which was added with `back` 0."""
+        """Flow along an arc that was added with `back` 0."""
         return self._left[arc ^ 1]
 
     def widen(self, arc: int, by: int) -> None:
+        """Raises the capacity of an arc."""
         self._left[arc] += by
 
     def push(self, source: int, sink: int) -> int:
-        """Sends as much as fits, at the least cost; may be called again after `widen`. Returns the units sent."""
+        """Sends a maximum flow at the least cost. Returns the units sent. May be called again after `widen`."""
         total = 0
         while True:
             while (level := self._levels(source, sink)) is not None:
@@ -56,11 +57,11 @@ class Network:
                 return total
 
     def reached(self, start: list[int]) -> set[int]:
-        """Nodes that one more unit could get to from any node of `start`."""
+        """Nodes that one more unit could reach from any node of `start`."""
         return self._closure(start, forward=True)
 
     def reaching(self, end: list[int]) -> set[int]:
-        """Nodes from which one more unit could get to any node of `end`."""
+        """Nodes from which one more unit could reach any node of `end`."""
         return self._closure(end, forward=False)
 
     def _closure(self, start: list[int], *, forward: bool) -> set[int]:
@@ -76,7 +77,7 @@ class Network:
         return seen
 
     def _levels(self, source: int, sink: int) -> list[int] | None:
-        """Steps from the source over arcs of reduced cost 0; None when the sink cannot be reached."""
+        """Distances from the source in arcs of reduced cost 0; None if the sink can't be reached."""
         to, left, cost, potential = self._to, self._left, self._cost, self._potential
         level = [-1] * len(self._arcs)
         level[source] = 0
@@ -93,7 +94,7 @@ class Network:
         return level if level[sink] >= 0 else None
 
     def _block(self, source: int, sink: int, level: list[int]) -> int:
-        """Fills paths that go one level down a step until none is left; a dead end is never entered twice."""
+        """Fills paths along which each arc leads to the next level, until none is left; no dead end is entered twice."""
         to, left = self._to, self._left
         tried = [0] * len(self._arcs)
         path: list[int] = []
@@ -106,7 +107,7 @@ class Network:
                     left[arc] -= units
                     left[arc ^ 1] += units
                 total += units
-                # Go on from before the first arc that this path has filled.
+                # Continue before the first arc that is full now.
                 full = next(i for i, arc in enumerate(path) if not left[arc])
                 node = to[path[full] ^ 1]
                 del path[full:]
@@ -133,7 +134,7 @@ class Network:
         return -1
 
     def _raise_potentials(self, source: int, sink: int) -> bool:
-        """Dijkstra on reduced costs up to the sink; False when the sink is out of reach."""
+        """Runs Dijkstra's algorithm on reduced costs up to the sink. Returns False if the sink is out of reach."""
         to, left, cost, potential = self._to, self._left, self._cost, self._potential
         distance: dict[int, int] = {source: 0}
         done: dict[int, int] = {}

@@ -7,14 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Literal
 
-from assignors.racks import NO_RACKS, member_racks, replica_racks, worth_matching
-from assignors.types import Assignment, Member, Racks, Topic, member_order, subscribed_topics
+from assignors.types import (
+    NO_RACKS,
+    Assignment,
+    Member,
+    Racks,
+    Topic,
+    member_order,
+    member_racks,
+    replica_racks,
+    subscribed_topics,
+    worth_matching,
+)
 
 
 class RangeAssignor:
-    """Gives each subscriber of a topic a run of its partitions; the first ones get one more where it doesn't divide.
+    """Assigns each subscriber of a topic a range of its partitions; the first ones get one more if the division has a rest.
 
-    Gives what org.apache.kafka.clients.consumer.RangeAssignor gives, racks included. Owned partitions and
+    The result equals that of org.apache.kafka.clients.consumer.RangeAssignor, racks included. Owned partitions and
     capacities play no part.
     """
 
@@ -28,21 +38,23 @@ class RangeAssignor:
         *,
         racks: Racks | None = None,
     ) -> Assignment:
-        """See `Assignor.assign`; lists are sorted by topic and partition."""
+        """Implements `Assignor.assign`; lists are sorted by topic and partition."""
         order = member_order(members)
-        spreads = [_Spread(topic) for topic in subscribed_topics(partitions, members, order)]
+        assignments = [_TopicAssignment(topic) for topic in subscribed_topics(partitions, members, order)]
         if racks is not None:
-            _match_racks(spreads, member_racks(members, order), racks)
+            _match_racks(assignments, member_racks(members, order), racks)
         result: Assignment = {member_id: [] for member_id in order}
-        for spread in spreads:
-            spread.deal_ranges()
-            for position, ids in spread.given.items():
-                result[order[position]].extend((spread.topic.name, partition) for partition in sorted(ids))
+        for assignment in assignments:
+            assignment.deal_ranges()
+            for position, ids in assignment.given.items():
+                result[order[position]].extend(
+                    (assignment.topic.name, partition) for partition in sorted(ids)
+                )
         return result
 
 
-class _Spread:
-    """How far the partitions of one topic are given away, and how many more each subscriber may have."""
+class _TopicAssignment:
+    """Partitions of one topic that are assigned so far, and how many more each subscriber may get."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -71,11 +83,11 @@ class _Spread:
             self.give(member, list(islice(rest, self.room(member))))
 
     def deal_near(self, wanted: list[str | None]) -> None:
-        """Gives each member, in order, what has a replica in its rack; a member without one takes anything."""
+        """Gives each member, in order, partitions with a replica in its rack; a member without a rack takes any."""
         streams: dict[str | None, Iterator[int]] = {}
         for member in self.topic.subscribers:
             rack = wanted[member]
-            # One stream a rack, never rewound: what another stream took meanwhile is skipped when it comes up.
+            # One iterator for each rack, never rewound; it skips partitions that were assigned meanwhile.
             stream = streams.setdefault(rack, self._unplaced(rack))
             self.give(member, list(islice(stream, self.room(member))))
 
@@ -85,19 +97,19 @@ class _Spread:
                 yield partition
 
 
-def _match_racks(spreads: list[_Spread], wanted: list[str | None], racks: Racks) -> None:
-    """Places what can be placed near a replica without changing how many partitions of a topic anyone gets."""
+def _match_racks(assignments: list[_TopicAssignment], wanted: list[str | None], racks: Racks) -> None:
+    """Assigns partitions to members in a replica's rack where possible, without changing any member's number of partitions."""
     needy: set[str] = set()
-    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[_Spread]] = {}
-    for spread in spreads:
-        topic = spread.topic
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[_TopicAssignment]] = {}
+    for assignment in assignments:
+        topic = assignment.topic
         near = {rack for rack in (wanted[member] for member in topic.subscribers) if rack is not None}
         if not near:
             continue
-        spread.replicas = {p: replica_racks(racks, (topic.name, p)) for p in topic.ids}
-        if worth_matching(near, spread.replicas.values()):
+        assignment.replicas = {p: replica_racks(racks, (topic.name, p)) for p in topic.ids}
+        if worth_matching(near, assignment.replicas.values()):
             needy.add(topic.name)
-        alike.setdefault((topic.subscribers, tuple(topic.ids)), []).append(spread)
+        alike.setdefault((topic.subscribers, tuple(topic.ids)), []).append(assignment)
     if not needy:
         return
     for together in alike.values():
@@ -107,21 +119,21 @@ def _match_racks(spreads: list[_Spread], wanted: list[str | None], racks: Racks)
             together[0].deal_near(wanted)
 
 
-def _deal_together(spreads: list[_Spread], wanted: list[str | None]) -> None:
-    """Keeps topics with the same partitions and subscribers co-partitioned: number p of all goes to one member."""
-    first = spreads[0]
+def _deal_together(assignments: list[_TopicAssignment], wanted: list[str | None]) -> None:
+    """Keeps topics with the same partitions and subscribers co-partitioned: partition p of all of them goes to one member."""
+    first = assignments[0]
     waiting: dict[str | None, deque[int]] = {}
     for member in first.topic.subscribers:
         waiting.setdefault(wanted[member], deque()).append(member)
     for partition in first.topic.ids:
-        shared = first.replicas[partition].intersection(*(s.replicas[partition] for s in spreads[1:]))
+        shared = first.replicas[partition].intersection(*(s.replicas[partition] for s in assignments[1:]))
         heads: list[int] = []
         for rack in (None, *(shared or NO_RACKS)):
             queue = waiting.get(rack, deque())
-            # All of these topics are given away in step, so the first one's room is everyone's; it never grows.
+            # These topics are assigned in step, so the first one's room is that of all; it never grows.
             while queue and first.room(queue[0]) == 0:
                 queue.popleft()
             heads.extend(islice(queue, 1))
         if heads:
-            for spread in spreads:
-                spread.give(min(heads), [partition])
+            for assignment in assignments:
+                assignment.give(min(heads), [partition])

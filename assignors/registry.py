@@ -17,15 +17,15 @@ _BUILT_IN: dict[str, type[Assignor]] = {
 
 
 def available() -> list[str]:
-    """The names that `get` knows, sorted; registered ones are listed without being loaded."""
+    """Returns the sorted names of all assignors; registered ones are not loaded."""
     return sorted({*_BUILT_IN, *_registered()})
 
 
 def get(assignor: str | type[Assignor] | Assignor) -> Assignor:
-    """Returns the assignor of that name, or the given object or class's object if it is one.
+    """Returns an assignor: the one of a name, an object of a class, or the object itself.
 
-    Kafka's names always mean the built-in ones. Raises ValueError for a name that is unknown or whose package
-    cannot be loaded, TypeError for an object that is no assignor.
+    Kafka's names always mean the built-in assignors. Raises ValueError for a name that is unknown or whose package can't
+    be loaded, TypeError for an object that isn't an assignor.
     """
     if not isinstance(assignor, str):
         return _checked(assignor, repr(assignor))

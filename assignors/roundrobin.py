@@ -10,10 +10,10 @@ from assignors.types import Assignment, Member, Racks, member_order, subscribed_
 
 
 class RoundRobinAssignor:
-    """Deals the partitions of all topics, in order, to the members in turn, skipping who is not subscribed.
+    """Assigns the partitions of all topics, in order, to the members in turn, skipping members that don't subscribe.
 
-    Gives what org.apache.kafka.clients.consumer.RoundRobinAssignor gives. Racks, owned partitions and
-    capacities play no part.
+    The result equals that of org.apache.kafka.clients.consumer.RoundRobinAssignor. Racks, owned partitions and capacities
+    play no part.
     """
 
     name = "roundrobin"
@@ -26,13 +26,13 @@ class RoundRobinAssignor:
         *,
         racks: Racks | None = None,
     ) -> Assignment:
-        """See `Assignor.assign`; lists are sorted by topic and partition."""
+        """Implements `Assignor.assign`; lists are sorted by topic and partition."""
         order = member_order(members)
         result: Assignment = {member_id: [] for member_id in order}
         turn = 0
         for topic in subscribed_topics(partitions, members, order):
             subscribers = topic.subscribers
-            # The search replaces the walk over members that do not want this topic.
+            # The search replaces Java's iteration over members that don't subscribe to this topic.
             at = bisect_left(subscribers, turn)
             for partition in topic.ids:
                 at %= len(subscribers)

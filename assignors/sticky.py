@@ -1,17 +1,17 @@
-"""Sticky assignment: as balanced as can be, and of all such assignments one that moves the fewest partitions.
+"""Sticky assignment: balanced as well as possible, and among all such assignments one that moves the fewest partitions.
 
-Java's AbstractStickyAssignor improves an assignment move by move, so it can stop where only a chain of moves
-would help, and can move a partition twice. Here both goals are solved exactly:
+Java's AbstractStickyAssignor improves an assignment move by move, so it can stop where only a chain of moves would
+help, and can move a partition twice. Here both goals are solved exactly:
 
-1. partitions that differ in nothing that matters (same subscribers, same racks) form a pool, so that the work
-   depends on members and pools, not on the number of partitions;
-2. `balance.fairest` says how many partitions each member may have, and which pools it may draw from;
-3. from what members own now, a flow of least cost goes there: giving up an owned partition costs most, and
-   placing one away from its replicas' racks costs little, so racks decide only among equals;
-4. the counts become partitions: members give up their highest ones, which are dealt out in turn so that topics
-   spread over members.
+1. Partitions with the same subscribers and the same racks are interchangeable and form a pool, so that the cost depends
+   on members and pools, not on the number of partitions.
+2. `balance.fairest` computes how many partitions each member may have, and from which pools.
+3. A flow of least cost leads there from what members own now. Giving up an owned partition costs most; assigning one
+   away from its replicas' racks costs little, so racks only decide between otherwise equal assignments.
+4. The counts become partitions: members give up their highest ones, which are assigned in turn, so that topics spread
+   over members.
 
-Each step is finite by itself (see its module), so `assign` ends for any input.
+Each step is finite (see its module), so `assign` ends for any input.
 """
 
 from __future__ import annotations
@@ -23,16 +23,26 @@ from typing import Literal, NamedTuple
 from assignors.balance import Fairest, Group, fairest
 from assignors.claims import owners
 from assignors.flow import UNBOUNDED, Network
-from assignors.racks import NO_RACKS, member_racks, replica_racks
-from assignors.types import Assignment, Member, Racks, Topic, TopicPartition, member_order, subscribed_topics
+from assignors.types import (
+    NO_RACKS,
+    Assignment,
+    Member,
+    Racks,
+    Topic,
+    TopicPartition,
+    member_order,
+    member_racks,
+    replica_racks,
+    subscribed_topics,
+)
 
 
 class StickyAssignor:
-    """Balanced first, then sticky, then near its replicas (KIP-54, KIP-881), weighed by capacity.
+    """Assigns partitions balanced first, then sticky, then near their replicas (KIP-54, KIP-881), weighted by capacity.
 
-    Balanced means: no reassignment brings the numbers of partitions (by capacity, where capacities differ)
-    closer together. Claims to partitions that do not exist, or that the claimant does not subscribe to, count
-    for nothing; of contradictory ones see `claims.owners`.
+    Balanced means that no reassignment brings the members' numbers of partitions (relative to capacity, if capacities
+    differ) closer together. Claims to partitions that don't exist, or whose topic the member doesn't subscribe to, are
+    ignored; for contradictory claims see `claims.owners`.
     """
 
     name = "sticky"
@@ -45,7 +55,7 @@ class StickyAssignor:
         *,
         racks: Racks | None = None,
     ) -> Assignment:
-        """See `Assignor.assign`; lists are sorted by topic and partition."""
+        """Implements `Assignor.assign`; lists are sorted by topic and partition."""
         order = member_order(members)
         topics = subscribed_topics(partitions, members, order)
         wanted = member_racks(members, order)
@@ -73,9 +83,9 @@ class StickyAssignor:
 
 
 class CooperativeStickyAssignor(StickyAssignor):
-    """The sticky assignor for members that keep their partitions while the group rebalances (KIP-429).
+    """Sticky assignor for members that keep their partitions while the group rebalances (KIP-429).
 
-    Its `assign` is total like every other; the leader applies `cooperative_adjust` to the result.
+    Like every assignor it assigns all partitions; the group's leader applies `cooperative_adjust` to the result.
     """
 
     name = "cooperative-sticky"
@@ -84,11 +94,11 @@ class CooperativeStickyAssignor(StickyAssignor):
 
 @dataclass(slots=True)
 class _Pool:
-    """Partitions that may be exchanged for each other without changing balance or distance."""
+    """Interchangeable partitions: exchanging them changes neither balance nor racks."""
 
     subscribers: tuple[int, ...]
     racks: frozenset[str] | None
-    """Those of its replicas' racks that have members; None if racks play no part or are not known."""
+    """Racks of its replicas that also have members; None if racks play no part or aren't known."""
     partitions: list[TopicPartition]
     takers: tuple[int, ...] = ()
     owned: dict[int, list[TopicPartition]] = field(default_factory=dict)
@@ -99,7 +109,7 @@ class _Pool:
     def settle(
         self, takers: tuple[int, ...], held: dict[TopicPartition, str], position: dict[str, int]
     ) -> None:
-        """Sorts the partitions into those whose owner may keep them and those that are free."""
+        """Divides the partitions into those that their owner may keep and those that are free."""
         self.takers = takers
         allowed = set(takers)
         for partition in self.partitions:
@@ -110,7 +120,7 @@ class _Pool:
                 self.free.append(partition)
 
     def deal(self) -> Iterable[tuple[int, list[TopicPartition]]]:
-        """Every member's partitions, once `given` and `taken` say how many change hands."""
+        """Yields each member's partitions, after `given` and `taken` were set."""
         free = list(self.free)
         for member, count in self.given.items():
             kept = sorted(self.owned[member], key=lambda tp: (tp[1], tp[0]))
@@ -149,12 +159,11 @@ class _Arc(NamedTuple):
 
 
 class _Moves:
-    """Decides how many partitions of each pool every member gives up or takes.
+    """Computes by a flow how many partitions of each pool every member gives up or takes.
 
-    Nodes: a source and a sink, a hub, the pools, the members. A partition flows from a pool to the member that
-    takes it, and from the member that gives it up to its pool. Owning more than its upper bound makes a member
-    a supply, less than its lower bound a demand; in between it exchanges units with the hub, which stands for
-    the slots that may be filled or not.
+    The nodes are a source, a sink, a hub, the pools and the members. A partition flows from a pool to the member that
+    takes it, and from the member that gives it up to its pool. A member above its upper bound is a supply, one below its
+    lower bound a demand; in between it exchanges units with the hub, which stands for the optional slots.
     """
 
     SOURCE, SINK, HUB = 0, 1, 2
@@ -164,7 +173,7 @@ class _Moves:
         self._wanted = wanted
         self._members = {m: 3 + i for i, m in enumerate(goal.bounds)}
         self._network = Network(3 + len(self._members) + len(pools))
-        # One partition given up weighs more than all of them placed in other racks.
+        # Giving up one partition costs more than assigning all of them to other racks.
         matters = any(pool.racks is not None for pool in pools)
         self._give_up = 1 + sum(len(pool.partitions) for pool in pools) if matters else 1
         self._add_members(goal)
@@ -174,6 +183,7 @@ class _Moves:
             self._add_pool(3 + len(self._members) + i, pool)
 
     def decide(self) -> None:
+        """Computes the flow and sets `given` and `taken` of each pool."""
         self._network.push(self.SOURCE, self.SINK)
         for pool, member, arc in self._gives:
             if count := self._network.moved(arc):
@@ -215,6 +225,6 @@ class _Moves:
             self._gives.append(_Arc(pool, member, network.arc(self._members[member], node, len(owned), cost)))
 
     def _far(self, pool: _Pool, member: int) -> int:
-        """1 if the member has a rack and the pool's replicas are known to be in others."""
+        """1 if the member has a rack and all replicas of the pool are known to be in other racks, else 0."""
         rack = self._wanted[member]
         return int(pool.racks is not None and rack is not None and rack not in pool.racks)

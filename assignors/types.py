@@ -1,4 +1,4 @@
-"""What every assignor is given and gives back, and the order in which members are served."""
+"""Arguments and results of assignors, the order of members, and the racks of members and replicas."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Racks: TypeAlias = Mapping[TopicPartition, Iterable[str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a group, as its leader knows it from the member's subscription.
+    """One member of a group, as the leader knows it from the member's subscription.
 
-    topics: names it subscribes to. group_instance_id: of a static member (KIP-345).
-    owned: (topic, partition) pairs it claims to hold. generation: the group generation of that claim,
-    -1 if unknown (KIP-792). rack: its `client.rack` (KIP-881). capacity: its weight for the sticky assignors,
-    any finite number from 0 on; it never travels on the wire.
+    topics: names of the topics that it subscribes to. group_instance_id: id of a static member (KIP-345). owned: (topic,
+    partition) pairs that it claims to hold. generation: group generation of that claim, -1 if unknown (KIP-792). rack: its
+    `client.rack` (KIP-881). capacity: its weight for the sticky assignors, a finite number from 0 on, which is never sent
+    to brokers.
 
     The iterables are copied into tuples. Raises TypeError for a bare string as `topics`, ValueError for a
     capacity that is negative, infinite or not a number.
@@ -43,10 +43,10 @@ class Member:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Gives every partition of the subscribed topics to exactly one of its subscribers.
+    """Assigns every partition of the subscribed topics to exactly one subscriber.
 
-    `name` is what members agree on in JoinGroup; `protocol` says whether members keep their partitions
-    while the group rebalances ("cooperative", KIP-429) or give all up first ("eager").
+    `name` is the protocol name in JoinGroup, on which the members agree. `protocol` says whether members keep their
+    partitions while the group rebalances ("cooperative", KIP-429) or revoke all of them first ("eager").
     """
 
     @property
@@ -62,16 +62,16 @@ class Assignor(Protocol):
         *,
         racks: Racks | None = None,
     ) -> Assignment:
-        """Returns a list for each member, empty ones included.
+        """Returns a list of partitions for each member, which may be empty.
 
-        partitions: ids of each topic, in any order, with holes if need be; topics that are missing here or
-        that nobody subscribes to are left out. racks: the racks of each partition's replicas.
+        partitions: partition ids of each topic, in any order and not necessarily consecutive. Topics that are missing
+        here, or that have no subscriber, are left out. racks: racks of each partition's replicas.
         """
         ...
 
 
 class Topic(NamedTuple):
-    """A topic that somebody subscribes to: its partition ids, ascending, and positions in the member order."""
+    """A topic with subscribers: partition ids, ascending, and the subscribers' positions in the order of members."""
 
     name: str
     ids: list[int]
@@ -79,12 +79,12 @@ class Topic(NamedTuple):
 
 
 def java_order(text: str) -> bytes:
-    """A sort key with the order of Java's String.compareTo: by UTF-16 code units, not by code points."""
+    """Sort key with the order of Java's String.compareTo: by UTF-16 code units, not by code points."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def member_order(members: Mapping[str, Member]) -> list[str]:
-    """Member ids as Kafka's MemberInfo sorts them: static members by instance id, then the rest by member id."""
+    """Sorts member ids as Kafka's MemberInfo does: static members by instance id, then the others by member id."""
 
     def key(member_id: str) -> tuple[bool, bytes, bytes]:
         instance = members[member_id].group_instance_id
@@ -97,7 +97,7 @@ def member_order(members: Mapping[str, Member]) -> list[str]:
 def subscribed_topics(
     partitions: Mapping[str, Iterable[int]], members: Mapping[str, Member], order: list[str]
 ) -> list[Topic]:
-    """The topics that have both partitions and subscribers, by name."""
+    """Returns the topics that have both partitions and subscribers, sorted by name."""
     subscribers: dict[str, list[int]] = {}
     for position, member_id in enumerate(order):
         for name in set(members[member_id].topics):
@@ -108,3 +108,25 @@ def subscribed_topics(
         if name in partitions
     )
     return [topic for topic in topics if topic.ids]
+
+
+# ---------------------------------------------------------------- racks (KIP-881)
+
+NO_RACKS: frozenset[str] = frozenset()
+
+
+def member_racks(members: Mapping[str, Member], order: Iterable[str]) -> list[str | None]:
+    """Racks of the members in `order`; an empty name counts as no rack, as in Java."""
+    return [members[member_id].rack or None for member_id in order]
+
+
+def replica_racks(racks: Racks, partition: TopicPartition) -> frozenset[str]:
+    """Known racks of a partition's replicas."""
+    return frozenset(rack for rack in racks.get(partition, ()) if rack is not None)
+
+
+def worth_matching(wanted: set[str], replicas: Iterable[frozenset[str]]) -> bool:
+    """Whether racks can change an assignment: some rack has both members and replicas, and partitions differ in their racks."""
+    sets = set(replicas)
+    union = NO_RACKS.union(*sets)
+    return not wanted.isdisjoint(union) and sets != {union}

@@ -1,4 +1,4 @@
-"""The bytes that Java's sticky assignors put into a subscription's user data, so that mixed groups stay sticky.
+"""Encoding of the user data that Java's sticky assignors put into a subscription, so that mixed groups stay sticky.
 
 `sticky` (KIP-54) sends its previous assignment there, since version 1 with the generation it is from.
 `cooperative-sticky` (KIP-429) sends the generation alone; its partitions are the subscription's owned_partitions,
@@ -17,7 +17,7 @@ UNKNOWN_GENERATION = -1
 
 
 def encode_sticky(owned: Iterable[TopicPartition], generation: int | None = UNKNOWN_GENERATION) -> bytes:
-    """User data of `sticky`: version 1, or version 0 if the generation is None."""
+    """Encodes the user data of `sticky`: version 1, or version 0 if the generation is None."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(set(owned)):
         topics.setdefault(topic, []).append(partition)
@@ -31,10 +31,9 @@ def encode_sticky(owned: Iterable[TopicPartition], generation: int | None = UNKN
 
 
 def decode_sticky(data: bytes | None) -> tuple[list[TopicPartition], int]:
-    """What a member of `sticky` held and in which generation; nothing and -1 where the bytes say nothing.
+    """Decodes the user data of `sticky`: the partitions that a member held, and the generation (-1 if unknown).
 
-    As in Java, bytes too short for version 1 are read as version 0, and what cannot be read at all counts as
-    no claim.
+    As in Java, bytes too short for version 1 are decoded as version 0, and malformed bytes count as no claim.
     """
     try:
         owned, at = _read_owned(bytes(data or b""))
@@ -44,12 +43,12 @@ def decode_sticky(data: bytes | None) -> tuple[list[TopicPartition], int]:
 
 
 def encode_cooperative_sticky(generation: int = UNKNOWN_GENERATION) -> bytes:
-    """User data of `cooperative-sticky`."""
+    """Encodes the user data of `cooperative-sticky`."""
     return struct.pack(">i", generation)
 
 
 def decode_cooperative_sticky(data: bytes | None) -> int:
-    """The generation in user data of `cooperative-sticky`, -1 if there is none."""
+    """Decodes the generation in user data of `cooperative-sticky`; -1 if there is none."""
     try:
         (generation,) = struct.unpack_from(">i", bytes(data or b""))
     except struct.error:
@@ -74,7 +73,7 @@ def _read_owned(data: bytes) -> tuple[list[TopicPartition], int]:
 
 
 def _read_count(data: bytes, at: int) -> tuple[int, int]:
-    """An array's length; every element takes at least four bytes, so a longer one is refused before it is read."""
+    """Reads an array's length. Each element has at least four bytes, so an impossible length is refused before reading on."""
     (count,) = struct.unpack_from(">i", data, at)
     if not 0 <= count <= (len(data) - at - 4) // 4:
         raise ValueError(f"an array of {count} does not fit")

@@ -1,4 +1,4 @@
-"""Kafka consumer groups as actors: Arrow batches in, committed offsets out.
+"""Kafka consumer groups as actors on Ray, beside Spark: a function of yours processes Arrow batches, its offsets are committed.
 
     import kafka_actors as ka
 
@@ -6,8 +6,8 @@
     with job.start() as running:
         running.wait()
 
-`Job` runs on Ray (`pip install "kafka-actors[ray]"`); `Consumer`, `Producer` and `Admin`, and their asyncio
-twins `AsyncConsumer`, `AsyncProducer` and `AsyncAdmin`, need neither Ray nor Spark.
+`Job` runs on Ray (`pip install "kafka-actors[ray]"`). `Consumer`, `Producer` and `Admin`, and their asyncio variants
+`AsyncConsumer`, `AsyncProducer` and `AsyncAdmin`, need neither Ray nor Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafka_actors.sinks import KafkaSink, ParquetSink
     from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-# Loaded when first used: `import kafka_actors` stays cheap, and Ray is imported only by who starts a job.
+# Imported at their first use: `import kafka_actors` stays cheap, and Ray is imported only where a job is started.
 _HOMES = {
     "Admin": "admin",
     "AsyncAdmin": "admin",

@@ -1,4 +1,4 @@
-"""`python -m kafka_actors` is `kafka-actors`."""
+"""Runs the command `kafka-actors` for `python -m kafka_actors`."""
 
 import sys
 

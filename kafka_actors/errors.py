@@ -1,16 +1,15 @@
-"""The one exception tree of kafka-actors.
+"""The exception tree of kafka-actors.
 
-Whether an error is worth a retry is said here and nowhere else: `retriable` on each class. What an error
-knows (topic, partition, offset, ...) is kept as attributes, and every error survives pickling with them,
-because Ray carries errors between processes.
+Only `retriable` on each class says whether an error may be retried. Details (topic, partition, offset, …) are attributes,
+and every error keeps them when it is pickled, because Ray sends errors between processes.
 
     KafkaActorsError
       ConfigError, UsageError
-      KafkaError              an error code that a broker answered; one class per code
-      ClientError             found on this side of the wire: connections, timeouts, bytes that don't parse
+      KafkaError              an error code in a broker's response; one class per code
+      ClientError             detected by the client: connections, timeouts, bytes that don't parse
       RecordError             a record batch that can't be read
       DataLossError           a position that the log no longer holds as it was
-      AuthenticationError     TLS and SASL; those that a broker answered are a KafkaError as well
+      AuthenticationError     TLS and SASL; errors in a broker's response are a KafkaError as well
       JobError                the job as a whole
 """
 
@@ -23,7 +22,7 @@ from typing import Any, ClassVar
 
 
 class KafkaActorsError(Exception):
-    """Root of all errors of this library."""
+    """Base of all errors of this library."""
 
     retriable: ClassVar[bool] = False
 
@@ -36,11 +35,11 @@ _AS_RAISED = "As it was raised:"
 
 
 class RemoteCauseError(Exception):
-    """Stands for a cause that could not be carried from another process; its text is the original's."""
+    """Stands for a cause that could not be unpickled in this process; it has the text of the original."""
 
 
 def _pack_cause(cause: BaseException | None) -> tuple[bytes | None, str, str] | None:
-    """The cause as bytes where it can travel, its one-line text, and the traceback as text."""
+    """Returns the cause pickled, or None if it can't be, its text in one line, and its traceback as text."""
     if cause is None:
         return None
     text = "".join(traceback.format_exception_only(cause)).strip()
@@ -48,7 +47,7 @@ def _pack_cause(cause: BaseException | None) -> tuple[bytes | None, str, str] | 
     try:
         packed = pickle.dumps(cause)
         pickle.loads(packed)
-    except Exception:  # users' exceptions fail in __reduce__ or __init__ with anything
+    except Exception:  # exceptions of users may raise anything in __reduce__ or __init__
         packed = None
     return packed, text, trace
 
@@ -61,7 +60,7 @@ def _unpack_cause(packed: bytes | None, text: str, trace: str) -> BaseException:
         except Exception:  # the class is not importable in this process
             pass
     if not any(note.startswith(_AS_RAISED) for note in getattr(cause, "__notes__", ())):
-        cause.add_note(f"{_AS_RAISED}\n{trace}")  # only the first journey knows the traceback
+        cause.add_note(f"{_AS_RAISED}\n{trace}")  # only the first process has the traceback
     return cause
 
 
@@ -75,11 +74,11 @@ def _restore(cls: type[KafkaActorsError], state: tuple[Any, ...]) -> KafkaActors
     return error
 
 
-# ---------------------------------------------------------------- the user's side
+# ---------------------------------------------------------------- mistakes in a program that uses the library
 
 
 class ConfigError(KafkaActorsError, ValueError):
-    """A wrong option, found before anything connects. `option` is its name."""
+    """A wrong option, detected before anything connects. `option` is its name."""
 
     def __init__(self, option: str, message: str) -> None:
         super().__init__(f"{option}: {message}")
@@ -88,26 +87,26 @@ class ConfigError(KafkaActorsError, ValueError):
 
 
 class UsageError(KafkaActorsError):
-    """A call that the object can't serve in its present state or mode."""
+    """A call with wrong arguments, or one that the object can't serve in its present state or mode."""
 
 
 def kind_of(value: object) -> str:
-    """For messages: `an int`, `a str`, `None`."""
+    """The type of a value with its article, for error messages: `an int`, `a str`, `None`."""
     if value is None:
         return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-# ---------------------------------------------------------------- answered by a broker
+# ---------------------------------------------------------------- error codes in brokers' responses
 
 
 class KafkaError(KafkaActorsError):
-    """An error code that a broker answered.
+    """An error code in a broker's response.
 
-    `code` and `name` are Kafka's (`Errors.java`), as are `retriable` and `invalid_metadata` (the
-    error says that our metadata is stale). `request` is the API it answered, such as `"Fetch"`; `topic`, `partition` or
-    `group` what it was about.
+    `code`, `name`, `retriable` and `invalid_metadata` (the client's metadata is stale) are Kafka's (`Errors.java`).
+    `request` is the API of the request, such as `"Fetch"`; `topic`, `partition`, `group` and `broker` are set where the
+    error concerns one.
     """
 
     code: ClassVar[int]
@@ -161,18 +160,18 @@ class KafkaError(KafkaActorsError):
         if self.broker is not None:
             parts.append(f"from broker {self.broker}")
         line = " ".join(parts)
-        # Brokers may say several lines.
+        # A broker's message may have several lines.
         return f"{line}: {' '.join(self.message.split())}" if self.message else line
 
     def __reduce__(self) -> tuple[Any, ...]:
         _, (_, state) = super().__reduce__()
-        # By code where the class was made for a code that this version doesn't know.
+        # By code, if the class was created for a code that this version doesn't know.
         return _restore_broker_error, (self.code if type(self) in _UNRECOGNIZED else type(self), state)
 
 
 _BY_CODE: dict[int, type[KafkaError]] = {}
 _FIRST_IMPLAUSIBLE = 1_000
-"""Kafka numbers its errors from 1 on, and has come to 134."""
+"""Codes from here on are taken as invalid: Kafka numbers its errors from 1 on, and has reached 134."""
 _UNRECOGNIZED: set[type[KafkaError]] = set()
 
 
@@ -187,15 +186,16 @@ def _where(topic: str, partition: int | None) -> str:
 
 def _restore_broker_error(which: int | type[KafkaError], state: tuple[Any, ...]) -> KafkaActorsError:
     cls = which if isinstance(which, type) else for_code(which)
-    assert cls is not None  # 0 never gets a class
+    assert cls is not None  # 0 has no class
     return _restore(cls, state)
 
 
 def for_code(code: int) -> type[KafkaError] | None:
-    """The class of a Kafka error code; None for 0 (no error).
+    """Returns the class of a Kafka error code; None for 0 (no error).
 
-    A code newer than Kafka 4.1 gets a subclass of `UnknownServerError` that carries it; a number that no
-    Kafka will soon have, that class itself, so that hostile answers don't fill the memory with classes.
+    For a code newer than Kafka 4.1 a subclass of `UnknownServerError` with that code is created. Codes from
+    `_FIRST_IMPLAUSIBLE` on yield `UnknownServerError` itself, so that hostile responses can't fill the memory with
+    classes.
     """
     if code == 0:
         return None
@@ -220,7 +220,7 @@ def error_for_code(
     broker: int | None = None,
     group: str | None = None,
 ) -> KafkaError | None:
-    """The error of a code with what is known about it, or None for 0."""
+    """Creates the error of a code with the given details; returns None for 0."""
     cls = for_code(code)
     if cls is None:
         return None
@@ -239,7 +239,7 @@ def raise_for_code(
     broker: int | None = None,
     group: str | None = None,
 ) -> None:
-    """Raise the error of a code; return for 0."""
+    """Raises the error of a code; returns for 0."""
     error = error_for_code(
         code, message, request=request, topic=topic, partition=partition, broker=broker, group=group
     )
@@ -248,10 +248,10 @@ def raise_for_code(
 
 
 class AuthorizationError(KafkaError):
-    """The principal may not do this. `right` says what it lacks, where that is known."""
+    """The principal is not authorized. `right` names the missing right, if it is known."""
 
     resource: ClassVar[str] = ""
-    """The kind of resource, as `kafka-acls` has it."""
+    """Type of the resource, in the terms of `kafka-acls`."""
 
     def __init_subclass__(cls, *, resource: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -259,7 +259,7 @@ class AuthorizationError(KafkaError):
 
     @property
     def right(self) -> str | None:
-        """An operation and a resource, such as `Read on group 'orders'`: an ACL to ask for."""
+        """Operation and resource of the missing ACL, such as `Read on group 'orders'`."""
         rights = _RIGHTS.get(self.resource, {})
         operation = rights.get(self.request or "", rights.get(""))
         if operation is None:
@@ -298,24 +298,24 @@ _RIGHTS: dict[str, dict[str, str]] = {
     },
     "transactional-id": {"FindCoordinator": "Describe", "": "Write"},
 }
-"""The operation that a request needs on a resource, by its name; "" stands for all others. Read, Write, Delete and Alter
-imply Describe; the first request of a client needs no more than that, its next ones do. From the table "Operations
-and Resources on Protocols" of Kafka's documentation on security."""
+"""Resource → request → the operation that the request needs on it; "" stands for all other requests. Read, Write, Delete
+and Alter imply Describe, which is all that a client's first request needs; the texts in parentheses name what its later
+requests need. Source: the table "Operations and Resources on Protocols" of Kafka's documentation on security."""
 
 
 class AuthenticationError(KafkaActorsError):
-    """One side did not accept the other's identity. A retry would not help."""
+    """Client or broker did not accept the other's identity. A retry would not help."""
 
 
 class SslAuthenticationError(AuthenticationError):
-    """TLS failed: a certificate that is not trusted, expired or another host's, or no common cipher."""
+    """TLS failed: a certificate is untrusted, expired or for another host, or there is no common cipher."""
 
 
 class SaslError(AuthenticationError):
-    """A SASL exchange failed on this side: no token, or a broker that can't prove that it knows the password."""
+    """SASL failed on the client's side: there is no token, or the broker can't prove that it knows the password."""
 
 
-# One line per code of Kafka 4.1; a test compares them with Kafka's own table.
+# One line for each code of Kafka 4.1; a test compares them with Kafka's own table.
 # fmt: off
 class UnknownServerError(KafkaError, code=-1, name="UNKNOWN_SERVER_ERROR"): ...
 class OffsetOutOfRangeError(KafkaError, code=1): ...
@@ -454,38 +454,38 @@ class ShareSessionLimitReachedError(KafkaError, code=133, retriable=True): ...
 # fmt: on
 
 
-# ---------------------------------------------------------------- found on this side of the wire
+# ---------------------------------------------------------------- detected by the client
 
 
 class ClientError(KafkaActorsError):
-    """A failure on the way to the brokers, not an answer of one."""
+    """A failure between client and broker, without an error code of a broker."""
 
 
 class ConnectionFailedError(ClientError):
-    """No connection could be made: refused, unreachable, unresolved or not in time."""
+    """No connection could be established: refused, unreachable, unresolved or timed out."""
 
     retriable = True
 
 
 class UnknownHostError(ConnectionFailedError):
-    """The name is one that nobody knows. A client that has been connected tries again: a broker's name may be gone while
-    it restarts. One that begins, and has no other name, raises `NoBrokersAvailable` at once, as Java's does."""
+    """The host name can't be resolved. A client that was connected before retries, because a broker's name may be missing
+    while it restarts. A client that starts, and has no other address, raises `NoBrokersAvailable` at once, as Java's does."""
 
 
 class DisconnectedError(ClientError):
-    """The connection ended before the answer came; whether the request was carried out is unknown."""
+    """The connection ended before the response arrived; whether the request was carried out is unknown."""
 
     retriable = True
 
 
 class KafkaTimeoutError(ClientError):
-    """No answer within the time given; whether the request was carried out is unknown."""
+    """No response arrived in time; whether the request was carried out is unknown."""
 
     retriable = True
 
 
 class NoBrokersError(ClientError):
-    """No connection of the cluster gave an answer."""
+    """No broker of the cluster responded."""
 
     retriable = True
 
@@ -495,29 +495,29 @@ class NoBrokersAvailable(NoBrokersError):
 
 
 class NodeNotReadyError(ClientError):
-    """The node has no connection that is ready to send."""
+    """The broker has no connection that is ready to send."""
 
     retriable = True
 
 
 class UnrecognizedBrokerVersion(ClientError):
-    """A broker older than Kafka 2.1, or something that is no broker."""
+    """The broker is older than Kafka 2.1, or the server is no Kafka broker."""
 
 
 class ProtocolError(ClientError):
-    """Bytes that break the wire protocol."""
+    """The bytes violate the wire protocol."""
 
 
 class DecodeError(ProtocolError):
-    """Bytes that are not what the schema says: truncated, an impossible length, left over at the end."""
+    """The bytes don't match the schema: truncated, an impossible length, or bytes left at the end."""
 
 
 class EncodeError(ProtocolError):
-    """A message that its version can't carry: a field it lacks, a value out of range."""
+    """The message can't be encoded in its version: a field that the version lacks, or a value out of range."""
 
 
 class CorrelationIdError(ProtocolError):
-    """An answer to another request than the oldest one in flight."""
+    """The response doesn't belong to the oldest request in flight."""
 
     retriable = True
 
@@ -526,9 +526,9 @@ class CorrelationIdError(ProtocolError):
 
 
 class DeliveryTimeoutError(ClientError):
-    """Records that were not acknowledged within `delivery_timeout_ms`.
+    """Records were not acknowledged within `delivery_timeout_ms`.
 
-    `records` is how many; `maybe_written` whether they may be in the log nevertheless.
+    `records` is their number; `maybe_written`: whether they may be in the log nevertheless.
     """
 
     def __init__(
@@ -553,10 +553,10 @@ class DeliveryTimeoutError(ClientError):
 
 
 class UndeliveredError(KafkaActorsError):
-    """Records that were not delivered, or may not have been: of one `send_batch`, or all that nobody looked at.
+    """Records were not delivered, or may not have been: those of one `send_batch`, or all whose futures were never read.
 
-    `records` is how many; `errors` has the first error of each partition, by (topic, partition); `rows`, after
-    `send_batch`, which rows of what was given they are, ascending, else None.
+    `records` is their number; `errors` has the first error of each partition, by (topic, partition); `rows` are, after
+    `send_batch`, the rows of the batch that failed, ascending, else None.
     """
 
     def __init__(
@@ -575,11 +575,11 @@ class UndeliveredError(KafkaActorsError):
 
 
 class RecordError(KafkaActorsError):
-    """A record batch that can't be read.
+    """A record batch can't be read.
 
-    `offset` is the first offset not read; `next_offset` where reading can go on behind the bad batch, or
-    None if that can't be known; `kind` one word for policies and metrics. `cut_off`: it isn't known because the response
-    ends before the end of the batch behind it.
+    `offset` is the first offset that was not read. `next_offset` is the offset behind the bad batch, where reading can
+    continue, or None if it isn't known. `kind` is one word for policies and metrics. `cut_off`: `next_offset` is unknown
+    because the response ends within the next batch.
     """
 
     kind: str = "record"
@@ -605,38 +605,38 @@ class RecordError(KafkaActorsError):
 
 
 class CorruptRecordBatchError(RecordError):
-    """A wrong checksum, an impossible length or count, a truncated varint."""
+    """The batch has a wrong checksum, an impossible length or count, or a truncated varint."""
 
     kind = "corrupt"
 
 
 class UnsupportedCompressionError(RecordError):
-    """A compression that this version doesn't know."""
+    """The batch has a compression codec that this version doesn't know."""
 
     kind = "compression"
 
 
 class BatchTooLargeError(RecordError):
-    """A batch that decompresses to more than `max_decompressed_batch_bytes`."""
+    """The batch decompresses to more than `max_decompressed_batch_bytes`."""
 
     kind = "too_large"
 
 
 class MalformedTimestampError(RecordError):
-    """A record whose timestamp, in milliseconds, is beyond what int64 microseconds hold: what Spark names
-    KAFKA_MALFORMED_RECORD_TIMESTAMP (SPARK-56243). `next_offset` is behind it and all such that follow it."""
+    """A record's timestamp, in milliseconds, exceeds int64 microseconds; Spark's name is KAFKA_MALFORMED_RECORD_TIMESTAMP
+    (SPARK-56243). `next_offset` is behind this record and all such records that follow it directly."""
 
     kind = "timestamp"
 
 
 class UnknownMagicError(RecordError):
-    """A record batch of a format newer than v2, or bytes that are no batch."""
+    """The batch has a format newer than v2, or the bytes are no batch."""
 
     kind = "magic"
 
 
 class DataLossError(KafkaActorsError):
-    """The log no longer holds what the position stands for. `offset` is that position, if there is one."""
+    """The log no longer holds the records at the position. `offset` is that position, if there is one."""
 
     def __init__(
         self, topic: str, partition: int, offset: int | None = None, message: str = "data loss"
@@ -650,18 +650,18 @@ class DataLossError(KafkaActorsError):
 
 
 class OffsetResetRequiredError(DataLossError):
-    """There is no valid position, and the options don't allow to choose one."""
+    """There is no valid position, and the options don't allow a reset."""
 
 
 class NoOffsetForPartitionError(OffsetResetRequiredError):
-    """No committed offset, and `auto_offset_reset` is `none`."""
+    """There is no committed offset, and `auto_offset_reset` is `none`."""
 
     def __init__(self, topic: str, partition: int, message: str = "no committed offset") -> None:
         super().__init__(topic, partition, None, message)
 
 
 class FetchOffsetOutOfRangeError(OffsetResetRequiredError):
-    """The position is before the start or behind the end of the log. Bounds are None where not known."""
+    """The position is before the start or behind the end of the log. Bounds are None if unknown."""
 
     def __init__(
         self,
@@ -679,7 +679,7 @@ class FetchOffsetOutOfRangeError(OffsetResetRequiredError):
 
 
 class LogTruncationError(DataLossError):
-    """The log was truncated below the position (KIP-320); it diverges at an offset and epoch, if known."""
+    """The log was truncated below the position (KIP-320); it diverges at the given offset and epoch, if known."""
 
     def __init__(
         self,
@@ -713,9 +713,9 @@ class TopicRecreatedError(DataLossError):
 
 
 class StartLostError(DataLossError):
-    """Where reading has to begin is before the start of the log: retention took `lost` offsets.
+    """The required start offset is before the start of the log: retention has deleted `lost` offsets.
 
-    `offset` is where it has to begin, `log_start_offset` where the log begins.
+    `offset` is the required start, `log_start_offset` the start of the log.
     """
 
     def __init__(
@@ -732,11 +732,11 @@ class StartLostError(DataLossError):
 
 
 class JobError(KafkaActorsError):
-    """The job as a whole."""
+    """Base of errors of a job as a whole."""
 
 
 class JobFailed(JobError):
-    """The job ended by an error; `cause` is that error."""
+    """The job ended with an error; `cause` is that error."""
 
     def __init__(self, cause: BaseException | None = None, message: str | None = None) -> None:
         super().__init__(message or f"the job failed: {cause if cause is not None else 'cause unknown'}")
@@ -748,9 +748,9 @@ class JobFailed(JobError):
 
 
 class ProcessError(JobError):
-    """The user's function failed for good on a batch; `__cause__` is what it raised.
+    """The user's function failed for good on a batch; `__cause__` is its exception.
 
-    Offsets are those of the first and the last record of the batch (of `process_message`: the record).
+    Offsets are those of the first and the last record of the batch; for `process_message`, that of the record.
     """
 
     def __init__(
@@ -780,7 +780,7 @@ class ProcessError(JobError):
 
 
 class WorkerDiedError(KafkaActorsError):
-    """The worker's process ended in a call of the user's function, in each of `times` tries; `how` it did last."""
+    """The worker's process ended during a call of the user's function, in each of `times` tries; `how` it ended last."""
 
     def __init__(self, times: int, how: str) -> None:
         super().__init__(f"the worker's process ended in each call with these records, last time: {how}")
@@ -789,10 +789,10 @@ class WorkerDiedError(KafkaActorsError):
 
 
 class StageError(ProcessError):
-    """A stage of a pipeline failed for good; `stage` is its name, `__cause__` what it raised, if anything.
+    """A stage of a pipeline failed for good; `stage` is its name, `__cause__` its exception, if it raised one.
 
-    Offsets are those of the first and the last record that the stage failed on. Behind a DataFrame stage of Spark rows
-    belong to no one record: the topic is then empty, and the numbers are -1.
+    Offsets are those of the first and the last record for which the stage failed. After a DataFrame stage of Spark, rows
+    belong to no single record: the topic is then empty, and the numbers are -1.
     """
 
     def __init__(
@@ -811,7 +811,7 @@ class StageError(ProcessError):
 
 
 class SinkError(JobError):
-    """What was written to a sink could not be made safe; `__cause__` says why. Nothing of it is committed."""
+    """Data written to a sink could not be flushed; `__cause__` says why. The offsets of its records are not committed."""
 
     def __init__(self, sink: str, message: str) -> None:
         super().__init__(f"{sink}: {message}; the offsets of its records are not committed")
@@ -820,7 +820,7 @@ class SinkError(JobError):
 
 
 class StartTimeoutError(JobError):
-    """Something that a job needs to start was not there in time; `missing` is a sentence that names it."""
+    """Something that a job needs to start was missing at the end of its timeout; `missing` is a sentence that names it."""
 
     def __init__(self, missing: str, timeout_s: float) -> None:
         super().__init__(f"not started within {timeout_s:g} s: {missing}")
@@ -829,7 +829,7 @@ class StartTimeoutError(JobError):
 
 
 class JobNameInUseError(JobError):
-    """A job of this name runs already in this Ray cluster."""
+    """A job with this name already runs in this Ray cluster."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"a job named {name!r} is already running in this Ray cluster")
@@ -837,4 +837,4 @@ class JobNameInUseError(JobError):
 
 
 class HandoverError(JobError):
-    """A hand-over from history to live that can't go on as planned; nothing was committed."""
+    """A hand-over from history to live can't continue as planned; nothing was committed."""

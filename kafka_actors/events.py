@@ -1,4 +1,4 @@
-"""What a user should know while a consumer or job runs: each event is a frozen, tagged Struct and one log line."""
+"""Events that users should know of while a consumer or a job runs: each is a frozen, tagged Struct and one log line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TopicPartitions = tuple[tuple[str, int], ...]
 
 
 class Event(msgspec.Struct, frozen=True, tag=True):
-    """Base of all events. `level` is the level its log line has."""
+    """Base of all events. `level` is the level of the event's log line."""
 
     @property
     def level(self) -> int:
@@ -50,7 +50,7 @@ class Event(msgspec.Struct, frozen=True, tag=True):
 
 
 class OffsetReset(Event, frozen=True):
-    """A position moved without a record being delivered, because the old one could not be read.
+    """A position moved without a record being delivered, because the old position could not be read.
 
     `reason`: out_of_range | truncated | recreated. `skipped`: how many offsets lie between, None if unknown.
     """
@@ -77,8 +77,8 @@ class NoCommittedOffset(Event, frozen=True):
 
 
 class BadBatchSkipped(Event, frozen=True):
-    """Records could not be read and on_bad_batch is skip: those from `offset` to `next_offset` are left out. `kind` is that
-    of the `RecordError`: corrupt, compression, too_large, magic, timestamp."""
+    """Records from `offset` up to, not including, `next_offset` could not be read and are skipped, because on_bad_batch is
+    skip. `kind` is that of the `RecordError`: corrupt, compression, too_large, magic, timestamp."""
 
     topic: str
     partition: int
@@ -106,7 +106,7 @@ class RecordsSkipped(Event, frozen=True):
 
 
 class RecordsDeadLettered(Event, frozen=True):
-    """`records` of these offsets failed for good and were sent to the dead-letter topic."""
+    """`records` with these offsets failed for good and were sent to the dead letter topic."""
 
     topic: str
     partition: int
@@ -122,21 +122,21 @@ class RecordsDeadLettered(Event, frozen=True):
 
 
 class PartitionsAssigned(Event, frozen=True):
-    """The group gave these partitions to this member."""
+    """The group assigned these partitions to this member."""
 
     generation: int
     partitions: TopicPartitions
 
 
 class PartitionsRevoked(Event, frozen=True):
-    """The group took these partitions away; their work in hand was finished or its deadline passed."""
+    """The group revoked these partitions; calls in progress were finished, or their deadline passed."""
 
     generation: int
     partitions: TopicPartitions
 
 
 class PartitionsLost(Event, frozen=True):
-    """These partitions are no longer this member's and nothing about them may be committed any more."""
+    """This member lost these partitions without a revocation; nothing may be committed for them any more."""
 
     partitions: TopicPartitions
     reason: str
@@ -154,7 +154,7 @@ class Rejoining(Event, frozen=True):
 
 
 class Rebalanced(Event, frozen=True):
-    """The member got its assignment from the group's leader, `seconds` after it wanted to join."""
+    """The member received its assignment, `seconds` after it began to join."""
 
     group: str
     generation: int
@@ -162,7 +162,7 @@ class Rebalanced(Event, frozen=True):
 
 
 class PartitionMoved(Event, frozen=True):
-    """A worker of the job is to give up a partition. `cause`: worker_died | worker_silent | worker_retired | balance | stalled |
+    """A partition is taken from a worker of the job. `cause`: worker_died | worker_silent | worker_retired | balance | stalled |
     group_revoked | group_lost | conflict."""
 
     topic: str
@@ -172,7 +172,7 @@ class PartitionMoved(Event, frozen=True):
 
 
 class DrainForced(Event, frozen=True):
-    """A worker had not let go of a partition by its deadline: what it still has in hand won't be committed."""
+    """A worker had not released a partition by the deadline of its drain: its calls in progress won't be committed."""
 
     topic: str
     partition: int
@@ -184,14 +184,14 @@ class DrainForced(Event, frozen=True):
 
 
 class CoordinatorChanged(Event, frozen=True):
-    """Another broker coordinates the group now."""
+    """The group's coordinator is another broker now."""
 
     group: str
     node_id: int
 
 
 class PartitionStalled(Event, frozen=True):
-    """A partition with records to read made no progress for `seconds`."""
+    """A partition with records to read has made no progress for `seconds`."""
 
     topic: str
     partition: int
@@ -204,7 +204,7 @@ class PartitionStalled(Event, frozen=True):
 
 
 class PartitionNotRead(Event, frozen=True):
-    """The member has owned a partition for `seconds` that nobody reads. `reason`: what it waits for, where that is known."""
+    """The member has owned a partition for `seconds` without reading it. `reason`: what it waits for, if known."""
 
     topic: str
     partition: int
@@ -217,7 +217,7 @@ class PartitionNotRead(Event, frozen=True):
 
 
 class WorkersChanged(Event, frozen=True):
-    """The number of a job's workers changes, by a policy or because a user said so."""
+    """The number of a job's workers changes, by a policy or by a user."""
 
     before: int
     after: int
@@ -225,8 +225,8 @@ class WorkersChanged(Event, frozen=True):
 
 
 class NoRoomForWorkers(Event, frozen=True):
-    """Only `placed` of a job's workers have a place in the Ray cluster, and the others have waited for 10 s. The job goes on
-    with those; `reason` says what the first of the others waits for."""
+    """Ray has scheduled only `placed` of a job's workers; the others have waited for 10 s. The job runs with those that are
+    placed; `reason` says what the first of the others waits for."""
 
     workers: int
     placed: int
@@ -238,8 +238,8 @@ class NoRoomForWorkers(Event, frozen=True):
 
 
 class NodeSilent(Event, frozen=True):
-    """No actor of the job on a node of the Ray cluster has answered for `seconds`. What its `workers` have goes to others
-    once their leases are over; nothing is ended until Ray calls the node dead, or it answers."""
+    """No actor of the job on a node of the Ray cluster has answered for `seconds`. The partitions of its `workers` go to other
+    workers once the leases are over; no process is ended before Ray declares the node dead or it answers."""
 
     node: str
     seconds: float
@@ -251,7 +251,7 @@ class NodeSilent(Event, frozen=True):
 
 
 class NodeAnswers(Event, frozen=True):
-    """A node of the Ray cluster that was silent answers again; so do its `workers`, or they are judged one by one."""
+    """A node of the Ray cluster that was silent answers again; each of its `workers` that does not is checked singly."""
 
     node: str
     workers: list[str]
@@ -274,7 +274,7 @@ _logger = logging.getLogger(__name__)
 
 
 def fields_of(event: Event) -> dict[str, str | int | float | None]:
-    """What an event says, for a log: partitions are `topic-0,topic-1`."""
+    """Returns an event's fields for a log line; several partitions become `topic-0,topic-1`."""
     return {name: _plain(getattr(event, name)) for name in event.__struct_fields__}
 
 
@@ -283,7 +283,7 @@ def _plain(value: Any) -> Any:
 
 
 def log_event(event: Event) -> None:
-    """The default sink: one line, `Name field=value …`; for those who read records, the fields are there as well."""
+    """Logs an event as one line, `Name field=value …`; the default sink. The log record has the fields as attributes too."""
     if _logger.isEnabledFor(event.level):
         fields = fields_of(event)
         name = type(event).__name__
@@ -291,7 +291,7 @@ def log_event(event: Event) -> None:
 
 
 def in_words(fields: Mapping[str, Any]) -> str:
-    """`key=value key="with spaces"`; what is None is left out."""
+    """Formats fields as `key=value key="with spaces"`; None is left out."""
     return " ".join(f"{name}={_word(value)}" for name, value in fields.items() if value is not None)
 
 

@@ -1,6 +1,7 @@
-"""Packages whose parts are imported when they are first used.
+"""Lazy imports: packages whose names are imported at their first use.
 
-A process of Ray or Spark needs little of what a package offers, and a job starts half a dozen of them.
+A process of Ray or Spark needs few of a package's names, and a job starts half a dozen processes, so this shortens the
+start.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
-PATIENCE_S = 2.0
+LOCK_TIMEOUT_S = 2.0
+"""Longest wait for the lock by a thread that is importing a module itself: the lock's holder may wait for that module."""
 
 _lock = threading.RLock()
-"""Held while importing. Two threads that import modules which import each other would deadlock; Python notices, and
-gives one of them a module that isn't complete."""
+"""Held during an import. Two threads that import modules which import each other would deadlock; Python detects that, and
+gives one of them an incomplete module."""
 
 
 def _renew() -> None:
-    """In the child of a fork, which has only the thread that forked."""
+    """Replaces the lock in the child of a fork, where a thread that held it does not exist."""
     global _lock
     _lock = threading.RLock()
 
@@ -30,16 +32,18 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: `homes` has the module of each name that it offers, relative to the package or
-    from `kafka_actors.` on. Several threads may use such names for the first time at once."""
+    """Returns the `__getattr__` of a package whose names are imported lazily.
+
+    homes: name → module, relative to the package or beginning with `kafka_actors.`. Several threads may use names for the
+    first time at once.
+    """
 
     def find(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        # This thread may be importing a module that the lock's holder waits for: then don't wait for ever.
         lock = _lock
-        held = lock.acquire(timeout=PATIENCE_S if _importing(sys._getframe(1)) else -1)
+        held = lock.acquire(timeout=LOCK_TIMEOUT_S if _importing(sys._getframe(1)) else -1)
         try:
             found = getattr(
                 importlib.import_module(home if home.startswith("kafka_actors.") else f".{home}", package),
@@ -48,14 +52,14 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         finally:
             if held:
                 lock.release()
-        setattr(sys.modules[package], name, found)  # from now on the name is found without this function
+        setattr(sys.modules[package], name, found)  # later uses find the name without this function
         return found
 
     return find
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported on this stack."""
+    """Whether the stack of this frame contains an import."""
     while frame is not None:
         if frame.f_code.co_name == "_find_and_load" and frame.f_globals["__name__"] == "importlib._bootstrap":
             return True

@@ -1,10 +1,10 @@
-"""Sensors and the metrics made of them, as Kafka's clients have them: `Metrics`, `Sensor`, `MetricName`.
+"""Metrics in the manner of Kafka's clients: `Metrics`, `Sensor`, `MetricName`.
 
-A `Sensor` gets values; a metric is a statistic over a sensor's last values, or a gauge that is asked when somebody
-looks. Recording is one addition and one comparison, whatever hangs on the sensor. A sensor of this library is a view on
-an instrument of `kafka_actors.telemetry`: what it gets, the instrument gets.
+A `Sensor` records values. A metric is a statistic over a sensor's recent values, or a gauge whose function is called when
+the metric is read. Recording costs one addition and one comparison, however many metrics use the sensor. A sensor of this
+library also passes its values to an instrument of `kafka_actors.telemetry`.
 
-Statistics follow `SampledStat.java`: `num_samples` windows of `sample_window_ms`, of which the oldest is dropped.
+Statistics follow `SampledStat.java`: `num_samples` windows of `sample_window_ms`; the oldest window is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Measure = Callable[[float], float]
 
 
 class MetricName(NamedTuple):
-    """What a metric is called. `group` names the part that has it, `tags` tell several of a kind apart."""
+    """Name of a metric. `group`: the part of a client that it belongs to. `tags`: they distinguish metrics of the same name."""
 
     name: str
     group: str
@@ -30,20 +30,20 @@ class MetricName(NamedTuple):
 
 
 class Stat(Enum):
-    """What can be said of a sensor's values."""
+    """Statistics over a sensor's values."""
 
     AVG = "avg"
-    """Their mean; NaN if there were none lately."""
+    """Mean of the recent values; NaN if there are none."""
     MAX = "max"
-    """The highest; NaN if there were none lately."""
+    """Maximum of the recent values; NaN if there are none."""
     RATE = "rate"
-    """How many a second."""
+    """Recent values per second."""
     RATE_PER_HOUR = "rate-per-hour"
-    """How many an hour."""
+    """Recent values per hour."""
     COUNT = "count"
-    """How many since the sensor was made."""
+    """Number of values since the sensor was created."""
     TOTAL = "total"
-    """Their sum since the sensor was made."""
+    """Sum of the values since the sensor was created."""
 
 
 class _SensorSample:
@@ -57,9 +57,9 @@ class _SensorSample:
 
 
 class Sensor:
-    """Gets values, of which its statistics are made. For one writer; anybody may read.
+    """Records values for statistics. One thread may write; any thread may read.
 
-    export: is given each value as well, and must not wait. scale: statistics are of the values times this: Java's
+    export: called with each value too; it must not block. scale: factor for the values in statistics, since Java's
     clients have milliseconds where instruments have seconds.
     """
 
@@ -78,7 +78,7 @@ class Sensor:
         return f"<Sensor {self.name} of {self._count} values>"
 
     def record(self, value: float = 1.0) -> None:
-        """Takes in a value."""
+        """Records a value."""
         if self._export is not None:
             self._export(value)
         value *= self._scale
@@ -94,11 +94,11 @@ class Sensor:
         self._total += value
 
     def add(self, metric: MetricName, stat: Stat) -> None:
-        """Makes a metric of these values. Raises `ValueError` for a name that is in use."""
+        """Adds a metric of this sensor's values. Raises `ValueError` for a name that is in use."""
         self._registry._register(metric, lambda now: self.measure(stat, now))
 
     def measure(self, stat: Stat, now: float) -> float:
-        """The statistic at `now`, by the registry's clock."""
+        """Computes a statistic at `now`, a time of the registry's clock."""
         if stat is Stat.COUNT:
             return self._count
         if stat is Stat.TOTAL:
@@ -110,7 +110,7 @@ class Sensor:
             return sum(s.total for s in live) / count if count else float("nan")
         if stat is Stat.MAX:
             return max((s.maximum for s in live), default=float("nan"))
-        # A rate over less than the full windows would jump when there is little to go by (`Rate.windowSize`).
+        # A rate over less than the full windows would jump after few values (`Rate.windowSize`).
         elapsed = now - live[0].start if live else 0.0
         missing = max(0, number - 1 - int(elapsed // window))
         seconds = elapsed + missing * window or window
@@ -118,11 +118,11 @@ class Sensor:
 
 
 class Metrics:
-    """A registry of sensors and metrics.
+    """Registry of sensors and metrics.
 
-    clock: seconds, monotonic. num_samples, sample_window_ms: as Kafka's `metrics.num.samples` and
-    `metrics.sample.window.ms`, and their defaults. recorder: a `kafka_actors.telemetry.Recorder` for the instruments
-    that sensors are views on; None is the meter of this process.
+    clock: returns monotonic seconds. num_samples, sample_window_ms: Kafka's `metrics.num.samples` and
+    `metrics.sample.window.ms`, with their defaults. recorder: a `kafka_actors.telemetry.Recorder` for the instruments
+    behind the sensors; None means this process' OpenTelemetry meter.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Metrics:
     def metric_name(
         self, name: str, group: str, description: str = "", tags: Mapping[str, str] | None = None
     ) -> MetricName:
-        """A name, with its tags in order."""
+        """Creates a name, with its tags sorted."""
         return MetricName(name, group, description, _tags(tags))
 
     def sensor(
@@ -154,30 +154,30 @@ class Metrics:
         export: Record | None = None,
         scale: float = 1.0,
     ) -> Sensor:
-        """The sensor of that name and tags, made where there is none. export, scale: see `Sensor`."""
+        """Returns the sensor of this name and these tags, created if there is none. export, scale: see `Sensor`."""
         key = name, _tags(tags)
         if key not in self._sensors:
             self._sensors[key] = Sensor(name, self, export, scale)
         return self._sensors[key]
 
     def add_metric(self, metric: MetricName, measure: Measure) -> None:
-        """A gauge: `measure(now)` is called whenever somebody looks. Raises `ValueError` for a name in use."""
+        """Adds a gauge: `measure(now)` is called at each reading. Raises `ValueError` for a name that is in use."""
         self._register(metric, measure)
 
     def _register(self, metric: MetricName, measure: Measure) -> None:
         if metric in self._metrics:
-            raise ValueError(f"there is a metric {metric.name!r} in the group {metric.group!r} already")
+            raise ValueError(f"the group {metric.group!r} already has a metric {metric.name!r}")
         self._metrics = {**self._metrics, metric: measure}
 
     def __contains__(self, metric: MetricName) -> bool:
         return metric in self._metrics
 
     def remove_metric(self, metric: MetricName) -> None:
-        """Forgets a metric; one that isn't there changes nothing."""
+        """Removes a metric, if it exists."""
         self._metrics = {name: measure for name, measure in self._metrics.items() if name != metric}
 
     def metrics(self) -> dict[MetricName, float]:
-        """All metrics with their values now."""
+        """Returns all metrics with their present values."""
         now = self.now()
         return {name: measure(now) for name, measure in self._metrics.items()}
 

@@ -1,9 +1,9 @@
-"""The options: one declaration each, with Kafka's name, type, bounds, default and meaning.
+"""Declarations of all options: Kafka's name, type, bounds, default and meaning of each.
 
-`ClientConfig` holds what any connection needs, `ConsumerConfig` adds fetching and the group, `JobConfig` adds what a
-job of workers needs and changes the defaults that a job has of its own; `ProducerConfig` adds sending. How values
-become one of them, and what is refused, is in `kafka_actors.config.builder`. docs/reference/options.md is made from the
-declarations and the texts below them: `make docs-options`.
+`ClientConfig` has the options of every connection. `ConsumerConfig` adds fetching and the group, `JobConfig` the options
+of a job and its own defaults, `ProducerConfig` sending. `kafka_actors.config.builder` makes one of these from a user's
+values, or refuses them. docs/reference/options.md and the command line's help are made from the declarations and the
+texts below them (`make docs-options`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["ClientConfig", "ConsumerConfig", "JobConfig", "ProducerConfig"]
 KIB, MIB = 1024, 1024 * 1024
 
 TCP_NODELAY = ((6, 1, 1),)
-"""IPPROTO_TCP, TCP_NODELAY, on: numbers that are the same on every system, so that no option needs a socket."""
+"""IPPROTO_TCP, TCP_NODELAY, on. The numbers are the same on every system, so `socket` isn't imported here."""
 
 WORKER_RESOURCES = frozenset(
     {"num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env"}
 )
-"""Ray's names of what `resources_per_worker` may hold."""
+"""Keys that `resources_per_worker` may have; the names are Ray's."""
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 NonNegativeInt32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 PositiveInt32 = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-"""What the protocol, or the system's call, has 32 bits for."""
+"""Bounds of numbers that have 32 bits in the protocol or in a system call."""
 
 
 def default_client_id() -> str:
@@ -41,60 +41,60 @@ def default_client_id() -> str:
 
 
 class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a connection to a Kafka cluster needs. Times are milliseconds, sizes bytes."""
+    """Options of a connection to a Kafka cluster. Times are in milliseconds, sizes in bytes."""
 
     bootstrap_servers: list[str] = msgspec.field(default_factory=lambda: ["localhost:9092"])
-    """Brokers to find the cluster by: `host:port`, several with commas. One that answers is enough."""
+    """Brokers for the first connection to the cluster: `host:port`, several separated by commas. One that answers is enough."""
     client_id: str = msgspec.field(default_factory=default_client_id)
-    """Who asks, in the brokers' logs, metrics and quotas."""
+    """The client's name in the brokers' logs, metrics and quotas."""
     client_rack: str = ""
-    """The rack or zone of this client. Brokers with a `replica.selector.class` name a replica there to read from
-    (KIP-392). If that replica fails, the leader is read from, and names none again before `metadata_max_age_ms` has
-    passed. Assignors are told the rack, too."""
+    """The rack or zone of this client. Brokers with a `replica.selector.class` name a replica in it to fetch from
+    (KIP-392). If that replica fails, records are fetched from the leader, and from a replica again after
+    `metadata_max_age_ms` at the earliest. Assignors use the rack, too."""
     api_version: tuple[int, ...] | None = None
-    """The newest release whose API versions are used; without it the newest that a broker speaks."""
+    """The Kafka release whose API versions are the newest to be used; without it, the newest that a broker supports."""
     api_version_auto_timeout_ms: Positive | None = None
-    """How long `KafkaClient.bootstrap` waits for a broker that says what it speaks; only without `api_version`."""
+    """The longest wait of `KafkaClient.bootstrap` for a broker's list of API versions; only without `api_version`."""
     request_timeout_ms: PositiveInt32 = 30_000
-    """How long an answer may take before its connection is given up."""
+    """The longest wait for a response; then the connection is closed."""
     retry_backoff_ms: NonNegative = 100
-    """The wait before a failed request is tried again; it doubles with each failure, with jitter (KIP-580)."""
+    """The wait before a failed request is retried; it doubles with each failure, with jitter (KIP-580)."""
     retry_backoff_max_ms: NonNegative = 1_000
     """The longest such wait."""
     reconnect_backoff_ms: NonNegative = 50
-    """The wait before a broker that could not be reached is tried again; it doubles with each failure."""
+    """The wait before the next connection to a broker that could not be reached; it doubles with each failure."""
     reconnect_backoff_max_ms: NonNegative = 1_000
     """The longest such wait."""
     connections_max_idle_ms: Positive = 540_000
-    """A connection that is idle for this long is closed, before a firewall forgets it silently."""
+    """A connection that is idle for this long is closed, before a firewall drops it silently."""
     socket_connection_setup_timeout_ms: Positive = 10_000
-    """How long connecting may take; it doubles with each failure (KIP-601)."""
+    """The timeout for establishing a connection; it doubles with each failure (KIP-601)."""
     socket_connection_setup_timeout_max_ms: Positive = 30_000
-    """The longest that connecting may take."""
+    """The longest such timeout."""
     metadata_max_age_ms: Positive = 300_000
-    """How old the metadata of topics and leaders may become before it is asked for again."""
+    """The age at which the metadata of topics and leaders is refreshed."""
     max_in_flight_requests_per_connection: Positive = 5
-    """Requests on their way over one connection; an idempotent producer has 5 at most."""
+    """The most requests without a response on one connection; at most 5 for an idempotent producer."""
     receive_buffer_bytes: PositiveInt32 | None = None
-    """SO_RCVBUF; without it the system decides."""
+    """The socket's receive buffer (SO_RCVBUF); without it the system decides."""
     send_buffer_bytes: PositiveInt32 | None = None
-    """SO_SNDBUF; without it the system decides."""
+    """The socket's send buffer (SO_SNDBUF); without it the system decides."""
     socket_options: tuple[tuple[int, int, int | bytes], ...] = TCP_NODELAY
-    """What is given to `socket.setsockopt`, each (level, option, value)."""
+    """Arguments for `socket.setsockopt`, each (level, option, value)."""
     metrics: Any = None
-    """A `kafka_actors.metrics.Metrics` for what connections do; without it nothing is counted. Not for a job."""
+    """A `kafka_actors.metrics.Metrics` for the metrics of connections; without it there are none. Not for a job."""
     metric_group_prefix: str = ""
-    """A prefix for the names of the groups of these metrics."""
+    """A prefix for the group names of these metrics."""
 
     # TLS: files are PEM; `ssl_context` takes the place of all other ssl_ options
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """Whether connections are encrypted (SSL) and authenticate (SASL)."""
     ssl_context: Any = None
-    """An `ssl.SSLContext`, in place of all other `ssl_` options. Not for a job, whose options travel."""
+    """An `ssl.SSLContext`, in place of all other `ssl_` options. Not for a job, whose options are sent to other processes."""
     ssl_check_hostname: bool = True
-    """Whether a broker's certificate has to be for the host name under which it is reached."""
+    """Whether a broker's certificate must match the host name under which it is reached."""
     ssl_cafile: str | None = None
-    """A PEM file with the certificates of the CAs that are trusted; without it those of the system."""
+    """A PEM file with the certificates of trusted CAs; without it, those of the system."""
     ssl_certfile: str | None = None
     """A PEM file with this client's certificate chain."""
     ssl_keyfile: str | None = None
@@ -102,144 +102,142 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ssl_password: Secret | None = None
     """The key's password."""
     ssl_crlfile: str | None = None
-    """A PEM file with certificates that are revoked."""
+    """A PEM file with the list of revoked certificates (CRL)."""
     ssl_ciphers: str | None = None
-    """Ciphers up to TLS 1.2, in OpenSSL's format."""
+    """Ciphers for TLS up to 1.2, in OpenSSL's format."""
 
     # SASL
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None = None
-    """How to authenticate; required with SASL."""
+    """The SASL mechanism; required with `SASL_PLAINTEXT` and `SASL_SSL`."""
     sasl_plain_username: str | None = None
-    """The user of PLAIN and SCRAM."""
+    """The user name for PLAIN and SCRAM."""
     sasl_plain_password: Secret | None = None
-    """The password of PLAIN and SCRAM."""
+    """The password for PLAIN and SCRAM."""
     sasl_kerberos_service_name: str = "kafka"
     """The first part of the brokers' Kerberos principal."""
     sasl_kerberos_domain_name: str | None = None
-    """The host in that principal; without it the host name under which a broker is reached."""
+    """The host in that principal; without it, the host name under which a broker is reached."""
     sasl_oauth_token_provider: Any = None
-    """An object with `token()`, and `extensions()` if there are any, in place of the four options below."""
+    """An object with `token()`, and with `extensions()` if needed, in place of the four options below."""
     sasl_oauthbearer_token_endpoint_url: str | None = None
-    """The `https://` address that gives tokens for client credentials."""
+    """The `https://` address that issues tokens for client credentials."""
     sasl_oauthbearer_client_credentials_client_id: str | None = None
-    """The client's id there."""
+    """The client id for the token endpoint."""
     sasl_oauthbearer_client_credentials_client_secret: Secret | None = None
-    """The client's secret there."""
+    """The client secret for the token endpoint."""
     sasl_oauthbearer_scope: str | None = None
-    """The scope to ask for."""
+    """The scope of the requested token."""
 
 
 class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A consumer: fetching, positions, and the group. Defaults are Kafka's where Kafka has one."""
+    """Options of a consumer: fetching, positions, and the group. Defaults are Kafka's where Kafka has one."""
 
     # fetching
     fetch_min_bytes: NonNegativeInt32 = 1
-    """A broker answers a fetch when it has this much, or after `fetch_max_wait_ms`."""
+    """A broker answers a fetch when it has this many bytes, or after `fetch_max_wait_ms`."""
     fetch_max_wait_ms: NonNegativeInt32 = 500
-    """The longest that a broker holds a fetch back."""
+    """The longest time for which a broker delays a fetch to fill it."""
     fetch_max_bytes: PositiveInt32 = 50 * MIB
-    """The most that an answer holds; its first batch always comes whole (KIP-74)."""
+    """The most bytes of a fetch response; its first batch always comes whole (KIP-74)."""
     max_partition_fetch_bytes: PositiveInt32 | None = None
-    """The most that an answer holds of one partition; its first batch always comes whole. None: 2 MiB, or, for a
-    broker with fewer than eight partitions to read, an equal share of 16 MiB."""
+    """The most bytes of one partition in a fetch response; its first batch always comes whole. None: 2 MiB, or, for a
+    broker with fewer than eight partitions to fetch, an equal share of 16 MiB."""
     check_crcs: bool = True
-    """Whether the checksum of each batch is compared."""
+    """Whether the checksum (CRC) of each batch is verified."""
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    """`read_committed`: only records of committed transactions, up to the first open transaction."""
+    """`read_committed`: only records of committed transactions are read, up to the first open transaction."""
     max_decompressed_batch_bytes: Positive = 128 * MIB
-    """The most that a batch may decompress to. A larger one is a bad batch: see `on_bad_batch`."""
+    """The most bytes that a batch may decompress to. A larger one is a bad batch: see `on_bad_batch`."""
     worker_buffer_bytes: Positive = 64 * MIB
-    """The most that a consumer holds of records that were fetched and not yet handed out. In a job this is for each
-    worker: one half for fetched bytes, the other for what is decoded from them."""
+    """The most bytes of fetched records that a consumer holds before they are delivered. In a job this is for each worker:
+    one half for fetched bytes, the other for batches decoded from them."""
     batch_rows: Positive | None = None
-    """Regroups records into batches of this many; without it batches are as they were fetched."""
+    """Regroups records into batches of this many rows; without it, batches are as they were fetched."""
 
     # where to start, and what to do where data can't be read as asked
     auto_offset_reset: str = "latest"
-    """Where to start without a committed offset: `earliest`, `latest`, `none` (an error) or
-    `by_duration:PT1H` (KIP-1106). Partitions that appear later are read from their start."""
+    """The start position without a committed offset: `earliest`, `latest`, `none` (an error) or `by_duration:PT1H`
+    (KIP-1106). Partitions that are added later are read from their start."""
     on_data_loss: Literal["fail", "reset"] = "fail"
-    """When an offset is gone, a log was truncated or a topic recreated: end with an error, or go on as
-    `auto_offset_reset` says; after a truncation, from where the logs part; in a recreated topic, from its start."""
+    """If an offset is no longer in the log, a log was truncated or a topic was recreated: `fail` ends with an error, `reset`
+    continues as `auto_offset_reset` says; after a truncation, where the logs diverge; in a recreated topic, at its start."""
     on_bad_batch: Literal["fail", "skip"] = "fail"
-    """When a batch can't be read: end with an error, or go on after it, with an event."""
+    """If a batch can't be read: `fail` ends with an error, `skip` continues behind it, with an event."""
 
     # the group
     group_id: str | None = None
-    """The consumer group."""
+    """The id of the consumer group."""
     group_instance_id: str | None = None
-    """The identity of a static member (KIP-345); without it the member is dynamic. A job's `auto` is
-    `{group}-{uuid}`, or `{group}-{name}` for a job with a name."""
+    """The id of a static member (KIP-345); without it the member is dynamic. In a job, `auto` means `{group}-{uuid}`, or
+    `{group}-{name}` for a job with a name."""
     group_protocol: Literal["classic"] = "classic"
-    """The protocol of the group."""
+    """The rebalance protocol of the group."""
     partition_assignment_strategy: list[Any] = msgspec.field(default_factory=lambda: ["cooperative-sticky"])
-    """Assignors offered to the group, in order of preference: range, roundrobin, sticky, cooperative-sticky, or
-    one of yours. A list with an eager one is eager."""
+    """Assignors offered to the group, in order of preference: range, roundrobin, sticky, cooperative-sticky, or one of
+    yours. If one of the list is eager, rebalances are eager."""
     session_timeout_ms: PositiveInt32 = 45_000
-    """How long the group waits for a heartbeat before it gives a member's partitions to others."""
+    """The longest time without a heartbeat before the group removes a member and reassigns its partitions."""
     heartbeat_interval_ms: PositiveInt32 = 3_000
-    """The time between heartbeats; best a third of `session_timeout_ms` at most."""
+    """The time between heartbeats; at most a third of `session_timeout_ms` is advised."""
     max_poll_interval_ms: PositiveInt32 = 300_000
-    """How long a consumer may take between polls, or a worker of a job for one call of `process`."""
+    """The longest time between two polls of a consumer, or for one call of `process` in a job."""
     enable_auto_commit: bool = True
-    """Whether offsets are committed automatically; a job always does."""
+    """Whether offsets are committed automatically; a job always commits."""
     auto_commit_interval_ms: Positive = 5_000
-    """How often offsets are committed automatically."""
+    """The time between two automatic commits."""
     exclude_internal_topics: bool = True
-    """Whether a pattern leaves out Kafka's internal topics."""
+    """Whether a pattern excludes Kafka's internal topics."""
 
 
 class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job of worker actors: `ConsumerConfig` with a job's defaults, and the options that only a job has."""
+    """Options of a job of worker actors: `ConsumerConfig` with a job's defaults, and the options that only a job has."""
 
     auto_offset_reset: str = "earliest"
     group_instance_id: str | None = "auto"
     auto_commit_interval_ms: Positive = 1_000
     rebalance_timeout_ms: PositiveInt32 = 60_000
-    """How long the group waits for this member in a rebalance. Java uses `max.poll.interval.ms` for this; here they
-    differ, because a job rebalances while its workers work."""
+    """The time for which the group waits for this member in a rebalance. Java uses `max.poll.interval.ms` for this; here it
+    is an option of its own, because a job rebalances while its workers process."""
     drain_timeout_ms: NonNegative = 5_000
-    """How long a worker may take to finish and commit what is in hand when a partition is taken from it, or the job
-    is stopped."""
+    """The time that a worker has to finish its call and commit when a partition is taken from it or the job is stopped."""
     worker_assignor: Any = "sticky"
-    """The assignor that spreads the job's partitions over its workers."""
+    """The assignor that distributes the job's partitions over its workers."""
     worker_capacity: dict[int, Annotated[float, Meta(gt=0)]] = {}
-    """For workers, by number, how many partitions they take compared with the others, which count as 1."""
+    """Weights of workers, by number: how many partitions they take compared with the others, whose weight is 1."""
     start_timeout_s: Annotated[float, Meta(gt=0)] = 60.0
-    """How long, in seconds, the workers may take to be ready, and topics to be found."""
+    """The time in which the workers must be ready and the topics found, in seconds."""
     ping_interval_ms: Positive = 1_000
-    """How often each actor is pinged."""
+    """The time between two pings of an actor."""
     ping_timeout_ms: Positive = 3_000
-    """How long the answer to a ping may take before the actor's process is checked."""
+    """The time that an actor has to answer a ping before its process is checked."""
     batch_linger_ms: NonNegative = 0
-    """How long a batch waits to be filled up to `batch_rows`, which has to be given."""
+    """The longest time that a batch waits to be filled up to `batch_rows`, which must be set."""
     on_error: Literal["fail", "skip", "dead_letter"] = "fail"
-    """When `process` has failed for good: end the job, go on without the records at fault and tell of them in an event, or send them
-    to the dead letter topic."""
+    """If `process` has failed for good: `fail` ends the job, `skip` continues without the failed records, with an event, and
+    `dead_letter` sends them to the dead letter topic."""
     retries: NonNegative = 3
-    """How often `process` is retried with a batch that it failed on. (Requests to brokers are retried independently
-    of this.)"""
+    """The number of retries of `process` with a batch for which it failed. (Requests to brokers are retried independently.)"""
 
 
 class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A producer. Defaults are Kafka's but that of `batch_size`."""
+    """Options of a producer. Defaults are Kafka's, except that of `batch_size`."""
 
     acks: Literal["all", "1"] = "all"
-    """Who has a record before it counts as sent: all replicas in sync, or the leader."""
+    """The replicas that must have a record before it is acknowledged: all in sync, or the leader (`1`)."""
     enable_idempotence: bool = True
-    """Each record is written once and in order, whatever is retried (KIP-98)."""
+    """Whether each record is written exactly once and in order, also over retries (KIP-98)."""
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    """The codec of the batches."""
+    """The compression codec of record batches."""
     linger_ms: NonNegative = 5
-    """How long a batch waits to be filled up to `batch_size`."""
+    """The longest time that a batch waits to be filled up to `batch_size`."""
     batch_size: Positive = 262_144
-    """Bytes of a record batch, uncompressed. Kafka's smaller default suits records that come one by one; Arrow
-    batches bring many at a time, and brokers and readers are faster with large record batches."""
+    """The size of a record batch in bytes, uncompressed. Kafka's smaller default suits records that are sent one by one;
+    Arrow batches bring many at once, and brokers and consumers are faster with large record batches."""
     max_request_size: Positive = MIB
-    """The most bytes of a request, and of a record with the batch around it."""
+    """The most bytes of a request, and of a single record with its batch."""
     buffer_memory: Positive = 32 * MIB
-    """Bytes that may wait to be sent and acknowledged. One batch may exceed it."""
+    """The most bytes that may wait to be sent and acknowledged. One batch may exceed it."""
     max_block_ms: NonNegative = 60_000
-    """How long sending may wait for the first connection, for `buffer_memory`, and for a topic's metadata."""
+    """The longest time for which `send` blocks: for the first connection, for `buffer_memory`, and for a topic's metadata."""
     delivery_timeout_ms: Positive = 120_000
-    """The longest time from the beginning of a record's batch to its acknowledgement, retries included."""
+    """The longest time from the creation of a record's batch to its acknowledgement, retries included."""

@@ -1,22 +1,22 @@
-"""Value types that every package uses. They are plain tuples, as other Kafka clients have them."""
+"""Value types that every package uses: plain tuples, as in other Kafka clients."""
 
 from typing import NamedTuple
 
 LATEST = -1
-"""In place of a timestamp (ListOffsets) or of an offset (Spark's options): the end of the log."""
+"""The end of the log, in place of a timestamp (ListOffsets) or an offset (Spark's options)."""
 EARLIEST = -2
-"""In the same places: the start of the log."""
+"""The start of the log, in the same places."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic."""
+    """A partition of a topic, by the topic's name and the partition's number."""
 
     topic: str
     partition: int
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next one to read, the committer's note and the leader epoch (-1 if unknown)."""
+    """A committed offset: the offset to read next, the committer's metadata and the leader epoch (-1 if unknown)."""
 
     offset: int
     metadata: str = ""

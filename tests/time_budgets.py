@@ -23,7 +23,7 @@ from pace import Measuring, this_run
 TESTS = Path(__file__).parent
 BUDGETS = TESTS / "time_budgets.toml"
 SLOWEST = 30
-"""So many tests are listed."""
+"""Number of the slowest tests that are listed."""
 MARGIN, SLACK_S = 1.5, 5.0
 """A file is over its budget where it takes this factor, and so many seconds, more."""
 

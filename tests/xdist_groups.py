@@ -22,7 +22,7 @@ VARIABLE = "GROUPS_OF_TESTS"
 """The environment variable with the file in which the processes of a run write down the groups, for the one that gives them tests."""
 
 RAY_GROUPS = 2
-"""So many processes have a Ray and three brokers: in one, those tests would take longer than all others together."""
+"""Number of processes with a Ray and three brokers: in one, those tests would take longer than all others together."""
 
 
 def _needs(item: pytest.Item) -> str:

@@ -19,7 +19,7 @@ from kafka_actors.errors import (
 )
 from kafka_actors.group import fetch_offsets_of_groups
 from kafka_actors.group.commit_metadata import pack
-from kafka_actors.group.machines.committed_starts import as_committed, of_this_cluster
+from kafka_actors.group.machines.topic_ids import as_committed, of_this_cluster
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import (
     ConsumerGroupDescribeRequest,

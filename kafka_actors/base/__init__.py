@@ -1,1 +1,2 @@
-"""Small pure helpers and shells that every other package may use; they know nothing of Kafka's protocol."""
+"""Helpers that every other package may use: backoff, timeouts, checks of arguments, tasks and threads. They don't depend on
+Kafka's protocol."""

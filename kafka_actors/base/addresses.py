@@ -1,5 +1,5 @@
-"""Addresses as users write them: of brokers `host`, `host:port`, `[ipv6]:port`, in a list or a comma-separated text; and
-where to listen."""
+"""Addresses as users write them: of brokers (`host`, `host:port`, `[ipv6]:port`, in a list or a comma-separated text), and
+of servers that listen."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kafka_actors.errors import ConfigError
 DEFAULT_PORT = 9092
 _PORT = re.compile(r"[0-9]{1,5}")
 _NOT_IN_A_NAME = re.compile(r"[\s/@;,'\"\\\[\]]")
-"""Signs of a URL, of quotes, and of a list with other separators: a resolver would look such a name up."""
+"""Characters of URLs, quotes and other separators, which no host name has: a resolver would look such a name up."""
 _ACCEPTS = "accepts 'host:port', '[ipv6]:port', a comma-separated text or a list of these"
 
 
 def parse_bootstrap_servers(value: Any) -> list[str]:
-    """Checks the addresses and returns each as `host:port` (IPv6 in brackets). Raises `ConfigError`."""
+    """Checks a list of broker addresses and returns each as `host:port` (IPv6 in brackets). Raises `ConfigError`."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):
         raise ConfigError("bootstrap_servers", f"is {value!r}: {_ACCEPTS}")
-    # Kafka's own clients forgive a trailing comma.
+    # Kafka's own clients accept a trailing comma.
     stripped = [p.strip() for p in parts if p.strip()]
     if not stripped:
         raise ConfigError("bootstrap_servers", f"is empty: {_ACCEPTS}")
@@ -68,8 +68,8 @@ def format_address(host: str, port: int) -> str:
 
 
 def parse_listening(option: str, text: str) -> tuple[str, int]:
-    """Where to listen, as `PORT`, `:PORT` or `HOST:PORT`: host and port, and for this machine only (localhost) unless a host is
-    given. Port 0 is a free one. Raises `ConfigError` with the option."""
+    """Parses an address to listen on, `PORT`, `:PORT` or `HOST:PORT`, into (host, port). The host is localhost unless one is
+    given; port 0 means any free port. Raises `ConfigError` for `option`."""
     host, _, port = text.strip().rpartition(":")
     inside = host.startswith("[") and host.endswith("]") and _is_ipv6(host[1:-1])
     fits = inside or (":" not in host and host.isprintable() and _NOT_IN_A_NAME.search(host) is None)

@@ -1,4 +1,7 @@
-"""What users hand to the calls of consumers, producers and admins, checked: a wrong one is a `UsageError` that says what was given."""
+"""Checks of arguments that users pass to methods of consumers, producers and admins.
+
+Each function returns the argument in its canonical form, or raises `UsageError` with the value that was passed.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 from .timeouts import checked_amount
 
 API_TIMEOUT_S = 60.0
-"""Kafka's `default.api.timeout.ms`: the bound of calls without a timeout of their own."""
+"""Timeout of calls that are given none: Kafka's `default.api.timeout.ms`."""
 MOST_OFFSET = 2**63 - 1
 
 
 def partition_of(value: Any) -> TopicPartition:
-    """A `TopicPartition`, or a pair like it."""
+    """Checks one partition: a `TopicPartition` or a (str, int) pair."""
     pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
     if pair and (partition := _whole(value[1])) is not None:
         return TopicPartition(value[0], partition)
@@ -28,20 +31,20 @@ def partition_of(value: Any) -> TopicPartition:
 
 
 def partitions_of(values: Any) -> list[TopicPartition]:
-    """Several of them."""
+    """Checks an iterable of partitions."""
     if isinstance(values, TopicPartition | str | bytes) or not isinstance(values, Iterable):
         raise UsageError(f"{values!r}, {kind_of(values)}, is no list of partitions")
     return [partition_of(value) for value in values]
 
 
 def listed(topics: Any) -> Any:
-    """Topics that may come from a generator as a list; what is no series of them is left to who checks it."""
+    """Returns an iterable of topics, which may be a generator, as a list; anything else unchanged, for a later check."""
     several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
     return list(topics) if several else topics
 
 
 def offset_of(value: Any, tp: TopicPartition, what: str) -> int:
-    """An offset of a log; `what` is to be done with it."""
+    """Checks an offset. `what` names the operation in error messages, such as `seek`."""
     offset = _whole(value)
     if offset is None:
         raise UsageError(
@@ -55,7 +58,7 @@ def offset_of(value: Any, tp: TopicPartition, what: str) -> int:
 
 
 def offsets_of(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What is to be committed: partitions with an offset, or with an `OffsetAndMetadata`."""
+    """Checks offsets to commit: a dict of partitions to offsets or `OffsetAndMetadata`."""
     found = {}
     for key, value in _items(values, "offsets"):
         tp = partition_of(key)
@@ -75,7 +78,7 @@ def offsets_of(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def times_of(values: Any) -> dict[TopicPartition, int]:
-    """Partitions with a time in milliseconds since 1970."""
+    """Checks timestamps to look up: a dict of partitions to milliseconds since 1970."""
     found = {}
     for key, value in _items(values, "timestamps"):
         tp = partition_of(key)
@@ -90,14 +93,14 @@ def times_of(values: Any) -> dict[TopicPartition, int]:
 
 
 def seconds_of(timeout_ms: Any) -> float:
-    """A timeout in seconds; the default one where none is given."""
+    """Converts `timeout_ms` to seconds; None means `API_TIMEOUT_S`."""
     if timeout_ms is None:
         return API_TIMEOUT_S
     return checked_amount("timeout_ms", timeout_ms) / 1000
 
 
 def limit_of(timeout_ms: Any) -> float | None:
-    """The same for what waits without end where none is given."""
+    """Converts `timeout_ms` to seconds; None means no limit."""
     return None if timeout_ms is None else seconds_of(timeout_ms)
 
 
@@ -108,10 +111,10 @@ def _items(values: Any, what: str) -> Iterable[tuple[Any, Any]]:
 
 
 def _whole(value: Any) -> int | None:
-    """An int, whatever class it comes in, such as numpy's; None for anything else."""
+    """Converts any integer type, such as numpy's, to int; returns None for anything else."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:
         return index(value)
-    except TypeError:  # an array has the method, too
+    except TypeError:  # arrays have __index__, too
         return None

@@ -1,14 +1,14 @@
-"""Exponential backoff with jitter (KIP-580): the pauses between tries of whatever fails, and the time that an answer has."""
+"""Exponential backoff with jitter (KIP-580) between retries, and request timeouts that grow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 JITTER = 0.2
-"""Java's and librdkafka's: from a fifth below to a fifth above, so that no two clients try again in the same moment."""
+"""Jitter of Java's client and of librdkafka: ±20 %, so that clients don't retry in step."""
 
 CALL_BACKOFF_S = 0.1
-"""The pause before code of the user that failed is called again; it doubles with each failure."""
+"""Seconds before a user's function that failed is called again; they double with each failure up to `CALL_BACKOFF_MAX_S`."""
 CALL_BACKOFF_MAX_S = 2.0
 
 _MAX_DOUBLINGS = 40
@@ -17,7 +17,7 @@ _MAX_DOUBLINGS = 40
 def exponential_backoff(
     failures: int, initial: float, maximum: float, rand: Callable[[], float] | None = None
 ) -> float:
-    """The pause after the `failures`th failure in a row, in the unit of `initial`; 0 after none.
+    """Returns the pause after `failures` failures in a row, in the unit of `initial`; 0 for no failure.
 
     It is `initial` after the first and doubles up to `maximum`, which also limits `initial` (KIP-580). `rand` gives
     0..1 for the jitter of ±20 %, which comes on top of the maximum; without it there is none.
@@ -29,7 +29,7 @@ def exponential_backoff(
 
 
 class Backoff:
-    """Counts the failures of one host or of one kind of request, and knows when the next try may be made.
+    """Counts the failures in a row of one host or one kind of request, and says when the next try may be made.
 
     Times are seconds; `initial`, `maximum` and `rand` are those of `exponential_backoff`.
     """
@@ -39,30 +39,30 @@ class Backoff:
         self._maximum = maximum
         self._rand = rand
         self.failures = 0
-        """In a row."""
+        """Failures since the last success."""
         self._until = 0.0
 
     def failed(self, now: float) -> float:
-        """Notes a failure. Returns the pause that it causes."""
+        """Counts a failure at `now`. Returns the seconds until the next try."""
         self.failures += 1
         pause = exponential_backoff(self.failures, self._initial, self._maximum, self._rand)
         self._until = now + pause
         return pause
 
     def succeeded(self) -> None:
-        """Makes the next failure a first one again."""
+        """Resets the count."""
         self.failures = 0
         self._until = 0.0
 
     def remaining(self, now: float) -> float:
-        """Seconds until the next try may be made, 0 if it may be made now."""
+        """Seconds until the next try; 0 if it may be made now."""
         return max(self._until - now, 0.0) if self.failures else 0.0
 
 
 class GrowingTimeout:
-    """Seconds that an answer is waited for: `usual`; twice as long after each request that had none, up to `longest`.
+    """Request timeout in seconds: `usual`, doubled after each request that timed out, up to `longest`.
 
-    So a frozen broker is given up early, and one that takes its time isn't given up for ever.
+    So a frozen broker is detected early, and a slow one gets enough time in the end.
     """
 
     def __init__(self, usual: float, longest: float) -> None:
@@ -70,10 +70,10 @@ class GrowingTimeout:
         self._longest = longest
 
     def unanswered(self) -> None:
-        """Doubles the time: a request had no answer in it."""
+        """Doubles the timeout, after a request that timed out."""
         self.seconds = min(self._longest, 2 * self.seconds)
 
     def answered(self, took: float) -> None:
-        """Makes the time the usual one again where an answer came within that, after `took` seconds."""
+        """Resets the timeout to the usual one if a response came within that, after `took` seconds."""
         if took < self._usual:
             self.seconds = self._usual

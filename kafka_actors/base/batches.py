@@ -1,4 +1,4 @@
-"""What a batch of records looks like everywhere, and which batches a user's function may return."""
+"""Schema of record batches, and the batches in what a user's function returns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIELDS: list[Any] = [
 ]
 
 SCHEMA: pa.Schema = pa.schema(_FIELDS)
-"""The eight columns of every batch, with the types that Spark expects of its Kafka source's schema.
+"""Schema of every batch of records: eight columns, with the types of Spark's Kafka source.
 
 `timestampType` is 0 for CreateTime, 1 for LogAppendTime, -1 where the format (v0) has none; `timestamp` is then
 -1 ms, as in Java and Spark. `headers` is null for a record without headers."""
@@ -36,19 +36,19 @@ _DTYPES: dict[int, np.dtype[Any]] = {32: np.dtype(np.int32), 64: np.dtype(np.int
 
 
 def numbers(column: Any) -> npt.NDArray[Any]:
-    """A column of numbers or times without nulls, in place. `to_numpy` would import pandas, which takes longer than a
-    consumer's first records."""
+    """A view of a column of numbers or times without nulls, as a numpy array without a copy. `to_numpy` would import pandas,
+    which takes longer than reading a consumer's first records."""
     dtype = _DTYPES[column.type.bit_width]
     _, data = column.buffers()
-    if data is None:  # of no rows
+    if data is None:  # a column without rows
         return np.empty(0, dtype)
     return np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
 
 
 def batches_of(result: Any, function: str, within: str = "") -> Iterator[pa.RecordBatch]:
-    """The batches in what `function` returned: a RecordBatch, a Table, several of them, or None.
+    """Yields the batches in what `function` returned: a RecordBatch, a Table, an iterable of these, or None.
 
-    Raises `TypeError`, which names the function, and the type that several were `within`.
+    Raises `TypeError` for anything else; its text names the function, and the type of the iterable (`within`).
     """
     if result is None:
         return

@@ -1,17 +1,23 @@
-"""Which rows of a batch a call fails for: found by calls on its halves, and on theirs."""
+"""Search for the rows for which a call on a batch fails, by calls on halves of the batch.
+
+After a call on all rows has failed, the rows are split in two. Each part is called in the order of its rows; a part that
+fails is split again, down to single rows, so results stay in order and only the rows at fault are given up.
+"""
 
 from __future__ import annotations
 
 __all__ = ["Bisection"]
 
 MAX_FAILED_CALLS = 64
-"""So many calls on parts of a batch may fail while none succeeds: a service is down then, and the parts that are left
-are tried once, and go as a whole. Where some do succeed, only the rows at fault go, however many they are."""
+"""Failed calls on parts of a batch after which, if none has succeeded, parts are no longer split: a service is probably
+down, so each part that is left is tried once and given up as a whole. Once a call has succeeded there is no such limit."""
 
 
 class Bisection:
-    """After a call on all rows of a batch has failed. Parts come in the order of their rows, each settled before the next:
-    so what comes out is in order, too."""
+    """State of the search in one batch of `rows` rows, for which a call has just failed.
+
+    The caller calls its function on `part` and reports `succeeded` or `failed`, until `part` is None.
+    """
 
     def __init__(self, rows: int) -> None:
         self._left: list[tuple[int, int]] = [(0, rows)]
@@ -21,16 +27,16 @@ class Bisection:
 
     @property
     def part(self) -> tuple[int, int] | None:
-        """(first row, rows) of the next part to call the function on; None: all are settled."""
+        """(first row, number of rows) of the part to call the function on next; None when all rows are settled."""
         return self._left[-1] if self._left else None
 
     def succeeded(self) -> None:
-        """The call on that part has."""
+        """Reports that the call on `part` succeeded."""
         self._left.pop()
         self._succeeded = True
 
     def failed(self) -> bool:
-        """The call on that part has: whether it is to be given up, since it isn't tried in halves."""
+        """Reports that the call on `part` failed. Returns whether its rows are given up; otherwise its halves come next."""
         first, rows = self._left.pop()
         self._failed += 1
         if rows <= 1 or (self._failed >= MAX_FAILED_CALLS and not self._succeeded):

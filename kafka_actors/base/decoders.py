@@ -1,8 +1,8 @@
-"""Decoders of msgspec for the library's types, made one at a time.
+"""Decoders of msgspec for the library's types, created under one lock.
 
-msgspec builds what it knows of a Struct, a NamedTuple or a dataclass when a decoder first asks for it, and puts it where all
-find it before it is complete: a second thread that asks meanwhile ends its process (SIGSEGV, msgspec 0.22). So every
-decoder is made here, under one lock; a decoder that is made may be used in any thread. A test holds the rule.
+msgspec builds its description of a Struct, a NamedTuple or a dataclass when the first decoder for it is created, and
+publishes it before it is complete: a second thread that uses it meanwhile ends the process (SIGSEGV, msgspec 0.22). So
+every decoder is created here, under one lock; a finished decoder may be used in any thread. A test holds the rule.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _kept: dict[type, msgspec.msgpack.Decoder[Any]] = {}
 
 
 def _renew() -> None:
-    """In the child of a fork, which has only the thread that forked."""
+    """Replaces the lock in the child of a fork, where a thread that held it does not exist."""
     global _lock
     _lock = threading.RLock()
 
@@ -29,7 +29,7 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def msgpack(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
-    """The decoder of MessagePack bytes into this type, which is kept."""
+    """Returns the decoder of MessagePack bytes into a type; it is cached."""
     found = _kept.get(kind)
     if found is None:
         with _lock:
@@ -38,12 +38,12 @@ def msgpack(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
 
 
 def json(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """A decoder of JSON into this type, which may be one that was made for this once: it isn't kept."""
+    """Returns a decoder of JSON into a type. It isn't cached, because the type may have been created for this use only."""
     with _lock:
         return msgspec.json.Decoder(kind)
 
 
 def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
-    """As `msgspec.convert`: for small values, since others wait meanwhile. Raises `msgspec.ValidationError`."""
+    """Calls `msgspec.convert` under the lock; for small values, since other threads wait. Raises `msgspec.ValidationError`."""
     with _lock:
         return msgspec.convert(value, kind, strict=strict)

@@ -1,4 +1,4 @@
-"""What holds sockets belongs to the process that opened them."""
+"""Guards of objects that hold sockets: they belong to the process, and the event loop, that created them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 from kafka_actors.errors import UsageError
 
 _forks = 0
-"""How many forks lie between this process and the one that imported this. Cheaper to look at than the process id, which
-is a system call, and a producer looks for each record."""
+"""Forks between this process and the one that imported this module. A producer compares it for each record: reading the
+process id instead would be a system call."""
 
 
 def _after_fork() -> None:
@@ -24,7 +24,7 @@ class ForkGuard:
     """Refuses use after a fork, which would share sockets between two processes, and refuses pickling."""
 
     _called = ""
-    """Its name for people, where that isn't the class's."""
+    """Name for error messages, if it differs from the class's."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -46,7 +46,7 @@ class ForkGuard:
 
 
 def another_loop(owner: object) -> str:
-    """What is wrong where a client for asyncio is used in another event loop than before."""
+    """Error text for an asyncio client that is used in another event loop than before."""
     return (
         f"this {type(owner).__name__} belongs to the event loop that it was first used in: make one in each "
         "asyncio.run(), or use it in one loop only"

@@ -1,4 +1,4 @@
-"""A thread with an event loop of its own: what runs there goes on whatever the user's code does."""
+"""A thread with an event loop of its own, which runs on whatever the user's code does."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def ended_within(future: concurrent.futures.Future[Any], seconds: float | None) -> bool:
-    """Whether the future is done, however it ended, after a wait of so many seconds at most; None waits without end.
+    """Waits for a future, `seconds` at most (None: no limit), and returns whether it is done, however it ended.
 
-    `result(seconds)` alone doesn't tell the end of its time from a `TimeoutError` of the work, nor from an end in that moment.
+    `result(seconds)` alone can't tell the end of the wait from a `TimeoutError` that the work raised.
     """
     try:
         future.exception(seconds)
@@ -25,10 +25,10 @@ def ended_within(future: concurrent.futures.Future[Any], seconds: float | None) 
 
 
 class IoThread:
-    """Runs coroutines for other threads, from when it is made until `stop`.
+    """Runs coroutines for other threads, from its creation until `stop`.
 
-    A daemon: a client that nobody closed does not keep its program alive. After a fork the child has no such thread:
-    there `alive` is False, `submit` and `run` raise, and `stop` does nothing.
+    The thread is a daemon: a client that was never closed does not keep its program alive. The child of a fork has no
+    such thread: there `alive` is False, `submit` and `run` raise, and `stop` does nothing.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,39 +38,40 @@ class IoThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs, in this process."""
+        """Whether the thread runs in this process."""
         return self._thread.is_alive()
 
     @property
     def inside(self) -> bool:
-        """Whether this is the thread."""
+        """Whether the caller runs in this thread."""
         return threading.get_ident() == self._thread.ident
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Starts a coroutine in the loop. Raises `RuntimeError` where the thread is not `alive`: nothing would come."""
+        """Starts a coroutine in the loop. Raises `RuntimeError` if the thread is not `alive`, because nothing would run it."""
         if not self.alive:
             work.close()
             raise RuntimeError(f"the thread {self._thread.name} has ended, or was left behind by a fork")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
-        """Runs a coroutine in the loop and waits for its result, `timeout` seconds at most; from another thread.
+        """Runs a coroutine in the loop and waits for its result, `timeout` seconds at most. Call it from another thread.
 
-        The end of the wait, by `TimeoutError` or by `KeyboardInterrupt`, doesn't end the work. Raises as `submit` too.
+        When the wait ends early, by `TimeoutError` or `KeyboardInterrupt`, the coroutine runs on. Raises the errors of
+        `submit` too.
         """
         return self.submit(work).result(timeout)
 
     def post(self, call: Callable[[], object]) -> None:
-        """Calls a function in the loop, soon."""
+        """Schedules a function call in the loop."""
         self.loop.call_soon_threadsafe(call)
 
     def stop(self, seconds: float = 5.0) -> bool:
-        """Ends the loop, cancels what still runs in it, and waits for the thread, `seconds` at most.
+        """Stops the loop, cancels its tasks, and waits for the thread, `seconds` at most.
 
-        Returns whether it ended. Again: changes nothing.
+        Returns whether the thread has ended. May be called again.
         """
         if self.alive:
-            with suppress(RuntimeError):  # it closes its loop in this moment
+            with suppress(RuntimeError):  # the thread is closing its loop right now
                 self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(seconds)
         return not self.alive

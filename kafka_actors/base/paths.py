@@ -1,4 +1,4 @@
-"""Where files go: directories, and URIs by the names that pyarrow has for file systems; files that are on the disk."""
+"""Paths of users: directories, and URIs with pyarrow's names of file systems; and the flush of files to the disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 _OURS = {"s3a": "s3", "s3n": "s3"}
-"""Hadoop's names, and pyarrow's."""
+"""Hadoop's name of a file system → pyarrow's."""
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//?)")
 
 
 def wrong_path(path: Any) -> str | None:
-    """What is wrong with a path, as an error says it; None for a directory or URI."""
+    """Explains what is wrong with a path, for an error message; None for a directory or a known URI."""
     if not isinstance(path, str) or not path:
         return f"is {path!r}: accepts a directory or URI"
     found = _URI.match(path)
@@ -28,7 +28,7 @@ def wrong_path(path: Any) -> str | None:
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Returns when a file, or a directory's list of files, is on the disk and not only in the page cache."""
+    """Flushes a file, or a directory's list of files, from the page cache to the disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

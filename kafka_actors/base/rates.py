@@ -1,4 +1,4 @@
-"""Rates of the last seconds, and sums of what is known, from counters that are looked at now and then."""
+"""Rates over the last seconds, from counters that are read from time to time; and sums of known values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 S = TypeVar("S")
 
 WINDOW_S = 5.0
-"""Workers report about once a second: over less, rates would jump."""
+"""Seconds of a rate. Workers report about once a second, so rates over less would jump."""
 
 
 class Window(Generic[S]):
-    """Samples of the last `window_s` seconds, and the one before them that rates are counted from."""
+    """Keeps samples of the last `window_s` seconds, and the one before them, with which rates are computed."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
@@ -23,8 +23,8 @@ class Window(Generic[S]):
         return len(self._samples)
 
     def add(self, sample: S, now: float) -> tuple[S, float]:
-        """Takes the counters at `now` (monotonic seconds). Returns those to compare them with, and how many seconds ago
-        they were taken: at least the window's length, less only while there is no older sample."""
+        """Adds the counters read at `now` (monotonic seconds). Returns an older sample to compare them with, and its age in
+        seconds: at least the window's length, less only while there is no older sample."""
         self._samples.append((now, sample))
         while len(self._samples) > 2 and now - self._samples[1][0] >= self._window_s:
             self._samples.popleft()
@@ -33,11 +33,11 @@ class Window(Generic[S]):
 
 
 def rate(now: float, before: float, span_s: float) -> float:
-    """How much a counter grew in a second; 0 over no time, and for a counter that begins anew or knows less than before."""
+    """Growth of a counter per second; 0 for a span of 0, and for a counter that fell because it was restarted."""
     return max(0.0, now - before) / span_s if span_s > 0 else 0.0
 
 
 def known_sum(numbers: Iterable[int | None]) -> int | None:
-    """The sum of the numbers that are known; None where none is."""
+    """Sum of the numbers that are not None; None if all are."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None

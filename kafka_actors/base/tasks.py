@@ -1,4 +1,4 @@
-"""Tasks of one owner, which learns when one fails and ends them all together; and how they wait."""
+"""Asyncio tasks with an owner, which is notified when one fails and cancels them together; and a wait with a limit."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["OwnedTasks", "woken"]
+__all__ = ["Broadcast", "OwnedTasks", "woken"]
 
 R = TypeVar("R")
 
 
 class OwnedTasks:
-    """`failed(error)` is called for a task that ends with an exception; a cancelled one ends in silence."""
+    """Runs tasks for one owner. `failed(error)` is called when a task ends with an exception, but not when it is cancelled."""
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def go(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Runs it beside the others."""
+    def create_task(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Starts a task."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -31,18 +31,18 @@ class OwnedTasks:
             self._failed(error)
 
     def cancel(self) -> None:
-        """Ends all of them, except the one that asks."""
+        """Cancels all tasks, except the calling one."""
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
 
     async def ended(self) -> None:
-        """Cancels them and returns when they are over."""
+        """Cancels all tasks and waits until they have ended."""
         self.cancel()
         await asyncio.gather(*self._tasks - {asyncio.current_task()}, return_exceptions=True)
 
 
-async def woken(event: asyncio.Event, limit_s: float) -> None:
-    """Returns when the event is set, or after so many seconds; the others get a turn in any case."""
+async def woken(event: asyncio.Event, limit_s: float | None) -> None:
+    """Waits until the event is set, `limit_s` seconds at most (None: no limit); yields to other tasks in any case."""
     try:
         async with asyncio.timeout(limit_s):
             if event.is_set():
@@ -50,3 +50,19 @@ async def woken(event: asyncio.Event, limit_s: float) -> None:
             await event.wait()
     except TimeoutError:
         pass
+
+
+class Broadcast:
+    """Wakes all that wait, each time that it is told to; nobody hears of an earlier time."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def notify_all(self) -> None:
+        """Wakes those who wait now."""
+        notified, self._next = self._next, asyncio.Event()
+        notified.set()
+
+    async def wait(self) -> None:
+        """Returns after the next `notify_all`."""
+        await self._next.wait()

@@ -1,18 +1,21 @@
-"""Time limits that users give: `timeout=` in seconds where futures have it, `timeout_ms=` in milliseconds elsewhere.
+"""Time limits and durations.
 
-Both are given by name only, so that no number is taken for the other unit.
+Users pass time limits as `timeout=` in seconds, as futures have it, or as `timeout_ms=` in milliseconds elsewhere; both
+by keyword only, so that no number is taken for the other unit. Options have ISO-8601 durations, and brokers send throttle
+times.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
 from kafka_actors.errors import UsageError, kind_of
 
-__all__ = ["checked_amount", "timeouts_by_name", "wait_of"]
+__all__ = ["MAX_THROTTLE_S", "checked_amount", "parse_iso8601", "throttle_s", "timeouts_by_name", "wait_of"]
 
 T = TypeVar("T")
 
@@ -21,24 +24,24 @@ _OTHER = {"timeout": "timeout_ms", "timeout_ms": "timeout"}
 _FROM_OTHER = {"timeout": 0.001, "timeout_ms": 1000}
 
 _MOST = {"timeout": 1e9, "timeout_ms": 1e12}
-"""Nothing waits for longer, so that threads can: `math.inf`, or Java's largest long, is as good as this."""
+"""Longest wait, because threads can't wait for `math.inf` or for Java's largest long."""
 
 
 def checked_amount(argument: str, value: Any) -> float:
-    """The value of `timeout` or `timeout_ms`. Raises `UsageError` for what is no amount of time."""
+    """Checks the value of `timeout` or `timeout_ms`. Raises `UsageError` for anything but a number from 0 on."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise UsageError(f"{argument} is {value!r}, {kind_of(value)}: accepts {_UNITS[argument]}, at least 0")
     return min(value, _MOST[argument])
 
 
 def wait_of(timeout: Any) -> float | None:
-    """The seconds of a call that waits without end where none are given."""
+    """Checks `timeout`, in seconds; None means no limit."""
     return None if timeout is None else checked_amount("timeout", timeout)
 
 
 def timeouts_by_name(cls: type[T]) -> type[T]:
-    """A class decorator: public methods whose time limit is keyword-only raise a `TypeError` that says what to write,
-    where the limit is given by position or under the name of the other unit."""
+    """Class decorator for public methods with a keyword-only time limit: if the limit is passed by position, or under the name
+    of the other unit, they raise a `TypeError` that says what to write."""
     for name, call in list(vars(cls).items()):
         if name.startswith("_") or not inspect.isfunction(call):
             continue
@@ -76,3 +79,32 @@ def _refusal(name: str, argument: str, args: Sequence[Any], most: int, named: Ma
             value = float(f"{value * _FROM_OTHER[argument]:g}")
     others = "…, " if len(args) > 1 and most > 1 else ""
     return TypeError(f"{name}() takes {how}: {name}({others}{argument}={value!r})")
+
+
+# ---------------------------------------------------------------- amounts of time that others write
+
+
+MAX_THROTTLE_S = 300.0
+"""Longest time for which a throttling broker is left alone. A small quota and a large response yield hours
+(`QuotaUtils.throttleTime`), an `int32` days; but a quota may be raised, and a broker that insists delays its answer
+anyway: it reads no request before the time is over."""
+
+_ISO8601 = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.IGNORECASE,
+)
+
+
+def parse_iso8601(text: str) -> float:
+    """Returns the seconds of an ISO-8601 duration of fixed length such as `PT1H30M` or `P7D`, as Java's `Duration.parse`
+    reads them (KIP-1106: `by_duration:P7DT3H`). Raises `ValueError` with what is accepted."""
+    match = _ISO8601.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text!r} is not a duration such as 'PT1H30M' or 'P7D'")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def throttle_s(seconds: float) -> float:
+    """Seconds for which a broker that returned this throttle time (KIP-219) is left alone: `MAX_THROTTLE_S` at most."""
+    return min(max(seconds, 0.0), MAX_THROTTLE_S)

@@ -1,4 +1,4 @@
-"""What users say of topics, checked as Kafka does it (`Topic.validate`), before anything connects."""
+"""Checks of topic names and patterns, as Kafka does them (`Topic.validate`), before anything connects."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable
 
 from kafka_actors.errors import ConfigError, kind_of
 
-__all__ = ["check_letters", "check_pattern", "check_results", "check_topic", "check_topics"]
+__all__ = ["check_dlq_topic", "check_pattern", "check_results", "check_topic", "check_topics"]
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_topics(topics: Iterable[str] | None) -> frozenset[str]:
-    """Checks a list of names. Raises `ConfigError`."""
+    """Checks a list of topic names. Raises `ConfigError`."""
     if topics is None or isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
         raise ConfigError("topics", f"is {topics!r}, {kind_of(topics)}: accepts a list of topic names")
     return frozenset(check_topic(name) for name in topics)
 
 
 def check_topic(name: object, option: str = "topics") -> str:
-    """Checks one name. Raises `ConfigError` for the option."""
+    """Checks one topic name. Raises `ConfigError` for `option`."""
     if isinstance(name, str) and "," in name:
         raise ConfigError(option, f"has {name!r}: several topics are a list, {name.split(',')!r}")
     if not isinstance(name, str) or _LEGAL_TOPIC.fullmatch(name) is None or name in (".", ".."):
@@ -31,7 +31,7 @@ def check_topic(name: object, option: str = "topics") -> str:
 
 
 def check_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
-    """The compiled pattern. Raises `ConfigError` for what is no regular expression over text."""
+    """Compiles a pattern. Raises `ConfigError` for anything but a regular expression over text."""
     text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
     if not isinstance(text, str):
         raise ConfigError(
@@ -43,15 +43,15 @@ def check_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
         raise ConfigError("pattern", f"is {pattern!r}, not a regular expression: {error}") from None
 
 
-def check_letters(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
-    """Dead letters may not go where they are read from. Raises `ConfigError`."""
+def check_dlq_topic(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
+    """Checks that the dead letter topic is not among the topics that are read. Raises `ConfigError`."""
     _check_not_read(
         topic, option, topics, pattern, "a record that fails would come back for ever; name another"
     )
 
 
 def check_results(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:
-    """Results may not go where they are read from. Raises `ConfigError`."""
+    """Checks that the topic of results is not among the topics that are read. Raises `ConfigError`."""
     _check_not_read(
         topic, option, topics, pattern, "each result would be read and written again for ever; name another"
     )

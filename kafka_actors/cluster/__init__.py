@@ -1,4 +1,4 @@
-"""What a client knows of its cluster: metadata, the mapping of brokers to connections, the subscription."""
+"""The cluster as a client knows it: metadata, connections by broker, the subscription of a consumer."""
 
 from .cluster import Cluster
 from .future import Future

@@ -1,4 +1,4 @@
-"""`Cluster`: one connection per known broker, kept equal to what metadata says."""
+"""`Cluster`: one connection to each broker that metadata names, opened and closed as metadata changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAL_BACKOFF_MAX_S = 1.0
 
 
 class ClusterConnection(Protocol):
-    """What a connection has to have. `Connection` has it, as has a handle of a connection actor."""
+    """A connection to a broker: a `Connection` of `net`, or the handle of a connection actor."""
 
     @property
     def closing(self) -> bool: ...
@@ -38,7 +38,7 @@ C_co = TypeVar("C_co", bound=ClusterConnection, covariant=True)
 
 
 class Located(Protocol):
-    """A broker and where it is."""
+    """A broker with its host and port."""
 
     @property
     def node_id(self) -> int: ...
@@ -59,11 +59,12 @@ Topic = MetadataResponseTopic | TopicMetadata
 
 
 class Cluster(Generic[C]):
-    """The mapping of broker id → connection, with the topics and leaders that those connections serve.
+    """Maps broker ids to connections, with the topics and leaders that these connections serve.
 
     `conns` holds a connection for each broker, `topics` the partition ids of each topic, `leaders` the broker
     id of each (topic, partition) whose leader has a connection. `connect` opens a connection; `fetch_metadata`
-    replaces asking the connections themselves for metadata, where something else knows it.
+    returns metadata in place of a request over the connections, where another part of the process has it. `attempts` bounds
+    the rounds of one `heal`; `sleep` waits for that many seconds, `rand` gives 0..1 for jitter.
     """
 
     def __init__(
@@ -111,10 +112,10 @@ class Cluster(Generic[C]):
         await self.heal(await self._bootstrap())
 
     async def heal(self, response: Metadata | None = None) -> None:
-        """Makes the connections equal to metadata: that given, or asked for.
+        """Opens and closes connections until they are those of `response`, or of metadata that is asked for.
 
-        Closing connections are culled first. Then brokers and topics are processed, with metadata asked for
-        anew after a pause, until nothing is missing or the bound on attempts is reached; what is missing then is
+        Closing connections are dropped first. Then brokers and topics are processed, with metadata asked for
+        anew after a pause, until nothing is missing or the bound on attempts is reached; the rest is
         left to the next call, as are topics with errors that no waiting mends. When no known broker answers, the
         bootstrap hosts are asked again (KIP-899). `stop` ends it. Raises `NoBrokersError`.
         """
@@ -157,14 +158,14 @@ class Cluster(Generic[C]):
             return await self._bootstrap()
 
     async def get_metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
-        """Asks each connection in turn until one answers; `topics` limits what is asked for.
+        """Asks each connection in turn until one answers, about `topics`, None for all.
 
         Raises `NoBrokersError`, which says of each connection why it failed.
         """
         failures: list[str] = []
         for broker_id, conn in list(self.conns.items()):
             try:
-                return await conn.send(_request(topics))
+                return await conn.send(metadata_request(topics))
             except KafkaActorsError as error:
                 failures.append(f"broker {broker_id}: {error}")
         raise NoBrokersError("no connection answered: " + ("; ".join(failures) or "there is none"))
@@ -175,7 +176,7 @@ class Cluster(Generic[C]):
             try:
                 conn = await self._connect(host, port, None)
                 try:
-                    response = await conn.send(_request(None))
+                    response = await conn.send(metadata_request(None))
                 finally:
                     conn.close()
                 if response.brokers:
@@ -186,9 +187,9 @@ class Cluster(Generic[C]):
         raise NoBrokersError("no bootstrap host answered: " + "; ".join(failures))
 
     async def process_brokers(self, brokers: Iterable[Located]) -> set[int]:
-        """Makes `conns` equal to these brokers. Returns the ids of those that can't be connected to.
+        """Connects to these brokers and to no others. Returns the ids of those that can't be connected to.
 
-        Connections to brokers that are not listed, or are elsewhere now, are aborted. New ones are opened at the
+        Connections to brokers that are not listed, or have another address now, are aborted. New ones are opened at the
         same time, so that one that doesn't answer holds up no other.
         """
         listed = {broker.node_id: (broker.host, broker.port) for broker in brokers}
@@ -214,9 +215,8 @@ class Cluster(Generic[C]):
         return True
 
     def process_topics(self, topics: Iterable[Topic]) -> set[str]:
-        """Takes in these topics. Returns the names of those with errors, or with a leader that isn't connected.
-
-        `topics` and `leaders` then hold what is valid: they are replaced as a whole.
+        """Replaces `topics` and `leaders` by what these topics say. Returns the names of those with errors, or with a leader that
+        isn't connected.
         """
         known: dict[str, list[int]] = {}
         leaders: dict[tuple[str, int], int] = {}
@@ -237,7 +237,7 @@ class Cluster(Generic[C]):
         return missing
 
     def stop(self) -> None:
-        """Closes each connection, those too that are being opened."""
+        """Closes each connection, also those that are being opened."""
         self._stops += 1
         for conn in self.conns.values():
             conn.close()
@@ -245,7 +245,8 @@ class Cluster(Generic[C]):
         self._addresses.clear()
 
 
-def _request(topics: Iterable[str] | None) -> MetadataRequest:
+def metadata_request(topics: Iterable[str] | None) -> MetadataRequest:
+    """A Metadata request about these topics, None for all; it creates none of them."""
     named = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=named, allow_auto_topic_creation=False)
 

@@ -1,15 +1,26 @@
-"""A result that comes later, for code that has no event loop."""
+"""`Future`: a result that comes later, for code that has no event loop; and the calls of callbacks and listeners."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
-from .listeners import call_each
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+A = TypeVarTuple("A")
+
+
+def call_each(callbacks: Iterable[Callable[[*A], object]], *arguments: *A) -> None:
+    """Calls each of them. An exception of one is logged: the others are called, and the caller goes on."""
+    for callback in list(callbacks):
+        try:
+            callback(*arguments)
+        except Exception:  # a user's code, as a rule
+            log.exception("the callback %r raised", callback)
 
 
 class Future(Generic[T]):
@@ -32,11 +43,11 @@ class Future(Generic[T]):
         return self._done
 
     def success(self, value: T) -> None:
-        """Settle it with a value. Later calls change nothing."""
+        """Settles it with a value. Later calls change nothing."""
         self._settle(value, None)
 
     def failure(self, exception: BaseException) -> None:
-        """Settle it with an exception. Later calls change nothing."""
+        """Settles it with an exception. Later calls change nothing."""
         self._settle(None, exception)
 
     def _settle(self, value: T | None, exception: BaseException | None) -> None:
@@ -60,7 +71,7 @@ class Future(Generic[T]):
         return self._value  # type: ignore[return-value]  # settled without exception, so it is a T
 
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
-        """Call `callback(self)` when settled; at once if it is. What it raises is logged."""
+        """Calls `callback(self)` when it is settled; at once if it is. An exception of the callback is logged."""
         with self._lock:
             if not self._done:
                 self._callbacks.append(callback)
@@ -74,7 +85,7 @@ class Future(Generic[T]):
 
 
 def until_called(subscribe: Callable[[Callable[[], None]], object]) -> Generator[Any, None, None]:
-    """For an `__await__`: waits in the running loop until what `subscribe` is given is called, in whatever thread."""
+    """Waits in the running loop until the callback given to `subscribe` is called, in any thread: for an `__await__`."""
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()
 
@@ -93,7 +104,7 @@ def until_called(subscribe: Callable[[Callable[[], None]], object]) -> Generator
 
 
 def in_loop(loop: object) -> bool:
-    """Whether this is code of that event loop, which does nothing else as long as it runs. False for None."""
+    """Whether the caller runs in that event loop, which does nothing else meanwhile. False for None."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

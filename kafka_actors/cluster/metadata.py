@@ -1,4 +1,4 @@
-"""`ClusterMetadata`: what a client knows of its cluster, without any IO."""
+"""`ClusterMetadata`: the brokers, topics and leaders of a cluster as a client knows them, without any IO."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from kafka_actors.errors import ConfigError, NoBrokersError, error_for_code
 from kafka_actors.protocol import FindCoordinatorResponse, MetadataResponse
 from kafka_actors.types import TopicPartition
 
-from .future import Future
-from .listeners import call_each
+from .future import Future, call_each
 from .machines.merge import Memory, merge
 from .machines.refresh import RefreshTimer
 from .snapshot import (
@@ -35,9 +34,9 @@ _NUMBERS = ("retry_backoff_ms", "retry_backoff_max_ms", "metadata_max_age_ms")
 
 
 class ClusterMetadata:
-    """The brokers, topics, partitions, leaders and group coordinators of a cluster, as last heard.
+    """The brokers, topics, partitions, leaders and group coordinators of a cluster, by the responses taken in so far.
 
-    It does no IO: responses come in, and `ttl` tells when the next one is wanted. The pause after a failure is
+    It does no IO: `update_metadata` takes a response, and `ttl` tells when the next one is due. The pause after a failure is
     `retry_backoff_ms`; it grows with each failure up to `retry_backoff_max_ms`. `clock` counts seconds,
     monotonic; `rand` gives 0..1 for jitter.
 
@@ -93,7 +92,7 @@ class ClusterMetadata:
     # ------------------------------------------------------------ reading
 
     def snapshot(self) -> ClusterSnapshot:
-        """All of it as one immutable value; the same object as long as nothing changed."""
+        """Returns the brokers and topics as one immutable value; the same object as long as nothing changed."""
         return self._snapshot
 
     def brokers(self) -> set[BrokerMetadata]:
@@ -105,7 +104,7 @@ class ClusterMetadata:
         return list(self._bootstrap.values())
 
     def broker_metadata(self, broker_id: int) -> BrokerMetadata | None:
-        """Where a broker, a group's coordinator or a bootstrap server (id below 0) is; None if not known."""
+        """The address of a broker, a group's coordinator or a bootstrap server (id below 0); None for an unknown id."""
         for known in (self._snapshot.brokers, self._coordinators, self._bootstrap):
             if broker_id in known:
                 return known[broker_id]
@@ -156,10 +155,10 @@ class ClusterMetadata:
         return self._timer.backoff() * 1000
 
     def request_update(self) -> Future[ClusterMetadata]:
-        """Wants metadata newer than the present. The future resolves to this object after the update.
+        """Demands metadata newer than the present. The future resolves to this object after the update.
 
-        It fails with the error of the next attempt, if that fails. The update itself is someone else's to do:
-        this only changes what `ttl` says.
+        It fails with the error of the next attempt, if that fails. The update itself is the owner's to carry out:
+        this only changes what `ttl` returns.
         """
         demand = self._timer.demand()
         future: Future[ClusterMetadata] = Future()
@@ -168,11 +167,11 @@ class ClusterMetadata:
         return future
 
     def add_request_listener(self, listener: Callable[[], object]) -> None:
-        """Call `listener()` whenever an update is requested: for whoever carries the updates out."""
+        """Calls `listener()` whenever an update is requested, so that the owner carries it out."""
         self._request_listeners.append(listener)
 
     def update_started(self) -> None:
-        """A Metadata request is being sent: its answer will meet the updates requested until now, no later ones."""
+        """Notes that a Metadata request is being sent: its answer will meet the updates requested until now, no later ones."""
         self._timer.started()
 
     # ------------------------------------------------------------ what happened
@@ -182,8 +181,8 @@ class ClusterMetadata:
     ) -> None:
         """Takes in a Metadata response.
 
-        `version` is the one it had on the wire (None: current), `partial` says that the topics it doesn't list
-        keep what is known of them, and that it is no answer to `request_update`. A response with an error, or
+        `version` is the one it had on the wire (None: current), `partial` says that topics which it doesn't list
+        stay as they are known, and that it is no answer to `request_update`. A response with an error, or
         without any broker, is a failed update.
         """
         error: Exception | None = error_for_code(metadata.error_code, request="Metadata")
@@ -201,7 +200,7 @@ class ClusterMetadata:
     def update_leader(
         self, tp: TopicPartition, leader_id: int, leader_epoch: int, broker: BrokerMetadata | None = None
     ) -> bool:
-        """Takes in the leader that a Fetch or Produce error named (KIP-951). Returns whether it was news."""
+        """Takes in the leader that a Fetch or Produce error named (KIP-951). Returns whether that changed anything."""
         known = self._snapshot.partition(tp)
         if known is None or leader_id < 0 or leader_epoch <= known.leader_epoch:
             return False
@@ -220,7 +219,7 @@ class ClusterMetadata:
         self._settle(self._timer.failed(self._clock()), exception)
 
     def fail_requests(self, exception: BaseException) -> None:
-        """Fails all updates requested so far: nobody will carry them out."""
+        """Fails all updates requested so far, because none will be carried out."""
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             future.failure(exception)
@@ -241,17 +240,17 @@ class ClusterMetadata:
         return answer.node_id
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener(self)` after each update. What it raises is logged."""
+        """Calls `listener(self)` after each update. An exception of it is logged."""
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Call it no more. Raises `ValueError` if it was never added."""
+        """Stops calling a listener. Raises `ValueError` if it was never added."""
         self._listeners.remove(listener)
 
     def with_partitions(self, partitions_to_add: Iterable[tuple[str, PartitionMetadata]]) -> ClusterMetadata:
         """A copy that knows these partitions, (topic, partition) each, as well.
 
-        It has what this one remembers and its times, but nobody who listens or waits.
+        It has the same history and times, but no listeners and no futures.
         """
         copied = ClusterMetadata(clock=self._clock, rand=self._rand, **self.config)
         copied._snapshot = with_partitions(self._snapshot, partitions_to_add, self._snapshot.brokers)
@@ -262,7 +261,7 @@ class ClusterMetadata:
         return copied
 
     def restore(self, snapshot: ClusterSnapshot) -> None:
-        """Starts from what another one knew, so that its leader epochs don't go backwards here either."""
+        """Starts from another object's snapshot, so that leader epochs don't go backwards here either."""
         self._snapshot = snapshot
         self._notify()
 
@@ -285,7 +284,7 @@ def _bootstrap_brokers(servers: Any) -> dict[int, BrokerMetadata]:
 
 
 def _incomplete(metadata: MetadataResponse) -> bool:
-    """Whether something in it is only temporarily so, such as a partition without a leader."""
+    """Whether it has a temporary error, such as a partition without a leader."""
     for topic in metadata.topics:
         error = error_for_code(topic.error_code)
         if error is not None and error.invalid_metadata:

@@ -1,4 +1,4 @@
-"""What is known of a Kafka cluster at one moment, as immutable values that also travel between processes.
+"""A Kafka cluster at one moment, as immutable values that also travel between processes.
 
 Snapshots of successive moments share the topics (and within a topic, the partitions) that did not change, so a
 new one of 100,000 partitions costs a comparison, not a copy.
@@ -58,7 +58,7 @@ class ClusterSnapshot(Struct, frozen=True, array_like=True):
     topics: dict[str, TopicMetadata] = {}
 
     def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
-        """All that is known of a partition, None where it is unknown."""
+        """The metadata of a partition, None where it is unknown."""
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partitions.get(tp.partition)
 

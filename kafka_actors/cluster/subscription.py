@@ -1,4 +1,4 @@
-"""What a consumer wants to read, and what it was given."""
+"""`SubscriptionState`: the topics that a consumer subscribes to, and the partitions that are assigned to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SubscriptionMode", "SubscriptionState"]
 
 
 class SubscriptionMode(Enum):
-    """How the partitions are chosen."""
+    """The ways to choose partitions."""
 
     NONE = "none"
     TOPICS = "topics"
@@ -25,9 +25,9 @@ class SubscriptionMode(Enum):
 
 
 class SubscriptionState:
-    """One of: topics by name, topics by pattern, partitions assigned by hand. No IO.
+    """A subscription to topics by name, to topics by pattern, or partitions assigned by hand. No IO.
 
-    As in Java's `SubscriptionState`, the three exclude each other until `unsubscribe`.
+    The three exclude each other until `unsubscribe`, as in Java's `SubscriptionState`.
     """
 
     def __init__(self, *, exclude_internal_topics: bool = True) -> None:
@@ -60,7 +60,7 @@ class SubscriptionState:
     def subscribe(
         self, topics: Iterable[str] | None = None, pattern: str | re.Pattern[str] | None = None
     ) -> None:
-        """Wants whole topics, by name or by a pattern that a topic's whole name must match.
+        """Subscribes to topics, by name or by a pattern that a topic's whole name must match.
 
         Replaces an earlier subscription of the same kind; no topics at all is `unsubscribe`. Raises
         `ConfigError` for both or neither, an invalid name or pattern, `UsageError` if another mode is in use.
@@ -99,12 +99,12 @@ class SubscriptionState:
         self._assigned = frozenset(partitions)
 
     def unsubscribe(self) -> None:
-        """Wants nothing and has nothing."""
+        """Ends the subscription, and drops the assignment."""
         self.mode = SubscriptionMode.NONE
         self._topics, self._pattern, self._assigned = frozenset(), None, frozenset()
 
     def matching(self, snapshot: ClusterSnapshot) -> frozenset[str]:
-        """The topics wanted: by name whether they exist or not, by pattern those of the snapshot."""
+        """The topics subscribed to: by name whether they exist or not, by pattern those of the snapshot."""
         if self._pattern is not None:
             return frozenset(snapshot.topics_matching(self._pattern, self.exclude_internal_topics))
         if self.mode is SubscriptionMode.MANUAL:

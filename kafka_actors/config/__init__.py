@@ -1,4 +1,4 @@
-"""Options as users give them, checked and made into one config: Kafka's names with underscores, or Java's."""
+"""Options of clients and jobs, checked and made into one config: Kafka's names with underscores, or Java's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Options, from what a user gives to one of the Structs of `kafka_actors.options`.
+"""Builds one of the Structs of `kafka_actors.options` from a user's options.
 
-`build` turns keyword arguments and a `config={...}` dict (underscored or dotted keys) into one of them, and refuses
-what it does not know before anything connects.
+`build` takes keyword arguments and a `config={...}` dict (underscored or dotted keys), and refuses names and values that it
+does not know before anything connects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 MAX_TEXT_BYTES = 0x7FFF
-"""What a string of the wire protocol may have."""
+"""Bytes that a string of the wire protocol may have."""
 
 PARQUET_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
 
@@ -63,9 +63,9 @@ _LIBRDKAFKAS = {
     "socket_timeout_ms": "request_timeout_ms",
     "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
 }
-"""What librdkafka's clients call these options; some in other units."""
+"""librdkafka's names of options, with the names here; some have other units."""
 
-# Options people bring along from other clients or from later versions: refused by name, with what to do.
+# Options of other clients or of later versions of Kafka: refused by name, with what to do.
 _REFUSED = {
     "group_remote_assignor": "is for group_protocol 'consumer' (KIP-848), which comes later",
     "group_protocol": "only 'classic' is supported; the consumer protocol (KIP-848) comes later",
@@ -106,7 +106,10 @@ def build(kind: type[C], options: Mapping[str, Any] | None = None, /, **explicit
 def convert(
     kind: type[ClientConfig], options: Mapping[str, Any] | None = None, /, **explicit: Any
 ) -> dict[str, Any]:
-    """The given options by their names, each checked by itself: for those that only others will make whole."""
+    """The options by their names, each checked by itself: for a config that others complete.
+
+    Raises `ConfigError` as `build`, but for options that contradict each other.
+    """
     if options is not None and not isinstance(options, Mapping):
         raise ConfigError("config", f"is {options!r}, {kind_of(options)}: accepts a dict of options")
     merged: dict[str, Any] = {}
@@ -123,7 +126,7 @@ def convert(
 
 
 def producer_over(connection: Mapping[str, Any], options: Mapping[str, Any]) -> ProducerConfig:
-    """A producer's options over those of a connection, which stay behind where the options name other servers.
+    """A producer's options over those of a connection, which are left out where the options name other servers.
 
     Raises `ConfigError` for options that contradict each other.
     """
@@ -131,9 +134,10 @@ def producer_over(connection: Mapping[str, Any], options: Mapping[str, Any]) -> 
 
 
 def resolved(config: C) -> C:
-    """The config with every `${env:…}`, `${file:…}` and `${directory:…}` in a text of it replaced (see `references`):
-    called in the process that makes a client, so that what they stand for travels nowhere. Clients that users make do so
-    themselves. Those of a login (`sasl_…`, `ssl_password`) stay: `looked_up` replaces them at each authentication.
+    """The config with every `${env:…}`, `${file:…}` and `${directory:…}` in its texts replaced (see `references`).
+
+    It is called in the process that makes a client, so that the values travel nowhere; clients that users make call it
+    themselves. References of a login (`sasl_…`, `ssl_password`) stay: `looked_up` replaces them at each authentication.
 
     Raises `ConfigError` where there is no such variable, file or key in this process, and as `build`.
     """
@@ -143,7 +147,7 @@ def resolved(config: C) -> C:
 
 
 def looked_up(config: C) -> C:
-    """The config with every reference replaced by what it stands for now. Raises as `resolved`."""
+    """The config with every reference replaced by its present value. Raises as `resolved`."""
     found = {name: resolve(name, text) for name, text in references_of(config).items()}
     if not found:
         return config
@@ -161,7 +165,7 @@ def _of_login(name: str) -> bool:
 
 
 def _reference(value: Any) -> str | None:
-    """The text of a value with references in it."""
+    """The text of a value that has references in it; None for other values."""
     text = value.reveal() if isinstance(value, Secret) else value
     if isinstance(text, list) and all(isinstance(part, str) for part in text):
         text = ",".join(text)
@@ -180,7 +184,7 @@ def known_name(kind: type[ClientConfig], key: str) -> str:
 
 
 def refusal(name: str) -> str | None:
-    """Why an option of another client, or of another place, is not one here, and what to do; None for other names."""
+    """The reason why an option of another client, or of another place, is not one here, and what to do; None for other names."""
     return _REFUSED.get(name)
 
 
@@ -219,7 +223,7 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
 
 
 def _composed(name: str, wanted: Any, text: str) -> Any:
-    """A list or table that is given as text, as the environment and flags have it: `a,b`, and a table as JSON."""
+    """The list or table in a text, as the environment and flags have it: `a,b`, and a table as JSON."""
     kinds = {get_origin(part) for part in (wanted, *get_args(wanted))}
     if list in kinds:
         return [part.strip() for part in text.split(",")]
@@ -232,14 +236,14 @@ def _composed(name: str, wanted: Any, text: str) -> Any:
 
 
 def _choices(wanted: Any) -> tuple[Any, ...]:
-    """What there is to choose from, where that is a list."""
+    """The accepted values, where they are a list."""
     if get_origin(wanted) is Literal:
         return get_args(wanted)
     return next((get_args(part) for part in get_args(wanted) if get_origin(part) is Literal), ())
 
 
 def _check_text(name: str, value: str) -> None:
-    """What the wire can't carry is refused here, by its name; the text itself may be a secret."""
+    """Refuses a text that the wire protocol can't carry, by the option's name alone: the text itself may be a secret."""
     try:
         size = len(value.encode())
     except UnicodeEncodeError:  # bytes of a file or variable that were no UTF-8
@@ -264,7 +268,7 @@ def _auto_offset_reset(value: Any) -> str:
     if text in ("earliest", "latest", "none"):
         return str(text)
     if isinstance(text, str) and text.startswith("by_duration:"):
-        from kafka_actors.base.durations import parse_iso8601
+        from kafka_actors.base.timeouts import parse_iso8601
 
         try:
             parse_iso8601(value.strip()[len("by_duration:") :])
@@ -275,7 +279,7 @@ def _auto_offset_reset(value: Any) -> str:
 
 
 def _api_version(text: str) -> tuple[int, ...]:
-    """As a properties file has it: `3.9`."""
+    """The release in a text, as a properties file has it: `3.9`."""
     parts = text.strip().split(".")
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise ConfigError("api_version", f"is {text!r}: accepts a release such as '3.9' or (3, 9)")
@@ -294,7 +298,7 @@ def _acks(value: Any) -> str:
 
 
 def _one_of(name: str, value: Any) -> str | None:
-    """Of constants in capitals; small letters are accepted, as Java does."""
+    """One of several constants in capitals; small letters are accepted, as in Java."""
     if name == "sasl_mechanism" and value is None:
         return None
     text = value.strip().upper() if isinstance(value, str) else value

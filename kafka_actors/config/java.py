@@ -1,4 +1,4 @@
-"""Options by the names and values that Java's clients have for them, as ours."""
+"""Translates the options of Java's clients, names and values, into those of `kafka_actors.options`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from kafka_actors.errors import ConfigError
 
-from .jaas import login_of
-from .stores import add_keys, add_trust, is_pem
+from .java_security import add_keys, add_trust, is_pem, login_of
 
 __all__ = ["FromJava", "from_java", "without_effect"]
 
@@ -33,7 +32,7 @@ _HANDLERS: dict[str, tuple[str, ...]] = {
     "sasl_oauthbearer_jwt_retriever_class": ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever"),
     "sasl_login_class": (),
 }
-"""Code of Java's, and which of it does what is done here anyway."""
+"""Options that name Java classes, with the classes whose work is done here anyway."""
 _ONLY_FALSE = ("partitioner_ignore_keys", "sasl_oauthbearer_header_urlencode")
 _IMPLEMENTATIONS = (
     "sasl_oauthbearer_jwt_validator_class",
@@ -101,14 +100,14 @@ class FromJava(NamedTuple):
 
 
 def without_effect(name: str) -> bool:
-    """Whether an option of Java's clients, underscored, asks for nothing here: who has it means no harm."""
+    """Whether an option of Java's clients, with underscores, has no effect here, so that a config that has it is accepted."""
     return name in _WITHOUT_EFFECT or name.startswith(_ALSO_WITHOUT)
 
 
 def from_java(given: Mapping[str, str]) -> FromJava:
     """Translates what has a counterpart; the rest stays, for `config.build` to know or refuse. Names have underscores.
 
-    PEM and PKCS12 stores are read; unless a type says PEM, what is in a file tells. A PKCS12 store becomes an
+    PEM and PKCS12 stores are read; unless a type says PEM, the content of a file tells. A PKCS12 store becomes an
     `ssl_context`. Raises `ConfigError` with the option's name as it was given.
     """
     taken: dict[str, Any] = dict(given)
@@ -119,7 +118,7 @@ def from_java(given: Mapping[str, str]) -> FromJava:
     _handlers(taken)
     _protocols(taken)
     for name in _IMPLEMENTATIONS:
-        taken.pop(name, None)  # which code does it, not what is done
+        taken.pop(name, None)  # the implementation of something, not its behaviour
     for name in _SYSTEM_DEFAULT:
         if taken.get(name, "").strip() == "-1":
             del taken[name]
@@ -148,7 +147,7 @@ def _put(taken: dict[str, Any], origins: dict[str, str], ours: str, theirs: str,
 
 
 def _handlers(taken: dict[str, Any]) -> None:
-    """Some fetch a token as it is done here anyway; others are code that can't run here."""
+    """Drops the classes that fetch a token as it is done here anyway, and refuses others, which can't run here."""
     for name, own in _HANDLERS.items():
         handler = taken.get(name, "").strip()
         if handler.rpartition(".")[2] in own:
@@ -193,7 +192,7 @@ def _stores(taken: dict[str, Any], origins: dict[str, str]) -> None:
 
 
 def _files(taken: dict[str, Any], origins: dict[str, str]) -> None:
-    """PEM files; a key is in the same file as its certificate."""
+    """Takes PEM files; a key is in the same file as its certificate."""
     for location, password, ours in (
         (_TRUST, _TRUST_PASSWORD, "ssl_cafile"),
         (_KEYS, _KEYS_PASSWORD, "ssl_certfile"),

@@ -1,5 +1,5 @@
-"""`${env:NAME}` and `${file:path:key}` in the values of options, as Kafka's own config providers have them (KIP-297,
-KIP-421, KIP-887)."""
+"""References in the values of options, such as `${env:NAME}` and `${file:path:key}`, as Kafka's own config providers have them
+(KIP-297, KIP-421, KIP-887); and Java's .properties files, to which they lead."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 
 from kafka_actors.errors import ConfigError
 
-from .properties import parse_properties
-
-__all__ = ["refers", "resolve"]
+__all__ = ["parse_properties", "refers", "resolve"]
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
+_SEPARATOR = re.compile(r"(?:\\.|[^\\\s=:])*")
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def refers(text: str) -> bool:
-    """Whether there is a reference in it."""
+    """Whether a text has a reference in it."""
     return _REFERENCE.search(text) is not None
 
 
@@ -61,3 +62,38 @@ def _text(option: str, reference: str, path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
         raise ConfigError(option, f"refers to {reference}: {reason}") from None
+
+
+# ---------------------------------------------------------------- .properties files
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Keys and values of a .properties file, as `java.util.Properties.load` reads it: comments, continued lines, escapes."""
+    found = {}
+    for line in _logical_lines(text):
+        end = _SEPARATOR.match(line)
+        assert end is not None  # it matches the empty text
+        key, rest = line[: end.end()], line[end.end() :].lstrip(" \t\f")
+        value = rest[1:].lstrip(" \t\f") if rest[:1] in ("=", ":") and rest else rest
+        found[_unescaped(key)] = _unescaped(value)
+    return found
+
+
+def _logical_lines(text: str) -> list[str]:
+    lines: list[str] = []
+    held = ""
+    for raw in re.split(r"\r\n|\r|\n", text):
+        line = raw.lstrip(" \t\f")
+        if not held and line[:1] in ("", "#", "!"):
+            continue
+        held += line
+        if (len(held) - len(held.rstrip("\\"))) % 2:
+            held = held[:-1]
+            continue
+        lines.append(held)
+        held = ""
+    return lines + ([held] if held else [])
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPED.get(m[2], m[2]), text)

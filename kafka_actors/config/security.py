@@ -1,6 +1,6 @@
-"""Options of TLS and SASL: how secrets are kept, and which options go together.
+"""Options of TLS and SASL: `Secret`, and the check of options that have to go together.
 
-What connects by them is in `kafka_actors.net.security`.
+`kafka_actors.net.security` connects by them.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ RENAMED = {
     "sasl_oauthbearer_client_id": "is librdkafka's name of sasl_oauthbearer_client_credentials_client_id",
     "sasl_oauthbearer_client_secret": "is librdkafka's name of sasl_oauthbearer_client_credentials_client_secret",
 }
-"""What other clients call these options, and what to give instead."""
+"""Other clients' names of these options, with the option to give instead."""
 
 
 class Secret:
-    """A password. Its text is shown by `reveal()` alone: never by repr, str, format, or as part of a repr.
+    """A password. Only `reveal()` shows its text: never repr, str, format, nor the repr of an object that holds it.
 
     It is pickled with its text, because the processes of a job need it.
     """

@@ -1,4 +1,4 @@
-"""The in-process consumer: `Consumer` and its asyncio twin, over one client, coordinator and fetcher in a thread."""
+"""The in-process consumer: `Consumer` and `AsyncConsumer`, over one client, coordinator and fetcher in a thread."""
 
 from __future__ import annotations
 

@@ -1,37 +1,31 @@
-"""`AsyncConsumer`: the twin of `Consumer` for asyncio."""
+"""`AsyncConsumer`: the calls of `Consumer` as coroutines, for asyncio."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from kafka_actors.base.arguments import limit_of, listed, partition_of, partitions_of, seconds_of, times_of
+from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.fork_guard import another_loop
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
 from kafka_actors.net import ListedOffset
-from kafka_actors.telemetry.spans import committing
-from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-from .base_consumer import BaseConsumer
-from .call_deadline import CallLimit
-from .consumer_io import ConsumerIO
-from .consumer_session import GRACE_S, ConsumerSession, Pattern, Topics, check_listener
+from .consumer_session import ConsumerSession, Pattern, Topics
 from .cursor import Cursor
 from .message import Message, messages_of
+from .operations import BaseConsumer
 from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener, awaited
-from .wakeup import LoopWakeup
-
-log = logging.getLogger(__name__)
+from .waiting import Block, Call, CallLimit, Done, LoopWakeup, Step, Steps
 
 T = TypeVar("T")
 
@@ -59,14 +53,14 @@ class AsyncConsumer(BaseConsumer):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._wake = LoopWakeup()
-        self._session = ConsumerSession(topics, pattern, listener, events, self._wake, config, options)
+        super().__init__(self._wake, topics, pattern, listener, events, config, options)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="kafka-decode")
 
     async def __aenter__(self) -> Self:
         try:
-            await self._started()
-        except BaseException:  # of a cancellation, too: nobody will close it
-            await self._give_up_beginning()
+            await self._run(self._session.connect())
+        except BaseException:  # a cancellation, too: nobody would close it
+            await self._drive(self._session.give_up_beginning())
             raise
         return self
 
@@ -78,20 +72,22 @@ class AsyncConsumer(BaseConsumer):
     # ------------------------------------------------------------ reading
 
     async def poll_batch(self, *, timeout_ms: float | None = 1000) -> pa.RecordBatch | None:
-        """As `Consumer.poll_batch`."""
+        """Returns the next records: see `Consumer.poll_batch`."""
         timeout_s = limit_of(timeout_ms)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         session = self._open()
         session.check_wanted()
-        if not session.ready and not await self._begun(session, timeout_s):
-            session.begin().tell()
+        if not session.ready and not await self._drive(session.begun(timeout_s)):
+            session.begin().log_delay()
             return None
         session.reader.settle()
         return await self._wait_for(session, session.reader.next_batch, deadline)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """As `Consumer.__iter__`."""
-        session = await self._reading()
+        """Yields the records as messages: see `Consumer.__iter__`."""
+        session = self._open()
+        session.check_wanted()
+        await self._drive(session.connect())
         while True:
             session.check_open()
             session.reader.settle()
@@ -127,8 +123,8 @@ class AsyncConsumer(BaseConsumer):
                 session.check_open()
 
     async def _decoded(self, session: ConsumerSession, take: Callable[[], T | None]) -> T | None:
-        """Takes in the decoder's thread, which no cancellation stops: what it took for a cancelled call goes back,
-        or it would count as handed out and be committed, unseen."""
+        """Takes records in the decoder's thread. No cancellation stops that: records that were taken for a cancelled call go
+        back, or they would count as handed out and be committed, unseen."""
         work = asyncio.wrap_future(self._decoder.submit(take))
         try:
             return await asyncio.shield(work)
@@ -143,10 +139,10 @@ class AsyncConsumer(BaseConsumer):
             raise
 
     async def _attend(self, session: ConsumerSession) -> None:
-        for callback in session.attend():
+        for callback in session.tasks.attend():
             await awaited(callback())
 
-    # ------------------------------------------------------------ what to read
+    # ------------------------------------------------------------ subscription and assignment
 
     async def subscribe(
         self,
@@ -155,88 +151,50 @@ class AsyncConsumer(BaseConsumer):
         pattern: Pattern = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """As `Consumer.subscribe`."""
-        session = self._open()
-        session.check_group()
-        check_listener(listener)
-        if pattern is None and (topics := listed(topics)) == []:
-            return await self.unsubscribe()
-        await self._give_up_beginning()
-        session.change_subscription(topics, pattern)
-        session.listener = listener or session.listener
-        if session.started:
-            await self._call(session.core.subscribed())
+        """Reads whole topics as a member of the group: see `Consumer.subscribe`."""
+        await self._run(self._operations.subscribe(topics, pattern, listener))
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """As `Consumer.assign`."""
-        session = self._open()
-        chosen = partitions_of(partitions)
-        if not chosen:
-            return await self.unsubscribe()
-        await self._give_up_beginning()
-        session.subscription.assign_from_user(chosen)
-        if session.started:
-            offsets = session.drop(session.assignment() - frozenset(chosen))
-            await self._call(session.core.assigned(session.subscription.assigned, offsets))
+        """Reads these partitions, without the group: see `Consumer.assign`."""
+        await self._run(self._operations.assign(partitions))
 
     async def unsubscribe(self) -> None:
-        """As `Consumer.unsubscribe`."""
-        session = self._open()
-        await self._give_up_beginning()
-        if session.started:
-            for callback in session.farewell():
-                await awaited(callback())
-            offsets = session.drop(session.assignment())
-            await self._call(session.core.unsubscribed(offsets))
-        session.subscription.unsubscribe()
+        """Stops reading and leaves the group: see `Consumer.unsubscribe`."""
+        await self._run(self._operations.unsubscribe())
 
     async def pause(self, *partitions: TopicPartition) -> None:
-        """As `Consumer.pause`."""
-        session = await self._started()
-        session.pause(session.some(partitions))
+        """Stops handing out partitions: see `Consumer.pause`."""
+        await self._run(self._operations.pause(partitions))
 
     async def resume(self, *partitions: TopicPartition) -> None:
-        """As `Consumer.resume`."""
-        session = await self._started()
-        session.resume(session.some(partitions))
+        """Ends `pause`: see `Consumer.resume`."""
+        await self._run(self._operations.resume(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """As `Consumer.paused`."""
+        """Returns the paused partitions: see `Consumer.paused`."""
         return set(self._session.reader.paused) if self._session.started else set()
 
     # ------------------------------------------------------------ positions
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        """As `Consumer.seek`."""
-        (await self._started()).seek(partition_of(partition), offset)
+        """Moves a position to an offset: see `Consumer.seek`."""
+        await self._run(self._operations.seek(partition, offset))
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """As `Consumer.seek_to_beginning`."""
-        session = await self._started()
-        session.seek_to_ends(session.some(partitions), beginning=True)
+        """Moves positions to the beginning of their logs: see `Consumer.seek_to_beginning`."""
+        await self._run(self._operations.seek_to_end_of_log(partitions, beginning=True))
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """As `Consumer.seek_to_end`."""
-        session = await self._started()
-        session.seek_to_ends(session.some(partitions), beginning=False)
+        """Moves positions to the end of their logs: see `Consumer.seek_to_end`."""
+        await self._run(self._operations.seek_to_end_of_log(partitions, beginning=False))
 
     async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
-        """As `Consumer.position`."""
-        limit = CallLimit(timeout_ms)
-        session = await self._started(limit)
-        tp = partition_of(partition)
-        known = session.reader.position(tp)
-        if known is None:
-            await self._call(session.core.position(tp, limit.left()), limit, GRACE_S)
-            known = session.reader.position(tp)
-        if known is None:
-            raise KafkaTimeoutError(f"the position of {tp.topic}-{tp.partition} was lost again")
-        return known.offset
+        """Returns the offset of the next record to be handed out: see `Consumer.position`."""
+        return await self._run(self._operations.position(partition, timeout_ms))
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """As `Consumer.lag`."""
-        tp = partition_of(partition)
-        return self._session.lag(tp)
+        """Returns the distance from the end of the log: see `Consumer.lag`."""
+        return self._operations.lag(partition)
 
     async def commit(
         self,
@@ -244,147 +202,96 @@ class AsyncConsumer(BaseConsumer):
         *,
         timeout_ms: float | None = None,
     ) -> None:
-        """As `Consumer.commit`."""
-        limit = CallLimit(timeout_ms)
-        session = await self._started(limit)
-        wanted = session.to_commit(offsets)
-        if wanted:
-            with committing(session.config.group_id):
-                await self._call(session.core.commit(wanted, limit.left()), limit, GRACE_S)
-        if offsets is None:
-            session.reader.finish()
+        """Commits positions: see `Consumer.commit`."""
+        await self._run(self._operations.commit(offsets, timeout_ms))
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """As `Consumer.committed`."""
-        self._open().check_group()
-        wanted = partitions_of(partitions)
-        return await self._ask(timeout_ms, lambda core, _: core.committed(wanted))
+        """Returns the committed offsets of the group: see `Consumer.committed`."""
+        return await self._run(self._operations.committed(partitions, timeout_ms))
 
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ topics and logs
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """As `Consumer.offsets_for_times`."""
-        found = await self._list(times_of(timestamps), timeout_ms)
-        return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
+        """Returns the first record at or after each time: see `Consumer.offsets_for_times`."""
+        return await self._run(self._operations.offsets_for_times(timestamps, timeout_ms))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """As `Consumer.beginning_offsets`."""
-        found = await self._list(dict.fromkeys(partitions_of(partitions), EARLIEST), timeout_ms)
-        return {tp: listed.offset for tp, listed in found.items()}
+        """Returns the first offset in each log: see `Consumer.beginning_offsets`."""
+        return await self._run(self._operations.ends_of_logs(partitions, timeout_ms, beginning=True))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """As `Consumer.end_offsets`."""
-        found = await self._list(dict.fromkeys(partitions_of(partitions), LATEST), timeout_ms)
-        return {tp: listed.offset for tp, listed in found.items()}
+        """Returns the offset behind the last record of each log: see `Consumer.end_offsets`."""
+        return await self._run(self._operations.ends_of_logs(partitions, timeout_ms, beginning=False))
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> set[int] | None:
-        """As `Consumer.partitions_for_topic`."""
-        return await self._ask(timeout_ms, lambda core, _: core.topics.partitions_for(topic))
+        """Returns the partition ids of a topic: see `Consumer.partitions_for_topic`."""
+        return await self._run(self._operations.partitions_for_topic(topic, timeout_ms))
 
     async def topics(self, *, timeout_ms: float | None = None) -> set[str]:
-        """As `Consumer.topics`."""
-        return await self._ask(timeout_ms, lambda core, _: core.topics.names())
-
-    async def _list(
-        self, wanted: Mapping[TopicPartition, int], timeout_ms: float | None
-    ) -> dict[TopicPartition, ListedOffset]:
-        return await self._ask(timeout_ms, lambda core, left: core.list_offsets(wanted, left), GRACE_S)
-
-    async def _ask(
-        self,
-        timeout_ms: float | None,
-        question: Callable[[ConsumerIO, float], Coroutine[Any, Any, T]],
-        grace_s: float = 0.0,
-    ) -> T:
-        """Connects if need be and asks, with the seconds that are left, all within the limit."""
-        limit = CallLimit(timeout_ms)
-        core = (await self._started(limit)).core
-        return await self._call(question(core, limit.left()), limit, grace_s)
+        """Returns the topics that may be read: see `Consumer.topics`."""
+        return await self._run(self._operations.topics(timeout_ms))
 
     # ------------------------------------------------------------ life
 
     async def close(self, *, timeout_ms: float = 30_000) -> None:
-        """As `Consumer.close`."""
-        session, timeout_s = self._session, seconds_of(timeout_ms)
-        if session.closed:
-            return
-        session.check_process()
+        """Commits, leaves the group and closes the connections: see `Consumer.close`."""
         try:
-            if session.started:
-                try:
-                    for callback in session.farewell():
-                        await awaited(callback())
-                finally:
-                    await self._leave(session, timeout_s)
+            await self._drive(self._session.close(seconds_of(timeout_ms)))
         finally:
-            await asyncio.to_thread(session.end)
-            self._decoder.shutdown(wait=False)
-
-    async def _leave(self, session: ConsumerSession, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s + GRACE_S):
-                await asyncio.wrap_future(session.leave(timeout_s))
-        except TimeoutError:
-            log.warning("the consumer could not be closed in %g s: it is given up", timeout_s)
-
-    async def _reading(self) -> ConsumerSession:
-        self._open().check_wanted()
-        return await self._started()
+            if self._session.closed:
+                self._decoder.shutdown(wait=False)
 
     def _open(self) -> ConsumerSession:
         self._session.check_open()
-        if self._session.started and self._wake.loop is not asyncio.get_running_loop():
+        loop = asyncio.get_running_loop()
+        if not self._session.started:
+            self._wake.loop = loop
+        elif self._wake.loop is not loop:
             raise UsageError(another_loop(self))
         return self._session
 
-    async def _started(self, limit: CallLimit | None = None) -> ConsumerSession:
-        """As `Consumer._started`."""
-        session = self._open()
-        if not session.ready and not await self._begun(session, None if limit is None else limit.left()):
-            raise session.begin().why_not()
-        return session
+    # ------------------------------------------------------------ waiting
 
-    async def _begun(self, session: ConsumerSession, timeout_s: float | None) -> bool:
-        """As `Consumer._begun`. Goes on where the caller is cancelled."""
-        self._wake.loop = asyncio.get_running_loop()
-        beginning = session.begin().done
-        awaited = asyncio.wrap_future(beginning)
-        awaited.add_done_callback(_heard)
-        if not (await asyncio.wait({awaited}, timeout=timeout_s))[0]:
-            return False
+    async def _run(self, steps: Steps[T]) -> T:
+        self._open()
+        return await self._drive(steps)
+
+    async def _drive(self, steps: Steps[T]) -> T:
+        """Waits for each step, and returns the result of them all."""
         try:
-            beginning.result()
-        except CancelledError:
-            session.check_open()  # another task has closed it
-            raise
-        except Exception:
-            await self._give_up_beginning()
-            raise
-        session.ready = True
-        return True
+            step = next(steps)
+            while True:
+                try:
+                    result = await self._wait(step)
+                except BaseException as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(result)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
-    async def _give_up_beginning(self) -> None:
-        """As `Consumer._give_up_beginning`."""
-        session = self._session
-        if session.started and not session.ready and not session.closed:
-            try:
-                await self._leave(session, 0)
-            finally:
-                await asyncio.to_thread(session.undo)
+    async def _wait(self, step: Step) -> Any:
+        if isinstance(step, Call):
+            return await self._call(*step)
+        if isinstance(step, Done):
+            future = asyncio.wrap_future(step.future)
+            future.add_done_callback(_retrieve)
+            return bool((await asyncio.wait({future}, timeout=step.timeout_s))[0])
+        if isinstance(step, Block):
+            return await asyncio.to_thread(step.call)
+        return await awaited(step.call())
 
-    async def _call(
-        self, work: Coroutine[Any, Any, T], limit: CallLimit | None = None, grace_s: float = 0.0
-    ) -> T:
+    async def _call(self, work: Coroutine[Any, Any, T], limit: CallLimit, grace_s: float = 0.0) -> T:
         """Runs a coroutine in the IO thread and awaits it."""
-        limit = limit or CallLimit(None)
         try:
             async with asyncio.timeout(limit.left() + grace_s) as over:
                 return await asyncio.wrap_future(self._session.io.submit(work))
@@ -399,7 +306,8 @@ class AsyncConsumer(BaseConsumer):
             raise
 
 
-def _heard(beginning: asyncio.Future[None]) -> None:
-    """Whoever waited may be gone, and the next call asks again: asyncio needn't warn of that."""
-    if not beginning.cancelled():
-        beginning.exception()
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Marks an exception as retrieved, so that asyncio doesn't log it: the task that waited may be gone, and the next call looks
+    at the future itself."""
+    if not future.cancelled():
+        future.exception()

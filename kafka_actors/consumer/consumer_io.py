@@ -1,4 +1,4 @@
-"""The part of a consumer that lives in the IO thread: client, coordinator, fetcher, wired by calls."""
+"""`ConsumerIO`: the part of a consumer that lives in the IO thread, with its client, coordinator and fetcher."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 
 LAST_COMMIT = "the last commit of the group may be missing"
 BEGIN_S = 10.0
-"""Seconds for what the beginning asks for once it is connected."""
+"""Seconds beyond `request_timeout_ms` for topics and committed offsets, once the consumer is connected."""
 BEHIND_CONNECTING = "a broker was reached, and is asked for topics and committed offsets"
 CLOSE_S = 3.0
 """Seconds for closing connections, which waits for no broker."""
 
 
 class ConsumerIO:
-    """Everything of a consumer but what was handed out to the user. All coroutines run in the IO thread.
+    """Connections, membership and fetching of one consumer. All coroutines run in the IO thread.
 
     `on_attention` is called there when the user's thread should look at `error`, `commit_due` or `rebalances`,
     or at its positions; `on_ready` when there may be records.
@@ -54,7 +54,7 @@ class ConsumerIO:
         self.subscription = subscription
         self.client = KafkaClient(config, clock=clock)
         self.topics = ConsumerTopics(self.client, config, subscription, on_error=self._topic_failed)
-        self._of_topics: Exception | None = None
+        self._topic_error: Exception | None = None
         self.lookups = OffsetLookups(self.client)
         client = self.client
         self._sources = LocalSources(
@@ -86,8 +86,8 @@ class ConsumerIO:
     # ------------------------------------------------------------ life
 
     async def begin(self) -> None:
-        """Connects, and begins to read what is wanted. Raises `NoBrokersAvailable`, with a reason for each server, and
-        `KafkaTimeoutError`."""
+        """Connects, and begins to read the subscription or assignment. Raises `NoBrokersAvailable`, with a reason for each
+        server, and `KafkaTimeoutError`."""
         limit_s = self.config.request_timeout_ms / 1000 + BEGIN_S
         try:
             async with asyncio.timeout(limit_s):
@@ -128,27 +128,28 @@ class ConsumerIO:
         except TimeoutError:
             logger.warning("connections could not be closed in %g s: they are given up", CLOSE_S)
 
-    # ------------------------------------------------------------ what to read
+    # ------------------------------------------------------------ subscription and assignment
 
     async def subscribed(self) -> None:
-        """The subscription changed: to topics or a pattern, so the group assigns."""
-        self._other_topics()
+        """Joins the group for a changed subscription, to topics or a pattern."""
+        self._clear_topic_error()
         self.client.set_topics(self.subscription.metadata_topics())
         self._member = True
         self.rebalances.unattended = False
         await (await self._use_group()).start()
 
     async def assigned(self, partitions: Partitions, offsets: Offsets) -> None:
-        """The user assigned partitions by hand; those that stay keep their positions. Commits `offsets`, of those that go."""
-        self._other_topics()
+        """Reads partitions that the user assigned by hand; those that stay keep their positions. Commits `offsets`, of those that
+        go."""
+        self._clear_topic_error()
         await self.client.set_topics(self.subscription.metadata_topics())
         held = self._held
         await self.give_up(held - partitions, offsets)
         await self._begin(partitions - held)
 
     async def unsubscribed(self, offsets: Offsets) -> None:
-        """Nothing is wanted any more: commits `offsets` and leaves the group, as `close` does. What ended the work
-        that was wanted before is past, too."""
+        """Stops reading: commits `offsets` and leaves the group, as `close` does. Clears the error that ended the work so
+        far."""
         self.rebalances.unattended = True  # the user's thread waits here
         try:
             await self._leave(offsets, self.config.request_timeout_ms / 1000)
@@ -161,7 +162,7 @@ class ConsumerIO:
             self.error = None
 
     async def _begin(self, partitions: Partitions) -> None:
-        """Starts fetching from the committed offsets, where there are any."""
+        """Starts fetching, from the committed offsets if there are any."""
         if not partitions:
             return
         origins: Mapping[TopicPartition, CommittedStart] = {}
@@ -218,7 +219,7 @@ class ConsumerIO:
         if coordinator is None:
             return
         try:
-            if offsets := self.topics.left(offsets):
+            if offsets := self.topics.existing(offsets):
                 default_offset_commit_callback(
                     offsets, await coordinator.commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000 / 2)
                 )
@@ -226,17 +227,17 @@ class ConsumerIO:
             await coordinator.close(autocommit=False, leave=leave, timeout_ms=timeout_s * 1000 / 4)
 
     async def take_on(self, partitions: Partitions) -> None:
-        """For `RebalanceQueue`: partitions that the group assigned."""
+        """Begins to read partitions that the group assigned. Called by `RebalanceQueue`."""
         await self._begin(partitions)
 
     def stop_delivery(self, partitions: Partitions) -> None:
-        """For `RebalanceQueue`: they will go, so no more of them is handed out."""
+        """Stops handing out partitions that will be revoked. Called by `RebalanceQueue`."""
         self.fetcher.drain(partitions)
 
     async def give_up(self, partitions: Partitions, offsets: Offsets) -> None:
-        """Commits what was done on them and forgets them."""
+        """Commits the offsets of revoked partitions and removes them. Called by `RebalanceQueue`."""
         try:
-            if self._coordinator is not None and (offsets := self.topics.left(offsets)):
+            if self._coordinator is not None and (offsets := self.topics.existing(offsets)):
                 default_offset_commit_callback(offsets, await self._coordinator.commit_offsets_sync(offsets))
         except KafkaActorsError as error:
             logger.warning("offsets of revoked partitions could not be committed: %s", error)
@@ -244,11 +245,11 @@ class ConsumerIO:
             self.fetcher.revoke(partitions)
 
     def lose(self, partitions: Partitions) -> None:
-        """For `RebalanceQueue`: they are gone."""
+        """Removes partitions that are lost. Called by `RebalanceQueue`."""
         self.fetcher.revoke(partitions)
 
     def progress(self) -> None:
-        """The user's thread polled; `max_poll_interval_ms` counts from now."""
+        """Counts `max_poll_interval_ms` from now: the user's thread polled."""
         if self._coordinator is not None and self._member:
             self._coordinator.user_progress()
 
@@ -274,9 +275,9 @@ class ConsumerIO:
         return self.config.enable_auto_commit and self.config.group_id is not None
 
     async def commit_quietly(self, offsets: Offsets) -> bool:
-        """Auto-commit: what fails now is made good by the next one. Returns whether it was taken."""
+        """Commits for auto-commit, which repeats a failed one. Returns whether the offsets were taken."""
         try:
-            if offsets := self.topics.left(offsets):
+            if offsets := self.topics.existing(offsets):
                 await self.commit(offsets, API_TIMEOUT_S)
         except KafkaActorsError as error:
             logger.warning("auto-commit failed, the next one will cover it: %s", error)
@@ -286,13 +287,13 @@ class ConsumerIO:
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None where nothing."""
+        """Returns the offsets that the group has committed, None where nothing."""
         return dict(await (await self._use_group()).fetch_committed_offsets(frozenset(partitions)))
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], timeout_s: float
     ) -> dict[TopicPartition, ListedOffset]:
-        """Offsets by timestamp. Raises the first error of a partition."""
+        """Returns offsets by timestamp. Raises the first error of a partition."""
         found = await self.lookups.list_offsets(
             wanted, isolation_level=self.config.isolation_level, timeout_ms=timeout_s * 1000
         )
@@ -328,10 +329,10 @@ class ConsumerIO:
     def _request_metadata(self) -> None:
         self.client.cluster.request_update()
 
-    # ------------------------------------------------------------ parts
+    # ------------------------------------------------------------ the user's thread
 
     async def _tick(self) -> None:
-        """Only the user's thread knows what is in hand, and that it still polls: it is asked to say so."""
+        """Wakes the user's thread regularly: only it knows its positions, and that it still polls."""
         pause = min(1.0, self.config.max_poll_interval_ms / 10_000)
         committed = self._clock()
         while True:
@@ -346,13 +347,13 @@ class ConsumerIO:
         if isinstance(event, OffsetReset):
             self._on_attention()
 
-    def _other_topics(self) -> None:
-        """What was wrong with the topics that were wanted before is past."""
-        if self.error is self._of_topics:
+    def _clear_topic_error(self) -> None:
+        """Clears an error of topics that were subscribed to before."""
+        if self.error is self._topic_error:
             self.error = None
 
     def _topic_failed(self, error: Exception) -> None:
-        self._of_topics = error
+        self._topic_error = error
         self.fail(error)
 
     def fail(self, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""What is being handed out to the user: one partition's fetched bytes, chunk by chunk, row by row."""
+"""`Cursor`: one partition's fetched bytes on their way to the user, chunk by chunk, row by row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 
 class Cursor:
-    """Goes through one `FetchedBytes`. The fetcher's position runs ahead to the end of the present chunk; `rest`
-    says where the user really is within it."""
+    """Goes through one `FetchedBytes`. The fetcher's position runs ahead to the end of the present chunk; `at` returns the
+    position of the user within it."""
 
     __slots__ = (
         "_before",
@@ -39,10 +39,10 @@ class Cursor:
         self.batch: pa.RecordBatch | None = None
         self.row = 0  # of the next record to hand out
         self.end = item.fetch_offset  # behind the present chunk: where the fetcher's position is
-        self.begun = 0  # the first row of what was handed out last
+        self.begun = 0  # the first of the rows in hand
         self._start = self.end  # in front of it
         self._epoch = -1  # leader epoch of all its records
-        self._before = -1  # and of what came before it
+        self._before = -1  # and of those before it
 
     @property
     def partition(self) -> TopicPartition:
@@ -55,24 +55,24 @@ class Cursor:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the present chunk has records that weren't handed out."""
+        """Whether the present chunk has records left to hand out."""
         return self.batch is not None and self.row < self.batch.num_rows
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of the present chunk is in the user's hands."""
+        """Whether records of the present chunk are in the user's hands."""
         return self.batch is not None and self.begun < self.row
 
     def take_rows(self) -> pa.RecordBatch:
-        """Hands out all that is left of the present chunk."""
+        """Returns the rest of the present chunk, which is in hand from now on."""
         assert self.batch is not None  # after has_rows
         self.begun, self.row = self.row, self.batch.num_rows
         return self.batch.slice(self.begun) if self.begun else self.batch
 
     def at(self, row: int) -> OffsetAndMetadata:
-        """The position in front of a row of the present chunk, with the leader epoch of what comes before it.
+        """Returns the position in front of a row of the present chunk, with the leader epoch of the records before it.
 
-        In front of the first row that is the end of the chunk before: what lies between may have a later epoch.
+        In front of the first row that is the end of the chunk before: batches between may have a later epoch.
         """
         assert self.batch is not None  # a row is one of a chunk
         metadata = pack("", self.topic_id)
@@ -82,7 +82,7 @@ class Cursor:
         return OffsetAndMetadata(offset, metadata, self._epoch)
 
     def advance(self) -> bool:
-        """Goes to the next chunk that has records; False at the end, when the bytes are let go."""
+        """Goes to the next chunk that has records; False at the end, when the bytes are released."""
         for chunk in self._chunks:
             try:
                 self._before = self._fetcher.position_epoch(self.partition)

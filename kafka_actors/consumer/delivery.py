@@ -1,6 +1,10 @@
-"""The user's side of a consumer: what was handed out, up to where, and what of it may be committed.
+"""`Delivery`: records on their way from the fetcher to the user, and the offsets that may be committed of them.
 
-Used by one thread at a time; the fetcher that it takes from has a lock of its own.
+Records that were handed out last are *in hand*: the user may still be working on them, until the next call. So each partition
+has two positions. `positions` are behind everything handed out: `commit` commits those. `safe_positions` are in front of the
+records in hand: auto-commit, revocations and `close` commit those.
+
+For one thread at a time; the fetcher that it takes from has a lock of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +24,7 @@ from .telemetry import ConsumerTelemetry
 
 
 class Delivery:
-    """Hands out batches and messages, and knows their offsets.
-
-    What was handed out last is *in hand*: the user may still be working on it, until the next call. `positions`
-    are behind everything handed out, `safe_positions` in front of what is in hand.
-    """
+    """Hands out batches and messages of one consumer, and knows their offsets."""
 
     def __init__(self, fetcher: Fetcher, observer: ConsumerTelemetry) -> None:
         self._fetcher = fetcher
@@ -35,29 +35,27 @@ class Delivery:
         self._paused: frozenset[TopicPartition] = frozenset()
         self._in_hand: Cursor | None = None
         self.handed: set[TopicPartition] = set()
-        """What anything was handed out of since the last commit of all that."""
-        self._handed_of: dict[
-            TopicPartition, bytes | None
-        ] = {}  # the topic's id, of what was handed out last
+        """Partitions with records handed out since the last commit of them all."""
+        self._handed_ids: dict[TopicPartition, bytes | None] = {}  # topic ids of the records handed out last
 
     def close(self) -> None:
-        """Nothing is handed out any more."""
+        """Stops decoding ahead; nothing is handed out any more."""
         self._ahead.close()
 
     # ------------------------------------------------------------ handing out
 
     def settle(self) -> None:
-        """The user came back for more, so what was in hand is done."""
+        """Counts the records in hand as done: the user asks for the next ones."""
         self._in_hand = None
 
     def finish(self) -> None:
-        """The user says that what is in hand is done as well."""
+        """Counts the records in hand as done: the user has committed them."""
         if self._in_hand is not None:
             self._in_hand.begun = self._in_hand.row
         self.handed.clear()
 
     def next_batch(self) -> pa.RecordBatch | None:
-        """The next records, all of one partition; None while there are none. Raises the typed error of a
+        """Returns the next records, all of one partition; None while there are none. Raises the typed error of a
         partition that can't be read, once everything before it was handed out."""
         self._in_hand = cursor = self._next_cursor()
         if cursor is None:
@@ -66,7 +64,7 @@ class Delivery:
         return cursor.take_rows()
 
     def next_cursor(self) -> Cursor | None:
-        """The same for who takes row by row: `begun` is the row in hand, `row` the next one."""
+        """Returns a cursor for taking the next records row by row: `begun` is the row in hand, `row` the next one."""
         self._in_hand = cursor = self._next_cursor()
         if cursor is not None:
             cursor.begun = cursor.row
@@ -75,27 +73,28 @@ class Delivery:
 
     def _hand(self, cursor: Cursor) -> None:
         self.handed.add(cursor.partition)
-        self._handed_of[cursor.partition] = cursor.topic_id
+        self._handed_ids[cursor.partition] = cursor.topic_id
 
     def put_back(self) -> None:
-        """What was taken last did not reach the user: it is handed out again."""
+        """Hands the records that were taken last out again: they did not reach the user."""
         if self._in_hand is not None:
             self._in_hand.row = self._in_hand.begun
         self._in_hand = None
 
     def _next_cursor(self) -> Cursor | None:
-        """The cursor with the next records. What an interrupt (or a lack of memory) kept from the user is fetched
-        again: nobody has it, though it was taken."""
+        """Returns the cursor with the next records. Those that an interrupt (or a lack of memory) kept from the user are
+        fetched again: nobody has them, though they were taken."""
         try:
-            return self._found()
+            return self._current_or_next()
         except KafkaActorsError:
             raise
         except BaseException:
             self._fetcher.rewind()
             raise
 
-    def _found(self) -> Cursor | None:
-        """The current cursor, one that was parked, or a new one. `_cursor` always has what counts as consumed."""
+    def _current_or_next(self) -> Cursor | None:
+        """Returns the current cursor, one that was parked, or a new one. Records count as consumed only while `_cursor` has
+        them."""
         while True:
             cursor = self._cursor or self._unpark()
             if cursor is None:
@@ -116,7 +115,7 @@ class Delivery:
             self._cursor = None
 
     def _advances(self, cursor: Cursor) -> bool:
-        """Whether it has another batch, which is then counted as handed out."""
+        """Whether the cursor has another batch, which is then counted as handed out."""
         if not cursor.advance():
             return False
         assert cursor.batch is not None  # advance() found one
@@ -124,7 +123,7 @@ class Delivery:
         return True
 
     def _park(self, cursor: Cursor) -> None:
-        """Among others of its partition: one that was begun comes before all of them, a new one after."""
+        """Keeps the cursor of a paused partition: one that was begun before the others, a new one behind them."""
         cursors = self._parked.setdefault(cursor.partition, deque())
         if cursor.batch is None:
             cursors.append(cursor)
@@ -141,13 +140,14 @@ class Delivery:
             del self._parked[ready]
         return cursor
 
-    # ------------------------------------------------------------ what the user changes
+    # ------------------------------------------------------------ pauses and moved positions
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hands nothing of them out until `resume`."""
+        """Stops handing out these partitions until `resume`."""
         self._paused |= frozenset(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ends `pause`."""
         self._paused -= frozenset(partitions)
 
     @property
@@ -156,7 +156,7 @@ class Delivery:
         return self._paused
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They were sought elsewhere or taken away: nothing of what was fetched is handed out or committed."""
+        """Drops the records of partitions whose position was moved or that were revoked: none is handed out or committed."""
         gone = frozenset(partitions)
         if self._cursor is not None and self._cursor.partition in gone:
             self._cursor = None
@@ -167,14 +167,15 @@ class Delivery:
             self._in_hand = None
 
     def sought(self, partitions: Iterable[TopicPartition]) -> None:
-        """The user has moved their positions: offsets that it commits from now on are of the topic as it is."""
+        """Drops the records of partitions that the user has moved: offsets committed from now on are of the topic as it is
+        now."""
         partitions = list(partitions)
         self.forget(partitions)
         for tp in partitions:
-            self._handed_of.pop(tp, None)
+            self._handed_ids.pop(tp, None)
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are not this consumer's any more; a pause doesn't outlive the assignment."""
+        """Drops the records of partitions that are not assigned any more, and their pause."""
         gone = frozenset(partitions)
         self.forget(gone)
         self._paused -= gone
@@ -182,8 +183,8 @@ class Delivery:
     # ------------------------------------------------------------ offsets
 
     def position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
-        """In front of the next record to hand out, as it is committed; None until it is known. Raises `UsageError` if
-        unassigned."""
+        """Returns the position in front of the next record to hand out, as it is committed; None until it is known. Raises
+        `UsageError` if unassigned."""
         cursor = self._cursor
         if cursor is None or cursor.partition != tp:
             cursor = next(iter(self._parked.get(tp, ())), None)
@@ -197,12 +198,12 @@ class Delivery:
         )
 
     def topic_id(self, tp: TopicPartition) -> bytes | None:
-        """The id of the topic that the user's offsets of a partition are of: of what was handed out last, else of what
-        is read; None if that isn't known."""
-        return self._handed_of.get(tp) or self._fetcher.topic_id(tp)
+        """Returns the id of the topic that the user's offsets of a partition are of: that of the records handed out last, else
+        of those that are read; None if that isn't known."""
+        return self._handed_ids.get(tp) or self._fetcher.topic_id(tp)
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Behind everything handed out, of those partitions that are assigned and where it is known."""
+        """Returns the positions behind everything handed out, of partitions that are assigned and have one."""
         found = {}
         for tp in partitions:
             try:
@@ -214,7 +215,7 @@ class Delivery:
         return found
 
     def safe_positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The same, but in front of what is in hand."""
+        """Returns the positions in front of the records in hand."""
         found = self.positions(partitions)
         cursor = self._in_hand
         if cursor is not None and cursor.partition in found and cursor.has_begun and cursor.current:

@@ -1,4 +1,4 @@
-"""Messages one at a time: a light view on the columns of a batch."""
+"""`Message`: one record of a batch as a Python object."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Message(Struct, frozen=True, gc=False):
 
 
 def messages_of(batch: pa.RecordBatch, start: int = 0) -> Iterator[Message]:
-    """The records of a batch in order, from row `start` on. The batch has the columns of `records.SCHEMA`."""
+    """Yields the records of a batch in order, from row `start` on. The batch has the columns of `records.SCHEMA`."""
     blocks = (_block(batch.slice(first, BLOCK)) for first in range(start, batch.num_rows, BLOCK))
     return chain.from_iterable(blocks)
 
 
 def _block(batch: pa.RecordBatch) -> Iterator[Message]:
-    """Columns become lists and lists become messages in C, a block at a time: no Python code runs per record."""
+    """Makes messages of a block: columns become lists and lists become messages in C, without Python code per record."""
     columns = {name: batch.column(name) for name in batch.schema.names}
     milliseconds = numbers(columns["timestamp"]) // 1000
     return map(

@@ -1,4 +1,4 @@
-"""The options of a consumer as an editor and a type checker know them."""
+"""The options of a consumer, for editors and type checkers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from assignors import Assignor
 class ConsumerOptions(TypedDict, total=False):
     """The keyword arguments of `Consumer` and `AsyncConsumer`; meanings and defaults: see `ConsumerConfig`.
 
-    Only for types: what is accepted is decided by `ConsumerConfig`, which a test compares with this.
+    Only for types: `ConsumerConfig` decides which options are accepted; a test compares the two.
     """
 
     # connections

@@ -1,8 +1,8 @@
-"""Rebalances, as the user's thread sees them: it is told between two polls, and what it has in hand is done then.
+"""Rebalances, on their way from the coordinator in the IO thread to the user's listener in the thread that polls.
 
-The coordinator calls `RebalanceQueue` in the IO thread and waits for `on_partitions_revoked`; the user's thread works
-the notices off at its next poll. So a partition is given up only after the batch in hand was finished and its
-position committed, as with Java's consumer; and heartbeats go on meanwhile.
+The coordinator calls `RebalanceQueue` and waits for `on_partitions_revoked`; the user's thread takes the notices at its next
+poll. So a partition is given up only after the batch in hand was finished and its position committed, as with Java's
+consumer; and heartbeats go on meanwhile.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 class ConsumerRebalanceListener:
-    """To be subclassed by users; each method gets a sorted list of `TopicPartition`. Called in the thread that
-    polls, between two polls. `AsyncConsumer` awaits what a method returns."""
+    """Callbacks for rebalances, to be subclassed by users; each method gets a sorted list of `TopicPartition`. Called in the
+    thread that polls, between two polls. `AsyncConsumer` awaits the result of a method."""
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> object:
-        """They go to another member: the last chance to commit what was done on them."""
+        """Called before partitions go to another member: the last chance to commit their offsets."""
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> object:
-        """They are this consumer's from now on; their positions may be moved by `seek`."""
+        """Called when partitions were assigned, before their first record; their positions may be moved by `seek`."""
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> object:
-        """They are gone already, and nothing about them can be committed. By default as if they were revoked."""
+        """Called when partitions are gone already: nothing can be committed for them. By default calls
+        `on_partitions_revoked`."""
         return self.on_partitions_revoked(partitions)
 
 
@@ -43,7 +44,7 @@ class RebalanceKind(Enum):
 
 
 class RebalanceNotice:
-    """One thing for the user's thread to take in. `done` is to be called with the offsets to commit."""
+    """A rebalance for the user's thread to handle, which then calls `done` with the offsets to commit."""
 
     __slots__ = ("_finished", "_loop", "offsets", "partitions", "what")
 
@@ -55,7 +56,7 @@ class RebalanceNotice:
         self._finished = asyncio.Event()
 
     def done(self, offsets: Offsets) -> None:
-        """The user's thread took it in."""
+        """Passes on the offsets to commit: the user's thread has handled the notice."""
         self.offsets = offsets
         with suppress(RuntimeError):  # its loop is closed: the listener has closed the consumer
             self._loop.call_soon_threadsafe(self._finished.set)
@@ -66,7 +67,7 @@ class RebalanceNotice:
 
 
 class PartitionOwner(Protocol):
-    """What a rebalance needs of the consumer's core, in the IO thread."""
+    """Calls of a rebalance to the consumer's part in the IO thread: `ConsumerIO`."""
 
     async def take_on(self, partitions: Partitions) -> None: ...
     def stop_delivery(self, partitions: Partitions) -> None: ...
@@ -75,20 +76,20 @@ class PartitionOwner(Protocol):
 
 
 class RebalanceQueue:
-    """The coordinator's listener. `on_notice` is called in the IO thread when the user's thread should look."""
+    """Listens to the coordinator and queues notices for the user's thread. `on_notice` is called in the IO thread with each."""
 
     def __init__(self, owner: PartitionOwner, on_notice: Callable[[], None]) -> None:
         self._owner = owner
         self._on_notice = on_notice
         self._notices: deque[RebalanceNotice] = deque()
         self._lock = threading.Lock()
-        self._known: Partitions = frozenset()  # what the user's thread has heard of, and not that it is gone
-        self.unattended = False  # the user's thread won't come any more: nobody is waited for
+        self._known: Partitions = frozenset()  # assigned, as far as the user's thread has been notified
+        self.unattended = False  # the user's thread takes no more notices, so none is waited for
 
     # ------------------------------------------------------------ called by the coordinator
 
     async def on_partitions_assigned(self, partitions: Partitions) -> None:
-        """Starts fetching, and tells the user before the first record of them is handed out."""
+        """Starts fetching, and notifies the user before the first record is handed out."""
         if partitions:
             self._known -= partitions
             await self._owner.take_on(partitions)
@@ -104,20 +105,20 @@ class RebalanceQueue:
                 self._put(notice)
                 await notice.taken()
         finally:
-            if not self._forget(notice):  # the user's thread has begun with it
+            if not self._withdraw(notice):  # the user's thread has begun with it
                 self._known -= partitions
             try:
                 await self._owner.give_up(partitions, notice.offsets)
             finally:
-                self._tell_lost(partitions)  # if the deadline came first
+                self._notify_lost(partitions)  # if the deadline came first
 
     async def on_partitions_lost(self, partitions: Partitions) -> None:
-        """Drops everything about them at once; the user learns of it at the next poll."""
+        """Drops partitions at once; the user is notified at the next poll."""
         self._owner.lose(partitions)
-        self._tell_lost(partitions)
+        self._notify_lost(partitions)
 
-    def _tell_lost(self, partitions: Partitions) -> None:
-        """Tells the user's thread of those that it has heard of, and not that they are gone."""
+    def _notify_lost(self, partitions: Partitions) -> None:
+        """Notifies the user's thread of the loss of partitions that it knows."""
         lost = partitions & self._known
         self._known -= lost
         if lost:
@@ -132,12 +133,12 @@ class RebalanceQueue:
 
     @property
     def lost(self) -> Partitions:
-        """What was lost and the user's thread has not heard of."""
+        """Lost partitions of which the user's thread has not been notified."""
         with self._lock:
             return Partitions().union(*(n.partitions for n in self._notices if n.what is RebalanceKind.LOST))
 
     def next(self) -> RebalanceNotice | None:
-        """The oldest notice, out of the queue."""
+        """Returns the oldest notice and removes it; None if there is none."""
         with self._lock:
             return self._notices.popleft() if self._notices else None
 
@@ -146,8 +147,8 @@ class RebalanceQueue:
             self._notices.append(notice)
         self._on_notice()
 
-    def _forget(self, notice: RebalanceNotice) -> bool:
-        """Whether the user's thread had not begun with it."""
+    def _withdraw(self, notice: RebalanceNotice) -> bool:
+        """Removes a notice. Returns False if the user's thread has taken it already."""
         with self._lock:
             waiting = notice in self._notices
             if waiting:
@@ -159,7 +160,7 @@ Callback = Callable[[list[TopicPartition]], object]
 
 
 def callback_of(listener: ConsumerRebalanceListener | None, notice: RebalanceNotice) -> Callback | None:
-    """The listener's method for a notice."""
+    """Returns the listener's method for a notice."""
     if listener is None:
         return None
     methods: dict[RebalanceKind, Callback] = {
@@ -171,6 +172,6 @@ def callback_of(listener: ConsumerRebalanceListener | None, notice: RebalanceNot
 
 
 async def awaited(result: object) -> None:
-    """Awaits what an async listener's method returned."""
+    """Awaits the result of an async listener's method."""
     if isinstance(result, Awaitable):
         await result

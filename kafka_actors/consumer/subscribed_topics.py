@@ -1,4 +1,4 @@
-"""The topics of a consumer: which there are, and which of those wanted are missing or not to be read."""
+"""The topics of a consumer: all that may be read, and those of its subscription that are missing or refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerTopics:
-    """Asks and watches the cluster's metadata, in the IO thread. `on_error` gets what ends the consumer's work."""
+    """Checks a consumer's topics against the cluster's metadata, in the IO thread. `on_error` is called with an error that ends
+    the consumer's work."""
 
     def __init__(
         self,
@@ -35,14 +36,14 @@ class ConsumerTopics:
         self._missing: set[str] = set()
 
     async def partitions_for(self, topic: str) -> set[int] | None:
-        """All partition ids of a topic, None if there is no such topic."""
+        """Returns all partition ids of a topic, None if there is no such topic."""
         snapshot = self._client.snapshot
         if not self._client.tracks(topic):
             snapshot = await self._client.fetch_metadata([topic])
         return snapshot.partitions_for_topic(topic)
 
     async def names(self) -> set[str]:
-        """All topics that may be read; internal ones only where `exclude_internal_topics` is off."""
+        """Returns all topics that may be read; internal ones only where `exclude_internal_topics` is off."""
         node = self._client.least_loaded_node()
         if node is None:
             await self._client.update_metadata()
@@ -56,7 +57,7 @@ class ConsumerTopics:
         }
 
     def check(self) -> None:
-        """An unknown topic is warned of, once, and waited for, as in Java. One that we may not read is an error."""
+        """Warns of each unknown topic once, and waits for it, as Java does; reports a topic that may not be read as an error."""
         snapshot = self._client.snapshot
         errors = {t: snapshot.topic_error(t) for t in self._subscription.metadata_topics() or []}
         for topic, code in errors.items():
@@ -73,7 +74,8 @@ class ConsumerTopics:
         self._missing = missing
 
     async def check_partitions(self, offsets: Offsets) -> None:
-        """A partition that there isn't would be retried in vain: a coordinator may only not know of it yet."""
+        """Raises `UnknownTopicOrPartitionError` for a partition that doesn't exist: its commit would be retried in vain, as if
+        the coordinator only didn't know of it yet."""
         unknown = [tp for tp in offsets if not self._exists(tp)]
         if not unknown:
             return
@@ -87,9 +89,9 @@ class ConsumerTopics:
                     partition=tp.partition,
                 )
 
-    def left(self, offsets: Offsets) -> Offsets:
-        """Those of partitions that there still are. A commit of others would be tried again until its time is over, and with it
-        whatever waits for it: giving partitions up, leaving the group."""
+    def existing(self, offsets: Offsets) -> Offsets:
+        """Returns the offsets of partitions that still exist. A commit of others would be retried until its time is over, and
+        delay the revocation or the leaving that waits for it."""
         return {tp: offset for tp, offset in offsets.items() if not self._is_gone(tp)}
 
     def _is_gone(self, tp: TopicPartition) -> bool:

@@ -1,4 +1,4 @@
-"""What a consumer tells the meter of its process: records handed out, polls, and where its partitions stand."""
+"""Metrics of a consumer: records handed out, polls, and the progress of its partitions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from kafka_actors.errors import UsageError
 from kafka_actors.fetch import Fetcher
-from kafka_actors.telemetry.attributes import of_group, of_operation, of_partition
-from kafka_actors.telemetry.blocked import kind_of_reason
+from kafka_actors.telemetry.attributes import kind_of_reason, of_group, of_operation, of_partition
 from kafka_actors.telemetry.gauges import gauges
 from kafka_actors.telemetry.instruments import (
     ASSIGNED,
@@ -32,7 +31,7 @@ from kafka_actors.types import TopicPartition
 
 
 class ConsumerTelemetry:
-    """For one consumer. `delivered` and `polled` are called in the user's thread, once a batch."""
+    """Records the metrics of one consumer. `delivered` and `polled` are called in the user's thread, once a batch."""
 
     def __init__(
         self,
@@ -51,33 +50,33 @@ class ConsumerTelemetry:
         self.recorder = GroupRecorder(recorder or metered(), group_id)
 
     def delivered(self, partition: TopicPartition, records: int) -> None:
-        """A batch is handed out."""
+        """Counts a batch that is handed out."""
         self.recorder.add(CONSUMED_MESSAGES, records, of_partition(self._group_id, *partition, "poll"))
 
     def polled(self, began: float, batch: pa.RecordBatch | None) -> None:
-        """A poll that began then returns, with a batch if there is one."""
+        """Records a poll that began at `began`, with its batch if there is one."""
         seconds = time.monotonic() - began
         self.recorder.record(OPERATION_DURATION, seconds, self._poll)
         if batch is not None and tracing():
             received(self._group_id, self._client_id, batch, seconds)
 
     def follow(self, fetcher: Fetcher) -> Callable[[], None]:
-        """Shows where the fetcher's partitions stand whenever somebody looks. Returns what ends that."""
+        """Registers gauges of the fetcher's partitions. Returns a function that removes them."""
         return gauges().register(lambda: self.points(fetcher))
 
     def points(self, fetcher: Fetcher) -> Iterator[TallyPoint]:
-        """The gauges."""
+        """Yields the present values of the gauges."""
         group, partitions = self._group_id, fetcher.partitions
         yield TallyPoint(ASSIGNED.name, of_group(group), len(partitions))
         client = of_group(group, worker=self._client_id)
         yield TallyPoint(BUFFER_USAGE.name, client, fetcher.buffered)
         yield TallyPoint(BUFFER_LIMIT.name, client, self._buffer_bytes)
         try:
-            standings = fetcher.standings(partitions)
+            progress = fetcher.standings(partitions)
         except UsageError:
-            return  # one of them was given up meanwhile
+            return  # one of them was revoked meanwhile
         now = self._clock()
-        for tp, (position, end, reason) in standings.items():
+        for tp, (position, end, reason) in progress.items():
             where = of_group(group, topic=tp.topic, partition=tp.partition)
             if end is not None:
                 yield TallyPoint(CURRENT_OFFSET.name, where, end)

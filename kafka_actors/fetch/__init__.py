@@ -1,5 +1,4 @@
-"""Fetching records: the worker side (`Fetcher`) and the connection side (`BrokerFetcher`), and what they say to
-each other (`messages`)."""
+"""Fetching records: the worker side (`Fetcher`), the connection side (`BrokerFetcher`), and the messages between them."""
 
 from __future__ import annotations
 
@@ -8,25 +7,24 @@ from typing import TYPE_CHECKING
 from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
-    from .broker_fetcher import BrokerFetcher
-    from .decode_ahead import DecodeAhead
+    from .broker_fetcher import BrokerFetcher, LocalSources
+    from .decoding import DecodeAhead
     from .fetch_driver import RecordSource
     from .fetcher import Fetcher
-    from .local_sources import LocalSources
     from .lookups import LookupClient
     from .machines.buffer import FetchedBytes
     from .machines.partition_state import FetchProgress, PartitionStart
     from .messages import FetchedPartition, FetchReply, PartitionFetch, Pull
 
-# Loaded when first used: who fetches for others decodes nothing.
+# Loaded when first used: a connection actor, which fetches for workers, decodes nothing.
 _HOMES = {
-    "DecodeAhead": "decode_ahead",
+    "DecodeAhead": "decoding",
     "BrokerFetcher": "broker_fetcher",
     "FetchReply": "messages",
     "FetchedPartition": "messages",
     "FetchedBytes": "machines.buffer",
     "Fetcher": "fetcher",
-    "LocalSources": "local_sources",
+    "LocalSources": "broker_fetcher",
     "LookupClient": "lookups",
     "Pull": "messages",
     "RecordSource": "fetch_driver",

@@ -1,9 +1,11 @@
 """The connection side of fetching: one socket, one fetch session and one thread for one worker and one broker.
 
 The thread blocks in the kernel while it receives, and a response is received straight into the memory that it is
-decoded from; so it costs the event loops and the user's code next to nothing. What it received it hands over itself,
+decoded from; so it costs the event loops and the user's code next to nothing. The thread hands a response over itself,
 as a rule once the next request is under way: each hop to another thread costs a record that comes alone a wait for a
 core and for the interpreter.
+
+`LocalSources` keeps the fetchers of a process that opens its connections itself. In a job a connection actor has them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import AuthenticationError, DisconnectedError, KafkaActorsError
 from kafka_actors.protocol import ApiKey, FetchRequest, FetchResponse, decode_header, decode_message, frame
@@ -27,18 +30,18 @@ from .messages import Answer, Outcome, Pull
 logger = logging.getLogger(__name__)
 
 JOIN_S = 1.0
-
 THIN_BYTES = 64 * 1024
+"""Size of a response below which the next one keeps the pace that the pull asks for."""
 
 
 class ApiVersions(Protocol):
-    """What a broker speaks."""
+    """Versions of the protocol that a broker speaks."""
 
     def pick(self, request: type[FetchRequest]) -> int: ...
 
 
 class BlockingChannel(Protocol):
-    """A blocking connection to a broker, as `net.FetchSocket`."""
+    """A blocking connection to a broker: `net.FetchSocket`."""
 
     @property
     def versions(self) -> ApiVersions: ...
@@ -86,12 +89,13 @@ class BrokerFetcher:
         self._session = FetchSession(broker=broker)
         self._correlation_id = 0
         self._used = 0.0
-        self._thin = False  # the last answer brought little
-        self._held: tuple[_PullJob, Answer] | None = None  # received, not handed over yet
+        self._thin = False  # the last response was smaller than THIN_BYTES
+        self._received: tuple[_PullJob, Answer] | None = None  # and not handed over yet
         self._closed = False
 
     def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
-        """Calls `answered` in this fetcher's thread, in the order of the pulls; at once where it is closed."""
+        """Has a pull carried out. Calls `answered` in this fetcher's thread, in the order of the pulls; at once where it is
+        closed."""
         with self._lock:
             closed = self._closed
             if not closed:
@@ -104,7 +108,7 @@ class BrokerFetcher:
             answered(DisconnectedError(f"the connection to broker {self.broker} is closed"))
 
     def pull(self, pull: Pull) -> asyncio.Future[Answer]:
-        """The same as a future, made and resolved in the running loop."""
+        """Has a pull carried out, and returns its answer as a future of the running loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
 
@@ -127,7 +131,7 @@ class BrokerFetcher:
             channel.close()
 
     async def close(self) -> None:
-        """The same, and waits a moment for the thread to end."""
+        """Closes the connection as `shut` does, and waits up to `JOIN_S` for the thread to end."""
         self.shut()
         thread = self._thread
         if thread is not None and thread.is_alive():
@@ -144,8 +148,8 @@ class BrokerFetcher:
         self._break()
 
     def _next_job(self) -> _PullJob | None:
-        """Waits for one only when nothing is left to be handed over."""
-        if self._held is not None:
+        """Waits for a pull, but hands over a response first if none waits."""
+        if self._received is not None:
             try:
                 return self._jobs.get_nowait()
             except queue.Empty:
@@ -153,30 +157,31 @@ class BrokerFetcher:
         return self._jobs.get()
 
     def _hand_over(self) -> None:
-        """Nothing of the answer stays behind here: the memory of responses is used again when nobody has it."""
-        held, self._held = self._held, None
-        if held is not None:
-            _tell(*held)
+        """Hands over the response that was received last. No reference to it stays here: its memory is used again once it is
+        released."""
+        received, self._received = self._received, None
+        if received is not None:
+            _answer(*received)
 
     def _carry_out(self, job: _PullJob) -> None:
         failure: Exception
         try:
-            answer = self._answer(job.pull)
+            answer = self._fetch(job.pull)
         except AuthenticationError as error:
             failure = error
         except (KafkaActorsError, OSError, SequenceGap) as error:
             failure = DisconnectedError(f"broker {self.broker} at {self._where()}: {error}")
-        except Exception as error:  # whatever it is, the worker must not wait for an answer in vain
+        except Exception as error:  # the worker must not wait for an answer in vain
             logger.exception("the fetch thread of broker %d failed", self.broker)
             failure = error
         else:
-            self._held = job, answer
+            self._received = job, answer
             return
         self._hand_over()
         self._break()
-        _tell(job, failure)
+        _answer(job, failure)
 
-    def _answer(self, pull: Pull) -> Answer:
+    def _fetch(self, pull: Pull) -> Answer:
         channel = self._ready(pull)
         self._session.apply(pull)
         self._keep_pace(pull.pace_ms / 1000)
@@ -185,8 +190,8 @@ class BrokerFetcher:
         return answer
 
     def _keep_pace(self, pace_s: float) -> None:
-        """Where an answer is dear, one with a record in it must not follow upon the other: records that come
-        meanwhile come together."""
+        """Waits after a small response, where each costs the one who carries it much: records that come meanwhile come
+        together."""
         left = self._used + pace_s - self._clock()
         if self._thin and left > 0:
             self._hand_over()
@@ -198,9 +203,9 @@ class BrokerFetcher:
         self._correlation_id += 1
         out = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
         limit_ms = self._config.request_timeout_ms + wait_ms
-        asked = self._clock()
+        began = self._clock()
         channel.send(out, timeout_ms=limit_ms)
-        self._hand_over()  # what came before, while the broker is at work on this
+        self._hand_over()  # the response before, while the broker works on this request
         data = channel.receive(timeout_ms=limit_ms)
         self._used = self._clock()
         view = data if data.format == "B" else data.cast("B")
@@ -209,12 +214,12 @@ class BrokerFetcher:
             raise DisconnectedError(f"answer {header.correlation_id} to request {self._correlation_id}")
         response = decode_message(FetchResponse, version, body)
         return self._session.digest(
-            response, next_offset=next_offset, size=len(view), seconds=self._used - asked
+            response, next_offset=next_offset, size=len(view), seconds=self._used - began
         )
 
     def _ready(self, pull: Pull) -> BlockingChannel:
-        """The open connection. One that was idle for long is replaced: the broker, or something between, may
-        have forgotten it without a word."""
+        """Returns the open connection. One that was idle for `connections_max_idle_ms` is replaced: the broker, or a
+        firewall between, may have dropped it without notice."""
         if (
             self._channel is not None
             and self._clock() - self._used > self._config.connections_max_idle_ms / 1000
@@ -255,7 +260,49 @@ class BrokerFetcher:
         return f"{self.address[0]}:{self.address[1]}"
 
 
-def _tell(job: _PullJob, outcome: Outcome) -> None:
+class LocalSources:
+    """One `BrokerFetcher` for each broker that is fetched from, at the address that it has now.
+
+    `locate` returns a broker with its address; after metadata changed `follow` is to be called. `connect` makes the
+    connections: `net.FetchSocket`. For one event loop.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, *, locate: Callable[[int], BrokerMetadata | None], connect: Connect
+    ) -> None:
+        self._config = config
+        self._locate = locate
+        self._connect = connect
+        self._sources: dict[int, BrokerFetcher] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def get(self, broker: int) -> BrokerFetcher | None:
+        """Returns the broker's fetcher; None where no such broker is known."""
+        source = self._sources.get(broker)
+        if source is None:
+            known = self._locate(broker)
+            if known is None:
+                return None
+            source = BrokerFetcher(broker, known.host, known.port, self._config, connect=self._connect)
+            self._sources[broker] = source
+        return source
+
+    def follow(self) -> None:
+        """Closes the fetchers of brokers that are gone or have another address."""
+        for broker, source in list(self._sources.items()):
+            known = self._locate(broker)
+            if known is None or (known.host, known.port) != source.address:
+                del self._sources[broker]
+                task = asyncio.ensure_future(source.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Closes all fetchers."""
+        await asyncio.gather(*(source.close() for source in self._sources.values()), *self._closing)
+
+
+def _answer(job: _PullJob, outcome: Outcome) -> None:
     try:
         job.answered(outcome)
     except Exception:  # the thread has other pulls to carry out

@@ -15,7 +15,8 @@ from kafka_actors.events import Event, EventSink
 from kafka_actors.types import TopicPartition
 
 from .lookups import LookupClient, carry_out
-from .machines.fetch_machine import FetchMachine, FetchPlan, PullToSend
+from .machines.fetch_machine import FetchMachine, FetchPlan
+from .machines.pull_stream import PullToSend
 from .machines.resets import OffsetLookup
 from .messages import Outcome, Pull
 from .telemetry import FetchTelemetry
@@ -130,7 +131,7 @@ class FetchDriver:
             if self._closed or self._loop is None:
                 return
             plan = self._machine.plan(self._clock())
-            events, self._machine.positions.events = self._machine.positions.events, []
+            events, self._machine.partitions.events = self._machine.partitions.events, []
             self._untold += bool(events)
             strange = [issue for issue in plan.pulls if not self._send(issue)]
             ready = self._machine.has_something

@@ -1,4 +1,4 @@
-"""Carries out the look-ups that the machine asks for, through whatever can send ListOffsets and its kin."""
+"""Look-ups of offsets for the fetch machine, through a client that sends ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Timestamps = Mapping[TopicPartition, int]
 
 
 class OffsetAnswer(Protocol):
-    """What ListOffsets said; -1 for an offset or epoch that there is none of."""
+    """The answer to ListOffsets for one partition; -1 for an offset or epoch that doesn't exist."""
 
     @property
     def offset(self) -> int: ...
@@ -26,7 +26,7 @@ class OffsetAnswer(Protocol):
 
 
 class EpochEndAnswer(Protocol):
-    """What OffsetForLeaderEpoch said (KIP-320); -1 for what the leader doesn't know."""
+    """The answer to OffsetForLeaderEpoch for one partition (KIP-320); -1 where the leader doesn't know."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -53,7 +53,7 @@ class LookupClient(Protocol):
 async def carry_out(
     lookups: list[OffsetLookup], ask: LookupClient, isolation: Isolation, wall_clock: Callable[[], float]
 ) -> dict[OffsetLookup, Found]:
-    """Looks all of them up. `wall_clock` gives seconds since 1970, for durations."""
+    """Looks offsets up, all at the same time. `wall_clock` returns seconds since 1970, for durations."""
     bounds = [lookup for lookup in lookups if lookup.kind is LookupKind.BOUNDS]
     single = [lookup for lookup in lookups if lookup.kind is not LookupKind.BOUNDS]
     starts, ends, found = await asyncio.gather(
@@ -63,7 +63,7 @@ async def carry_out(
     )
     for lookup in bounds:
         found[lookup] = _both(starts[lookup], ends[lookup])
-    # Nothing is as young as the duration asks for: the end of the log then (KIP-1106).
+    # No record is as young as the duration says: reading begins at the end of the log then (KIP-1106).
     behind = [
         k
         for k, v in found.items()

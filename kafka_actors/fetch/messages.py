@@ -1,6 +1,6 @@
-"""What the worker side of fetching and the connection side say to each other.
+"""Messages between the worker side of fetching and the connection side: pulls and replies.
 
-They travel between actors as MessagePack, or are passed by reference inside one process. Record bytes are never
+Between actors they travel as MessagePack; inside one process they are passed by reference. Record bytes are never
 inside: a `FetchReply` comes with a buffer for each of its partitions.
 """
 
@@ -30,7 +30,7 @@ Epoch = tuple[int, int]  # an assignment epoch: (incarnation, n), compared for e
 
 
 class PartitionFetch(Struct, frozen=True, tag=True, gc=False):
-    """Fetch this partition from here on.
+    """A request to fetch one partition from an offset on.
 
     `epoch` comes back in each `FetchedPartition`. `topic_id` is 16 bytes, None where the broker doesn't know ids.
     `leader_epoch` is the leader's as metadata has it, so that a broker behind or ahead of it says so (KIP-320).
@@ -48,10 +48,10 @@ class PartitionFetch(Struct, frozen=True, tag=True, gc=False):
 class Pull(Struct, frozen=True, tag=True):
     """Credit for one response, and what changed since the pull before it.
 
-    `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` are then all there is.
-    `max_bytes` bounds the response, `max_wait_ms` how long the broker may wait for data. After an answer that brought
-    little the next one comes `pace_ms` later at the earliest: who carries the pull sets it, by what an answer costs
-    there. Without `followers` the broker is not told `client_rack`: a leader then gives the records itself (KIP-392).
+    `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` then replace all before them.
+    `max_bytes` bounds the response, `max_wait_ms` the broker's wait for data. After a small response the next one comes `pace_ms`
+    later at the earliest: whoever carries the pull sets it, by the cost of an answer there. Without `followers` the broker is
+    not told `client_rack`: a leader then returns the records itself (KIP-392).
     """
 
     sequence: int
@@ -89,9 +89,9 @@ class FetchedPartition(Struct, frozen=True, tag=True, gc=False):
 
     @property
     def dropped(self) -> bool:
-        """Whether the connection side fetches the partition no more, until it is wanted anew.
+        """Whether the connection side has stopped fetching the partition, until a pull requests it again.
 
-        So it is after whatever is no records, and after records that lead to no later offset.
+        It does so after any answer without records, and after records that lead to no later offset.
         """
         return self.next_offset == self.fetch_offset and (
             self.size > 0
@@ -106,9 +106,10 @@ def without_records(error_code: int, diverging_end_offset: int, preferred_read_r
 
 
 class FetchReply(Struct, frozen=True, tag=True):
-    """One response to a `Pull`. `size` is the length of the response in bytes, all of which stays in memory
-    until the last of its buffers is dropped. `error_code` is that of the response as a whole. `seconds`: from the
-    request to the response, the broker's waiting for data included.
+    """One response to a `Pull`.
+
+    `size` is the length of the response in bytes, all of which stays in memory until the last of its buffers is dropped.
+    `error_code` is that of the response as a whole. `seconds`: from the request to the response, with the broker's wait for data.
     """
 
     broker: int

@@ -1,4 +1,4 @@
-"""What fetching tells the meter of its process: bytes, times and failures, by broker."""
+"""Metrics of fetching: bytes, times and failures, by broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .messages import FetchReply
 
 
 class FetchTelemetry:
-    """For one fetcher; brokers it doesn't know yet are measured without their address."""
+    """Records the metrics of one fetcher. Brokers that it doesn't know yet are measured without their address."""
 
     def __init__(self, recorder: Recorder, group_id: str | None) -> None:
         self._recorder = recorder
@@ -20,16 +20,16 @@ class FetchTelemetry:
         self._servers: dict[int, Attributes] = {}
 
     def follow(self, snapshot: ClusterSnapshot) -> None:
-        """Where the brokers are."""
+        """Takes over the addresses of the brokers."""
         self._servers = {broker: of_server(b.host, b.port) for broker, b in snapshot.brokers.items()}
 
     def fetched(self, broker: int, reply: FetchReply) -> None:
-        """A response came."""
+        """Counts a response."""
         server = self._servers.get(broker, ())
         self._recorder.add(FETCH_BYTES, reply.size, (*self._group, *server))
         self._recorder.record(OPERATION_DURATION, reply.seconds, (*self._operation, *server))
 
     def failed(self, broker: int, error: Exception) -> None:
-        """A pull was not answered."""
+        """Counts a pull that was not answered."""
         of_failure = with_error((*self._group, *self._servers.get(broker, ())), error)
         self._recorder.add(FETCH_FAILURES, 1, of_failure)

@@ -1,15 +1,15 @@
-"""A member of a classic consumer group: machines that decide, and asyncio shells under the known names."""
+"""A member of a classic consumer group: machines that decide, and asyncio shells under the names of kafka-python's coordinator."""
 
 from .base_coordinator import BaseCoordinator
 from .commit_sender import CommitCallback
-from .consumer_coordinator import ConsumerCoordinator, default_offset_commit_callback
-from .heartbeat import Heartbeat
-from .machines.committed_starts import CommittedStart
+from .consumer_coordinator import AutoCommitTask, ConsumerCoordinator, default_offset_commit_callback
+from .heartbeat import Heartbeat, HeartbeatTask
 from .machines.member_states import MemberState
+from .machines.topic_ids import CommittedStart
 from .metrics import ConsumerCoordinatorMetrics, GroupCoordinatorMetrics
 from .offset_fetcher import fetch_offsets_of_groups
-from .ports import GroupBroker, GroupClient, IgnoreRebalances, RebalanceListener
-from .tasks import AutoCommitTask, HeartbeatTask
+from .ports import GroupBroker, GroupClient
+from .rebalance_listener import IgnoreRebalances, RebalanceListener
 
 __all__ = [
     "AutoCommitTask",

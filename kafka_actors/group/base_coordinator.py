@@ -1,11 +1,11 @@
-"""`BaseCoordinator`: a member of a group, whatever the group shares out."""
+"""`BaseCoordinator`: a member of a group, whatever the group shares out. `ConsumerCoordinator` shares out partitions."""
 
 from __future__ import annotations
 
 import random
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,20 +14,24 @@ from kafka_actors.errors import ProtocolError, raise_for_code
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.metrics import Metrics
 from kafka_actors.protocol import DescribeGroupsRequest
+from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 
+from .heartbeat import Heartbeat, HeartbeatTask
 from .listener_calls import ListenerCall
 from .machines.embedded_protocol import EmbeddedProtocol, GroupConfig
-from .machines.member_events import MemberEvent, PartitionsGone, PartitionsTaken, RevokePartitions
+from .machines.member import ClassicMember
+from .machines.member_events import LosePartitions, MemberAction, RevokePartitions, TakePartitions
+from .machines.member_states import MemberState
 from .machines.opaque_assignment import OpaqueAssignment
 from .member_driver import LEAVE_TIMEOUT, MemberDriver
+from .metrics import GroupCoordinatorMetrics
 from .options import FROM_CONFIG, GROUP_OPTIONS, defaults_of, group_config, read_options
 from .ports import GroupClient
-from .tasks import HeartbeatTask
 
 __all__ = ["BaseCoordinator"]
 
 
-class BaseCoordinator(MemberDriver):
+class BaseCoordinator(ABC):
     """Group management for one member, over the coordinator that the group has.
 
     From a high level: register with the coordinator with one's own metadata; one member is chosen as leader; it
@@ -40,7 +44,7 @@ class BaseCoordinator(MemberDriver):
       given up for the next rebalance, and when it is gone without that.
 
     An assignment is given up before each rebalance (eager). Who can keep a share of it, as a consumer can, brings a
-    `EmbeddedProtocol` (`_make_policy`) and acts on single events (`_on_event`).
+    `EmbeddedProtocol` (`_make_policy`) and carries out single actions (`_on_action`).
 
     client: metadata, and connections to the coordinator. metrics: where what is measured is registered (default: a
     registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`, with the tag client-id. config, or
@@ -83,53 +87,128 @@ class BaseCoordinator(MemberDriver):
             max_poll_interval_ms=max_poll_interval_ms,
         )
         group = replace(group, protocol_type=self.protocol_type())
-        super().__init__(
-            client,
-            group,
-            self._make_policy(group),
-            metrics=metrics or self._config.metrics or Metrics(clock=clock),
-            metric_group_prefix=metric_group_prefix,
-            client_id=self._config.client_id,
-            member_id="" if group.group_instance_id else member_id,
-            clock=clock,
-            rand=rand,
-            events=events,
-            on_fatal=on_fatal,
+        self._client = client
+        self._clock = clock
+        self._rand = rand
+        self._events = events
+        self._policy = self._make_policy(group)
+        self._member = ClassicMember(
+            group, self._policy, rand=rand, member_id="" if group.group_instance_id else member_id
         )
+        self.metrics = metrics or self._config.metrics or Metrics(clock=clock)
+        """The registry of what is measured."""
+        self._tags = {"client-id": self._config.client_id}
+        self.heartbeat = Heartbeat(clock=clock, timer=self._member.heartbeat)
+        """The times of this member's heartbeats."""
         self.heartbeat_task = HeartbeatTask(self)
         """Turns the heartbeats off and on."""
+        self.sensors = GroupCoordinatorMetrics(
+            self.heartbeat, self.metrics, metric_group_prefix, self._tags, group_id=group.group_id
+        )
+        self._driver = MemberDriver(
+            client,
+            self._member,
+            self.sensors,
+            perform_assignment=self._perform_assignment,
+            on_action=self._on_action,
+            on_disconnected=self._on_disconnected,
+            after_poll=self._after_poll,
+            on_fatal=on_fatal,
+            events=events,
+            clock=clock,
+        )
 
-    # ------------------------------------------------------------ what is done
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.group_id} {self.state.value} generation {self.generation}>"
+
+    # ------------------------------------------------------------ the membership as it is
+
+    @property
+    def state(self) -> MemberState:
+        """The member's state in its group."""
+        return self._member.state
+
+    @property
+    def joined(self) -> bool:
+        """Whether the member has its assignment and no rebalance is under way."""
+        return self.state is MemberState.STABLE and self._member.rejoin_reason is None
+
+    @property
+    def generation(self) -> int:
+        """The group's generation that this member is in, -1 if none."""
+        return self._member.generation.id
+
+    @property
+    def member_id(self) -> str:
+        """The id that the coordinator gave this member, empty if none."""
+        return self._member.generation.member_id
+
+    @property
+    def group_id(self) -> str:
+        """The group's name."""
+        return self._member.config.group_id
+
+    @property
+    def group_instance_id(self) -> str | None:
+        """The id of a static member (KIP-345)."""
+        return self._member.config.group_instance_id
+
+    @property
+    def leader(self) -> bool:
+        """Whether this member assigns for the group."""
+        return self._member.leader
+
+    @property
+    def coordinator_id(self) -> int | None:
+        """The node id of the group's coordinator, if it is known."""
+        node = self._member.coordinator
+        return None if node is None else node.node_id
+
+    @property
+    def fatal(self) -> Exception | None:
+        """The error that ended the membership."""
+        return self._driver.fatal
+
+    @property
+    def last_heartbeat_sent_and_acked(self) -> float | None:
+        """When (by `clock`) the last request was *sent* that the coordinator acknowledged; None if none."""
+        return self._driver.last_acknowledged
+
+    def need_rejoin(self) -> bool:
+        """Whether the group is to be joined, or joined again."""
+        return not self.joined
+
+    def coordinator_unknown(self) -> bool:
+        """Whether the coordinator is not known, or not connected."""
+        return self._member.coordinator is None
 
     def now(self) -> float:
         """The time by this coordinator's clock."""
         return self._clock()
 
+    # ------------------------------------------------------------ requests of the user
+
     def coordinator_dead(self, error: object) -> None:
         """Marks the coordinator as gone; it is looked for again."""
-        self._member.coordinator_lost(str(error), self._clock())
-        self._wake()
+        self._driver.coordinator_lost(error)
 
     async def start(self) -> None:
         """Begins to become a member, and returns at once."""
-        self._run()
+        self._driver.run()
         self._member.start(self._clock())
-        self._wake()
+        self._driver.wake()
 
     async def ensure_coordinator_known(self, *, timeout_ms: float | None = None) -> None:
         """Returns when the coordinator is known and connected.
 
         Raises what ended the membership, `KafkaTimeoutError` after `timeout_ms` (None: never).
         """
-        self._run()
-        self._member.find_coordinator()
-        self._wake()
-        await self._until(lambda: not self.coordinator_unknown(), timeout_ms, "the coordinator is not known")
+        await self._driver.coordinator_known(timeout_ms)
 
     async def ensure_active_group(self, *, timeout_ms: float | None = None) -> None:
         """Returns when the group is active: joined and synced. Raises as `ensure_coordinator_known`."""
         await self.start()
-        await self._until(lambda: self.joined, timeout_ms, "the group could not be joined")
+        await self._driver.until(lambda: self.joined, timeout_ms, "the group could not be joined")
 
     async def count_members(self) -> int:
         """How many members the group has now, this one among them, as its coordinator says.
@@ -138,7 +217,7 @@ class BaseCoordinator(MemberDriver):
         group, which who may read it has.
         """
         request = DescribeGroupsRequest(groups=[self.group_id])
-        response = await self._channels.ask(request, self._group_config.request_timeout * 1000)
+        response = await self._driver.channels.ask(request, self._member.config.request_timeout * 1000)
         if len(response.groups) != 1:
             raise ProtocolError(f"DescribeGroups of one group was answered with {len(response.groups)}")
         (group,) = response.groups
@@ -148,19 +227,18 @@ class BaseCoordinator(MemberDriver):
     def user_progress(self) -> None:
         """The user asked for more: `max_poll_interval_ms` counts from now."""
         self._member.user_progress(self._clock())
-        self._wake()
+        self._driver.wake()
 
     def enable_heartbeats(self, enabled: bool) -> None:
         """Sends heartbeats or not. Turned on, the session begins now. See `HeartbeatTask`."""
         self._member.heartbeat.enabled = enabled
         if enabled:
             self._member.heartbeat.reset(self._clock())
-        self._wake()
+        self._driver.wake()
 
     def request_rejoin(self, reason: str) -> None:
         """Has the group rebalance; the reason is told to its coordinator (KIP-800)."""
-        self._member.request_rejoin(reason)
-        self._wake()
+        self._driver.request_rejoin(reason)
 
     async def close(self, *, leave: bool = True, timeout_ms: float = 10_000) -> None:
         """Gives everything up, leaves the group, and closes all connections, within `timeout_ms` and a little.
@@ -169,9 +247,8 @@ class BaseCoordinator(MemberDriver):
         for a broker that doesn't answer.
         """
         if self.fatal is None:
-            await self._leave(timeout_ms / 1000, leave, "the member is being closed")
-            await self._drain_calls()
-        await self._stop()
+            await self._driver.leave(timeout_ms / 1000, leave, "the member is being closed")
+        await self._driver.stop()
 
     # ------------------------------------------------------------ for subclasses
 
@@ -183,30 +260,42 @@ class BaseCoordinator(MemberDriver):
     def group_protocols(self) -> list[tuple[str, bytes]]:
         """(name, metadata) of each supported protocol, the most preferred first."""
 
-    async def _on_join_prepare(self, generation: int, member_id: str) -> None:
+    @abstractmethod
+    async def _perform_assignment(
+        self, leader_id: str, protocol: str, members: Sequence[JoinGroupResponseMember]
+    ) -> Mapping[str, bytes]:
+        """Computes, as leader, each member's assignment by member id, under the protocol that the group chose."""
+
+    async def _on_join_prepare(self, generation: int, member_id: str) -> None:  # noqa: B027
         """The part is about to be given up: finish with it. Cancelled after `revoke_timeout_ms`."""
 
-    async def _on_join_complete(
+    async def _on_join_complete(  # noqa: B027
         self, generation: int, member_id: str, protocol: str, assignment: bytes
     ) -> None:
         """The group is active; `assignment` is this member's part."""
 
-    async def _on_membership_lost(self, reason: str) -> None:
+    async def _on_membership_lost(self, reason: str) -> None:  # noqa: B027
         """The part is gone already: others may have it."""
+
+    def _on_disconnected(self) -> None:  # noqa: B027
+        """The connections to the coordinator have been closed."""
+
+    def _after_poll(self) -> None:  # noqa: B027
+        """Ends a turn of the loop, after which the membership may have changed."""
 
     def _make_policy(self, config: GroupConfig) -> EmbeddedProtocol:
         """What decides how an assignment is taken over and given up."""
         return OpaqueAssignment(self.group_protocols)
 
-    def _on_event(self, event: MemberEvent) -> None:
-        """Something happened to what this member owns. Must not wait."""
-        match event:
-            case PartitionsTaken(generation, _, _):
+    def _on_action(self, action: MemberAction) -> None:
+        """Carries out what concerns the partitions of this member. Must not wait."""
+        match action:
+            case TakePartitions(generation, _, _):
                 assert isinstance(
                     self._policy, OpaqueAssignment
-                )  # who brings another one acts on events itself
+                )  # who brings another one carries out actions itself
                 protocol, assignment = self._member.generation.protocol or "", self._policy.assignment
-                self._calls.put(
+                self._driver.calls.put(
                     ListenerCall(
                         lambda: self._on_join_complete(generation, self.member_id, protocol, assignment),
                         "_on_join_complete",
@@ -214,21 +303,16 @@ class BaseCoordinator(MemberDriver):
                 )
             case RevokePartitions(token, _, deadline):
                 generation = self.generation
-                self._calls.put(
+                self._driver.calls.put(
                     ListenerCall(
                         lambda: self._on_join_prepare(generation, self.member_id),
                         "_on_join_prepare",
                         deadline,
-                        lambda: self._released(token),
+                        lambda: self._driver.released(token),
                     )
                 )
-            case PartitionsGone(_, reason):
+            case LosePartitions(_, reason):
                 deadline = self._clock() + LEAVE_TIMEOUT
-                self._calls.put(
+                self._driver.calls.put(
                     ListenerCall(lambda: self._on_membership_lost(reason), "_on_membership_lost", deadline)
                 )
-
-    def _released(self, token: int) -> None:
-        """The partitions of that `RevokePartitions` are given up."""
-        self._member.on_released(token, self._clock())
-        self._wake()

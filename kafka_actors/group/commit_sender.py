@@ -1,20 +1,34 @@
-"""Commits that are under way: who waits for them, and what becomes of them."""
+"""Commits of one member: fed with what it may commit, sent, and answered."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
+from kafka_actors.cluster import SubscriptionState
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.telemetry.attributes import Attributes
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-from .coordinator_channels import LOST_CONNECTION, CoordinatorChannels
+from .commit_metadata import pack, unpack
+from .coordinator_channels import LOST_CONNECTION
 from .machines.commits import CommitQueue
-from .machines.member_events import GroupRequest
-from .machines.pending_commits import CommitEligibility, CommitReady, PendingCommit, Results
+from .machines.member_events import GroupRequest, Partitions
+from .machines.ownership import Ownership
+from .machines.pending_commits import (
+    CommitAction,
+    CommitEligibility,
+    CommitReady,
+    MembershipNews,
+    PendingCommit,
+    Results,
+    eligibility_of,
+)
+from .machines.topic_ids import TopicIds, without
+from .member_driver import MemberDriver
+from .ports import GroupClient
 
 log = logging.getLogger(__name__)
 
@@ -33,73 +47,119 @@ def default_offset_commit_callback(offsets: Offsets, outcome: Results | Exceptio
 
 
 class CommitSender:
-    """The shell of a `CommitQueue`. `standing`: what the member may commit now. `on_answer(seconds,
-    outcome, server)`: what an OffsetCommit led to, that long after it was sent there. `wake`: a step is due."""
+    """Feeds a `CommitQueue` with what the member may commit, sends its requests and answers whoever asked for a commit.
+
+    It is polled as the queue is, by the member's loop. Where partitions are chosen by hand it commits without a membership.
+    on_answer(seconds, outcome, server): learns what an OffsetCommit led to, that long after it was sent there.
+    """
 
     def __init__(
         self,
-        queue: CommitQueue,
-        channels: CoordinatorChannels,
+        driver: MemberDriver,
+        client: GroupClient,
+        subscription: SubscriptionState,
+        ownership: Ownership,
+        topic_ids: TopicIds,
         *,
-        standing: Callable[[], CommitEligibility],
+        on_data_loss: str,
         on_answer: Callable[[float, object, Attributes], None],
-        wake: Callable[[], None],
-        clock: Callable[[], float],
+        rand: Callable[[], float],
     ) -> None:
-        self._queue = queue
-        self._channels = channels
-        self._standing = standing
+        self._queue = CommitQueue(driver.machine.config, rand=rand)
+        self._driver = driver
+        self._channels = driver.channels
+        self._client = client
+        self._subscription = subscription
+        self._ownership = ownership
+        self._topic_ids = topic_ids
+        self._on_data_loss = on_data_loss
         self._on_answer = on_answer
-        self._wake = wake
-        self._clock = clock
-        self._tickets: dict[PendingCommit, asyncio.Future[Results]] = {}
+        self._clock = driver.now
+        self._recreated: set[TopicPartition] = set()
+        """Owned partitions of which nothing is committed until a position is of the topic as it is now."""
+        self._waiting: dict[PendingCommit, asyncio.Future[Results]] = {}
 
     def submit(self, offsets: Offsets, timeout: float) -> asyncio.Future[Results]:
         """Asks for a commit within `timeout` seconds. The future gets each partition's error, or fails as a whole.
 
         Raises `UsageError` for an offset that can't be committed.
         """
+        self._driver.find_coordinator()
+        named = {tp: offset._replace(metadata=self._named(tp, offset)) for tp, offset in offsets.items()}
         done: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda f: f.cancelled() or f.exception())  # retrieved, whoever else looks
-        self._tickets[self._queue.submit(offsets, self._clock(), timeout)] = done
-        self._wake()
+        self._waiting[self._queue.submit(named, self._clock(), timeout)] = done
+        self._driver.wake()
         return done
 
-    def step(self, now: float) -> CommitReady:
-        """One step of the queue. Its notices are for the membership."""
-        ready = self._queue.poll(now, self._standing())
-        if ready.request is not None:
-            self._channels.start(ready.request, partial(self._deliver, self._channels.server))
-        for ticket in ready.done:
-            self._answer(ticket)
-        return ready
+    def _named(self, tp: TopicPartition, offset: OffsetAndMetadata) -> str:
+        """Returns metadata that names the topic of the offset: as it does already, else as the topic was when it was assigned."""
+        snapshot = self._client.snapshot
+        topic_id = self._topic_ids.of_owned(tp.topic) or snapshot.topic_id(tp.topic)
+        text, named, _ = unpack(offset.metadata)
+        if named is not None and named == topic_id:
+            self._recreated.discard(tp)  # whoever reads it goes on in the topic as it is
+        return pack(text, named or topic_id, snapshot.cluster_id)
 
-    def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """What waits or is under way for these must not be sent any more."""
+    def poll(self, now: float) -> CommitReady:
+        """Polls the queue."""
+        return self._fed().poll(now)
+
+    def carry_out(self, action: CommitAction) -> None:
+        """Sends a request, answers a commit that is done, or hands an error on to the membership."""
+        match action:
+            case GroupRequest():
+                self._channels.start(action, partial(self._deliver, self._channels.server))
+            case PendingCommit():
+                self._answer(action)
+            case MembershipNews():
+                self._on_membership_news(action)
+
+    def _on_membership_news(self, news: MembershipNews) -> None:
+        self._driver.machine.on_membership_error(news.error, news.verdict, news.generation, self._clock())
+        self._driver.wake()
+
+    def _fed(self) -> CommitQueue:
+        self._queue.eligibility = self._eligibility()
+        return self._queue
+
+    def _eligibility(self) -> CommitEligibility:
+        member, topic_id = self._driver.machine, self._client.snapshot.topic_id
+        if not self._subscription.uses_group:
+            return eligibility_of(member, None, self._driver.fatal, topic_id)
+        owned = without(self._ownership.owned() | self._ownership.releasing, self._recreated)
+        return eligibility_of(member, owned, self._driver.fatal, topic_id)
+
+    def on_recreated(self, partitions: Partitions) -> None:
+        """Drops the commits of partitions whose topic was deleted and made anew: what was processed of the old one must not be
+        committed to its successor. Where data loss is fatal, reading fails, and nothing is committed until a position is of the
+        new topic."""
         self._queue.drop(partitions)
+        if self._on_data_loss == "fail":
+            self._recreated |= partitions
 
     def connection_lost(self) -> None:
-        """What was in flight gets no answer."""
-        self._queue.connection_lost(LOST_CONNECTION, self._clock(), self._standing())
+        """Gives up what is in flight: it gets no answer."""
+        self._fed().connection_lost(LOST_CONNECTION, self._clock())
 
     def end(self, reason: Exception | None) -> None:
-        """Nobody will answer these any more."""
-        for done in self._tickets.values():
+        """Fails all commits that have no answer: nobody will give one any more."""
+        for done in self._waiting.values():
             if not done.done():
                 done.set_exception(reason or KafkaTimeoutError("the coordinator was closed meanwhile"))
-        self._tickets.clear()
+        self._waiting.clear()
 
     def _deliver(self, server: Attributes, request: GroupRequest, outcome: object) -> None:
         now = self._clock()
         self._on_answer(now - request.sent_at, outcome, server)
-        self._queue.on_response(request, outcome, now, self._standing())
-        self._wake()
+        self._fed().on_response(request, outcome, now)
+        self._driver.wake()
 
-    def _answer(self, ticket: PendingCommit) -> None:
-        done = self._tickets.pop(ticket)
+    def _answer(self, commit: PendingCommit) -> None:
+        done = self._waiting.pop(commit)
         if done.done():
             return
-        if ticket.refused is not None:
-            done.set_exception(ticket.refused)
+        if commit.refused is not None:
+            done.set_exception(commit.refused)
         else:
-            done.set_result(ticket.results)
+            done.set_result(commit.results)

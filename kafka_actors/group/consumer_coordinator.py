@@ -3,44 +3,58 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Never
 
+from kafka_actors.base.machine import Ready
+from kafka_actors.base.machine_driver import no_action
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import PartitionNotRead
 from kafka_actors.metrics import Metrics
+from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 from kafka_actors.telemetry.attributes import Attributes, of_cluster
 from kafka_actors.telemetry.spans import settling
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-from .commit_metadata import pack, unpack
+from .base_coordinator import BaseCoordinator
 from .commit_sender import CommitCallback, CommitSender, Offsets, default_offset_commit_callback
-from .machines.commits import CommitQueue
-from .machines.committed_starts import CommittedStart, Ids, as_committed, of_this_cluster, origins, outdated
-from .machines.member_events import MemberEvent, Partitions, PartitionsGone, RevokePartitions
+from .machines.embedded_protocol import GroupConfig
+from .machines.member_events import (
+    LosePartitions,
+    MemberAction,
+    Partitions,
+    RevokePartitions,
+    TakePartitions,
+)
 from .machines.member_states import MemberState
-from .machines.pending_commits import CommitEligibility, Results, standing_of
-from .machines.topic_ids import without
-from .machines.unread_partitions import UnreadWatch
+from .machines.ownership import Ownership, has_mixed_protocols
+from .machines.pending_commits import Results
+from .machines.topic_ids import CommittedStart
+from .machines.unread_partitions import PartitionUnread, UnreadWatch
 from .metrics import ConsumerCoordinatorMetrics
-from .offset_fetcher import OffsetFetcher
-from .options import CONSUMER_OPTIONS, defaults_of
-from .ports import GroupClient, RebalanceListener
-from .subscribed_member import SubscribedMember
-from .tasks import AutoCommitTask
+from .offset_fetcher import GroupOffsets
+from .options import CONSUMER_OPTIONS, defaults_of, read_strategies
+from .ports import GroupClient
+from .rebalance_listener import IgnoreRebalances, RebalanceCalls, RebalanceListener
+from .subscribed_topics import SubscribedTopics
 
-__all__ = ["ConsumerCoordinator", "default_offset_commit_callback"]
+__all__ = ["AutoCommitTask", "ConsumerCoordinator", "default_offset_commit_callback"]
+
+log = logging.getLogger(__name__)
 
 DEFAULT_API_TIMEOUT_MS = 60_000
 
 
-class ConsumerCoordinator(SubscribedMember):
+class ConsumerCoordinator(BaseCoordinator):
     """A consumer's membership and its committed offsets.
 
-    client: metadata, and connections to the coordinator. subscription: what is wanted; it learns what was
-    assigned. metrics: as for `BaseCoordinator`. listener: learns of rebalances. consumed: what auto-commit and
+    Its parts: `Ownership` decides which partitions are taken over and given up, `SubscribedTopics` follows the metadata and
+    assigns as leader, `RebalanceCalls` makes the listener's calls, `CommitSender` commits, `GroupOffsets` knows what is committed.
+
+    client: metadata, and connections to the coordinator. subscription: topics, a pattern, or partitions chosen by hand; it learns
+    what was assigned. metrics: as for `BaseCoordinator`. listener: learns of rebalances. consumed: what auto-commit and
     `close` commit: the next offset of each partition that came before the batch or message in hand; None turns both
     off. reads: the owned partitions that are read, or whose reason not to be is told by others; of any other that stays
     so for 30 s there is a `PartitionNotRead`. default_offset_commit_callback: of `commit_offsets_async` without a callback.
@@ -70,41 +84,78 @@ class ConsumerCoordinator(SubscribedMember):
         default_offset_commit_callback: CommitCallback = default_offset_commit_callback,
         **options: Any,
     ) -> None:
-        super().__init__(
-            client,
-            subscription,
-            metrics,
-            listener=listener,
-            metric_group_prefix=metric_group_prefix,
-            **options,
-        )
+        super().__init__(client, metrics, metric_group_prefix=metric_group_prefix, **options)
+        self.subscription = subscription
+        subscription.exclude_internal_topics = self._config.exclude_internal_topics
         self._consumed = consumed
-        self._reads = reads
-        self._unread = UnreadWatch()
         self._report = default_offset_commit_callback
+        self._auto_commit: AutoCommitTask | None = None
         self.consumer_sensors = ConsumerCoordinatorMetrics(
             self.metrics, metric_group_prefix, subscription, self._tags, group_id=self.group_id
         )
-        self._committer = CommitSender(
-            CommitQueue(self._group_config, rand=self._rand),
-            self._channels,
-            standing=self._standing,
-            on_answer=self.consumer_sensors.answered,
-            wake=self._wake,
-            clock=self._clock,
+        driver = self._driver
+        self._calls = RebalanceCalls(
+            driver, listener or IgnoreRebalances(), self._before_revoke, self._events
         )
-        self._fetcher = OffsetFetcher(self, self._channels, self._group_config, self._rand)
-        self._committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        self._forgotten = 0
-        """How often something was forgotten of `_committed`."""
-        self._recreated: set[TopicPartition] = set()
-        self._auto_commit: AutoCommitTask | None = None
+        self._topics = SubscribedTopics(
+            driver, client, subscription, self.ownership, self._config, self._on_recreated, self._events
+        )
+        self._committer = CommitSender(
+            driver,
+            client,
+            subscription,
+            self.ownership,
+            self._topics.ids,
+            on_data_loss=self._config.on_data_loss,
+            on_answer=self.consumer_sensors.answered,
+            rand=self._rand,
+        )
+        self._offsets = GroupOffsets(driver, client, self._topics.ids, self._rand)
+        driver.loop.add(self._committer, self._committer.carry_out)
+        if reads is not None:
+            self._unread = _WatchedReading(subscription, self.ownership, reads)
+            driver.loop.add(self._unread, no_action, self._publish_unread)
+
+    def _make_policy(self, config: GroupConfig) -> Ownership:
+        strategies = read_strategies(self._config)
+        if has_mixed_protocols(strategies):
+            log.warning(
+                "partition_assignment_strategy %s holds an eager strategy: every rebalance of group %s takes all "
+                "partitions from all members",
+                config.describe_strategy,
+                config.group_id,
+            )
+        self.ownership = Ownership(
+            strategies, group_instance_id=config.group_instance_id, rack=self._config.client_rack or None
+        )
+        return self.ownership
 
     # ------------------------------------------------------------ membership
 
+    def protocol_type(self) -> str:
+        """Returns `consumer`."""
+        return "consumer"
+
+    def group_protocols(self) -> list[tuple[str, bytes]]:
+        """Returns the assignors' names with this member's subscription, the most preferred first."""
+        return self.ownership.metadata()
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this member owns, without those it is giving up."""
+        return self.ownership.owned()
+
     async def start(self) -> None:
-        """As `SubscribedMember.start`; and begins to auto-commit, if wanted."""
-        await super().start()
+        """Begins to become a member, if the subscription is to topics or a pattern; else to find the coordinator. Begins to
+        auto-commit, if that is on.
+
+        Returns at once. Call it again when the subscription has changed.
+        """
+        self._topics.follow()
+        if self.subscription.uses_group:
+            await super().start()
+        else:
+            self._driver.find_coordinator()
         if self._config.enable_auto_commit and self._consumed is not None and self._auto_commit is None:
             self._auto_commit = AutoCommitTask(self, self._config.auto_commit_interval_ms / 1000)
             self._auto_commit.reschedule()
@@ -119,82 +170,61 @@ class ConsumerCoordinator(SubscribedMember):
             self._auto_commit.stop()
         if not autocommit:
             self._consumed = None
-        if self._loop.running and self.fatal is None and not self.subscription.uses_group:
+        if self._driver.loop.running and self.fatal is None and not self.subscription.uses_group:
             await self._commit_quietly(timeout_ms / 1000)
         await super().close(leave=leave, timeout_ms=timeout_ms)
-
-    async def _stop(self) -> None:
-        await super()._stop()
+        self._topics.stop()
         self._committer.end(self.fatal)
         self.consumer_sensors.close()
 
-    def _on_event(self, event: MemberEvent) -> None:
-        if isinstance(event, RevokePartitions | PartitionsGone):
-            self._forget_committed(event.partitions)
-        super()._on_event(event)
+    async def _perform_assignment(
+        self, leader_id: str, protocol: str, members: Sequence[JoinGroupResponseMember]
+    ) -> Mapping[str, bytes]:
+        return await self._topics.perform_assignment(protocol, members)
 
-    def _on_recreated(self, partitions: frozenset[TopicPartition]) -> None:
-        """What was processed of a topic that is gone must not be committed to its successor."""
-        self._committer.drop(partitions)
-        self._forget_committed(partitions)
-        if (
-            self._config.on_data_loss == "fail"
-        ):  # reading it fails; nothing is committed until a position is of the new one
-            self._recreated |= partitions
+    def _on_action(self, action: MemberAction) -> None:
+        match action:
+            case TakePartitions(generation, added, _):
+                self._topics.check_ids()
+                self._calls.assigned(generation, added)
+                self._topics.watch()
+            case RevokePartitions():
+                self._offsets.forget(action.partitions)
+                self._calls.revoke(action)
+            case LosePartitions():
+                self._offsets.forget(action.partitions)
+                self._calls.lost(action)
 
-    async def _before_revoke(self, partitions: frozenset[TopicPartition], deadline: float) -> None:
+    async def _before_revoke(self, partitions: Partitions, deadline: float) -> None:
         await self._commit_quietly(deadline - self._clock(), only=partitions)
 
-    def _on_coordinator_lost(self) -> None:
+    def _on_recreated(self, partitions: Partitions) -> None:
+        self._committer.on_recreated(partitions)
+        self._offsets.forget(partitions)
+
+    def _on_disconnected(self) -> None:
         self._committer.connection_lost()
 
-    def _step_more(self, now: float) -> float | None:
-        ready = self._committer.step(now)
-        for notice in ready.notices:
-            self._member.on_membership_error(notice.error, notice.verdict, notice.generation, now)
-            self._wake()
+    def _after_poll(self) -> None:
         if self.subscription.uses_group:
             self.subscription.assign_from_group(self.ownership.owned() | self.ownership.releasing)
         if self._member.ended:
             self._committer.end(self.fatal)
-        return min((w for w in (ready.next_wake, self._watch_unread(now)) if w is not None), default=None)
 
-    def _watch_unread(self, now: float) -> float | None:
-        if self._reads is None or not self.subscription.uses_group:
-            return None
-        due = self._unread.observe(self.ownership.owned() - self._reads(), now)
-        for tp, seconds in sorted(due.items()):
-            reason = "nobody knows why: please report it"
-            if tp in self._untaken:
-                reason = f"its committed offset is not known: {self._fetcher.trouble or 'no answer yet'}"
-            self._events(PartitionNotRead(tp.topic, tp.partition, round(seconds, 1), reason))
-        return self._unread.next_wake
+    def _publish_unread(self, event: PartitionUnread) -> None:
+        tp, seconds = event
+        reason = "nobody knows why: please report it"
+        if tp in self._calls.untaken:
+            reason = f"its committed offset is not known: {self._offsets.trouble or 'no answer yet'}"
+        self._events(PartitionNotRead(tp.topic, tp.partition, round(seconds, 1), reason))
 
     # ------------------------------------------------------------ commits
 
-    def _standing(self) -> CommitEligibility:
-        if not self.subscription.uses_group:
-            return standing_of(self._member, None, self._crashed, self._client.snapshot.topic_id)
-        owned = without(self.ownership.owned() | self.ownership.releasing, self._recreated)
-        return standing_of(self._member, owned, self._crashed, self._client.snapshot.topic_id)
-
     def _submit(self, offsets: Offsets, timeout_ms: float | None) -> asyncio.Future[Results]:
-        self._run()
-        self._member.find_coordinator()
         timeout = DEFAULT_API_TIMEOUT_MS if timeout_ms is None else timeout_ms
-        named = {tp: offset._replace(metadata=self._named(tp, offset)) for tp, offset in offsets.items()}
-        done = self._committer.submit(named, timeout / 1000)
-        done.add_done_callback(lambda _: self._forget_committed(offsets))
+        done = self._committer.submit(offsets, timeout / 1000)
+        done.add_done_callback(lambda _: self._offsets.forget(offsets))
         return done
-
-    def _named(self, tp: TopicPartition, offset: OffsetAndMetadata) -> str:
-        """Metadata that names the topic of the offset: as it does already, else as the topic was when it was assigned."""
-        snapshot = self._client.snapshot
-        topic_id = self._topic_ids.of_owned(tp.topic) or snapshot.topic_id(tp.topic)
-        text, named, _ = unpack(offset.metadata)
-        if named is not None and named == topic_id:
-            self._recreated.discard(tp)  # whoever reads it goes on in the topic as it is
-        return pack(text, named or topic_id, snapshot.cluster_id)
 
     async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
@@ -211,7 +241,7 @@ class ConsumerCoordinator(SubscribedMember):
             return results
 
     def _who(self) -> Attributes:
-        return (*of_cluster(self._client.snapshot.cluster_id), *self._channels.server)
+        return (*of_cluster(self._client.snapshot.cluster_id), *self._driver.channels.server)
 
     def commit_offsets_async(
         self, offsets: Offsets, callback: CommitCallback | None = None
@@ -261,57 +291,73 @@ class ConsumerCoordinator(SubscribedMember):
         Retries what passes, pending transactions too, for `timeout_ms` (None: until it is known). Raises a
         partition's error, what ended the membership, `KafkaTimeoutError`.
         """
-        found, ids = await self._fetch(partitions, timeout_ms)
-        return as_committed(found, ids)
+        return await self._offsets.committed(partitions, timeout_ms)
 
     async def fetch_origins(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedStart]:
         """Where these partitions are to be taken on. Waits and raises as `fetch_committed_offsets`."""
-        wanted = [TopicPartition(*tp) for tp in partitions]
-        found, ids = await self._fetch(wanted, None)
         config = self._config
         fatal = config.on_data_loss == "fail" or config.auto_offset_reset == "none"
-        return origins(wanted, found, ids, self._topic_ids, loss_is_fatal=fatal)
-
-    async def _fetch(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None
-    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], Ids]:
-        """Committed offsets as they are, and the present ids of their topics."""
-        self._run()
-        self._member.find_coordinator()
-        self._wake()
-        found = await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
-        found = of_this_cluster(found, self._client.snapshot.cluster_id)
-        if outdated(found, self._present_ids(found)):  # or what is known of the cluster is
-            with suppress(KafkaActorsError, TimeoutError):
-                async with asyncio.timeout(self._group_config.request_timeout):
-                    await self._client.cluster.request_update()
-        return found, self._present_ids(found)
-
-    def _present_ids(self, partitions: Iterable[TopicPartition]) -> Ids:
-        snapshot = self._client.snapshot
-        return {topic: snapshot.topic_id(topic) for topic in {tp.topic for tp in partitions}}
+        return await self._offsets.starts(partitions, loss_is_fatal=fatal)
 
     async def refresh_committed_offsets_if_needed(
         self, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offset of each assigned partition, None where there is none.
+        """Returns the committed offset of each assigned partition, None where there is none.
 
         Asks the coordinator only for those that came, or were committed, since it was last asked. Raises as
         `fetch_committed_offsets`.
         """
-        needed = [tp for tp in self.subscription.assigned if tp not in self._committed]
-        before = self._forgotten
-        found = await self.fetch_committed_offsets(needed, timeout_ms=timeout_ms)
-        assigned = self.subscription.assigned
-        known = {tp: offset for tp, offset in (self._committed | found).items() if tp in assigned}
-        if self._forgotten == before:  # else what was found may be older than a commit that came meanwhile
-            self._committed = known
-        return dict(known)
+        return await self._offsets.refresh(lambda: self.subscription.assigned, timeout_ms)
 
-    def _forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
-        """What is known of these no longer holds."""
-        self._forgotten += 1
-        for tp in partitions:
-            self._committed.pop(tp, None)
+
+class AutoCommitTask:
+    """Commits what was consumed every `interval` seconds, while its coordinator is a member or assigns by hand."""
+
+    def __init__(self, coordinator: ConsumerCoordinator, interval: float) -> None:
+        self._coordinator = coordinator
+        self._interval = interval
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def reschedule(self, at: float | None = None) -> None:
+        """Has the next commit made at `at` by the coordinator's clock, an interval from now by default."""
+        self.stop()
+        delay = self._interval if at is None else max(0.0, at - self._coordinator.now())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._start)
+
+    def stop(self) -> None:
+        """Makes no other commit. One that is under way goes on."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._commit())
+
+    async def _commit(self) -> None:
+        try:
+            await self._coordinator.commit_consumed()
+        except KafkaActorsError as error:
+            log.warning("group %s: auto-commit failed: %s", self._coordinator.group_id, error)
+        self.reschedule()
+
+
+class _WatchedReading:
+    """Feeds an `UnreadWatch` with what is owned and not read; is polled as the watch is."""
+
+    def __init__(
+        self, subscription: SubscriptionState, ownership: Ownership, reads: Callable[[], Partitions]
+    ) -> None:
+        self._subscription = subscription
+        self._ownership = ownership
+        self._reads = reads
+        self.watch = UnreadWatch()
+
+    def poll(self, now: float) -> Ready[Never, PartitionUnread]:
+        """Looks at what is read, and polls the watch."""
+        if not self._subscription.uses_group:
+            return Ready()
+        self.watch.observe(self._ownership.owned() - self._reads(), now)
+        return self.watch.poll(now)

@@ -1,19 +1,26 @@
-"""`Heartbeat`: the times of a member's heartbeats, by the names that other clients made known."""
+"""`Heartbeat` and `HeartbeatTask`: a member's heartbeats under the names of kafka-python's coordinator.
+
+Heartbeats are decided upon by `machines/heartbeat_timer.py` and sent by the member's own loop: these are views on both.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kafka_actors.errors import ConfigError
 
 from .machines.heartbeat_timer import HeartbeatTimer
 
-__all__ = ["Heartbeat"]
+if TYPE_CHECKING:
+    from .base_coordinator import BaseCoordinator
+
+__all__ = ["Heartbeat", "HeartbeatTask"]
 
 
 class Heartbeat:
-    """Says when a heartbeat is due and whether the session still stands.
+    """Says when a heartbeat is due and whether the session is still valid.
 
     session_timeout_ms, heartbeat_interval_ms: as the consumer's options of these names. clock: seconds,
     monotonic. Unlike in other clients, the session counts from the sending of what was acknowledged. Raises
@@ -41,11 +48,11 @@ class Heartbeat:
             self._timer.reset(clock())
 
     def sent_heartbeat(self) -> None:
-        """A heartbeat has just been sent."""
+        """Notes that a heartbeat has just been sent."""
         self._timer.sent(self._clock())
 
     def received_heartbeat(self) -> None:
-        """The last heartbeat sent has been acknowledged."""
+        """Notes that the last heartbeat sent has been acknowledged."""
         if self._timer.sent_at is not None:
             self._timer.acknowledged(self._timer.sent_at)
 
@@ -59,7 +66,7 @@ class Heartbeat:
         return self._timer.ttl(self._clock()) == 0
 
     def ttl(self) -> float:
-        """Seconds until the next heartbeat is due, 0 if it is."""
+        """Returns the seconds until the next heartbeat is due, 0 if it is."""
         return self._timer.ttl(self._clock())
 
     def session_expired(self) -> bool:
@@ -67,5 +74,20 @@ class Heartbeat:
         return self._timer.session_expired(self._clock())
 
     def reset_session_timeout(self) -> None:
-        """A new session begins."""
+        """Begins a new session."""
         self._timer.reset(self._clock())
+
+
+class HeartbeatTask:
+    """Turns the heartbeats of a coordinator off and on."""
+
+    def __init__(self, coordinator: BaseCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def disable(self) -> None:
+        """Sends no more heartbeats: the session runs out."""
+        self._coordinator.enable_heartbeats(False)
+
+    def reset(self) -> None:
+        """Sends heartbeats again, the next one an interval from now, with a session that begins now."""
+        self._coordinator.enable_heartbeats(True)

@@ -1,227 +1,249 @@
-"""Runs one membership: sends what its machine asks for, carries out what it says, and wakes it in time."""
+"""One membership at work: its machine with the loop, the connections and the calls that carry out what the machine asks for."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
+from kafka_actors.base.machine_driver import MachineDriver
 from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.events import CoordinatorChanged, EventSink, Rebalanced, Rejoining
-from kafka_actors.metrics import Metrics
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
 
 from .coordinator_channels import CoordinatorChannels
-from .heartbeat import Heartbeat
 from .listener_calls import ListenerCalls
-from .machines.embedded_protocol import EmbeddedProtocol, GroupConfig
 from .machines.member import ClassicMember
 from .machines.member_events import (
     ComputeAssignment,
     CoordinatorFound,
-    CoordinatorLost,
+    Disconnect,
     GroupRequest,
+    MemberAction,
     MemberEvent,
     MemberFailed,
-    PartitionsTaken,
     RejoinStarted,
+    TakePartitions,
 )
-from .membership import Membership
 from .metrics import GroupCoordinatorMetrics
 from .ports import GroupClient
-from .step_loop import StepLoop
 
 log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT = 5.0
-"""Seconds for what is still to be said when a membership ends."""
+"""Seconds that the listener's last calls, and LeaveGroup after a failure, may take when a membership ends."""
 GRACE = 1.0
-"""Seconds that ending a membership may take beyond what was asked for."""
+"""Seconds that ending a membership may take beyond the time that the caller gave."""
+
+PerformAssignment = Callable[[str, str, Sequence[JoinGroupResponseMember]], Awaitable[Mapping[str, bytes]]]
+"""The leader's part: (own member id, protocol, members) → each member's assignment by member id."""
 
 
-class MemberDriver(Membership, ABC):
-    """A machine with its connections, its loop and its calls. `BaseCoordinator` is what others see of it."""
+class MemberDriver:
+    """Drives a `ClassicMember`: sends its requests, makes its calls, publishes its events, ends it.
+
+    perform_assignment: computes the assignment when this member leads. on_action: carries out what concerns the member's
+    partitions; must not wait. on_disconnected: learns that the connections to the coordinator have been closed. after_poll: ends
+    each turn of the loop. on_fatal: learns what ended the membership; without it the error is logged. Other machines that
+    depend on the membership are added to `loop`, and so are polled after it in each turn.
+    """
 
     def __init__(
         self,
         client: GroupClient,
-        config: GroupConfig,
-        policy: EmbeddedProtocol,
+        machine: ClassicMember,
+        sensors: GroupCoordinatorMetrics,
         *,
-        metrics: Metrics,
-        metric_group_prefix: str,
-        client_id: str,
-        member_id: str,
-        clock: Callable[[], float],
-        rand: Callable[[], float],
-        events: EventSink,
+        perform_assignment: PerformAssignment,
+        on_action: Callable[[MemberAction], None],
+        on_disconnected: Callable[[], None],
+        after_poll: Callable[[], None],
         on_fatal: Callable[[Exception], None] | None,
+        events: EventSink,
+        clock: Callable[[], float],
     ) -> None:
-        self._client = client
-        self._group_config = config
-        self._clock = clock
-        self._rand = rand
-        self._events = events
+        self.machine = machine
+        self.group_id = machine.config.group_id
+        self.now = clock
+        self.channels = CoordinatorChannels(client, f"member-{self.group_id}-{id(self):x}")
+        self.calls = ListenerCalls(clock, self.fail)
+        self.loop = MachineDriver(clock, after_poll=after_poll, on_crash=self._on_crash)
+        self.loop.add(machine, self._carry_out, self._publish)
+        self.wake = self.loop.wake
+        self._sensors = sensors
+        self._perform_assignment = perform_assignment
+        self._on_action = on_action
+        self._on_disconnected = on_disconnected
         self._on_fatal = on_fatal
-        self._policy = policy
-        self._member = ClassicMember(config, policy, rand=rand, member_id=member_id)
-        self._channels = CoordinatorChannels(client, f"member-{config.group_id}-{id(self):x}")
-        self._calls = ListenerCalls(clock, self._fail)
-        self._loop = StepLoop(self._step, self._on_crash, clock)
+        self._events = events
+        self._crashed: Exception | None = None
         self._work_task: asyncio.Task[None] | None = None
-        self.metrics = metrics
-        self._tags = {"client-id": client_id}
-        self.heartbeat = Heartbeat(clock=clock, timer=self._member.heartbeat)
-        """The times of this member's heartbeats."""
-        self.sensors = GroupCoordinatorMetrics(
-            self.heartbeat, metrics, metric_group_prefix, self._tags, group_id=config.group_id
-        )
 
-    @abstractmethod
-    async def _perform_assignment(
-        self, leader_id: str, protocol: str, members: Sequence[JoinGroupResponseMember]
-    ) -> Mapping[str, bytes]:
-        """As leader: every member's part, by member id, under the protocol that the group chose."""
+    @property
+    def fatal(self) -> Exception | None:
+        """The error that ended the membership, found by its machine or outside of it."""
+        return self.machine.fatal or self._crashed
 
-    @abstractmethod
-    def _on_event(self, event: MemberEvent) -> None:
-        """Something happened to what this member owns. Must not wait."""
+    @property
+    def last_acknowledged(self) -> float | None:
+        """When (by `now`) the last request was *sent* that the coordinator acknowledged; None if none was."""
+        return self.machine.heartbeat.acknowledged_at
 
-    def _on_coordinator_lost(self) -> None:
-        """The connections to the coordinator have been closed."""
+    # ------------------------------------------------------------ inputs
 
-    def _step_more(self, now: float) -> float | None:
-        """The rest of a step, after the membership's. Returns when the next one is due, None for never."""
-        return None
-
-    # ------------------------------------------------------------ the loop
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Starts the loop. Raises what ended the membership, `UsageError` where it was closed."""
         if self.fatal is not None:
             raise self.fatal
-        if self._member.ended:
+        if self.machine.ended:
             raise UsageError(f"the membership in group {self.group_id!r} has ended")
-        self._loop.run()
+        self.loop.start()
 
-    def _wake(self) -> None:
-        self._loop.wake()
+    def find_coordinator(self) -> None:
+        """Starts the loop, and has the coordinator found and connected, with or without a membership."""
+        self.run()
+        self.machine.find_coordinator()
+        self.wake()
 
-    def _on_crash(self, error: Exception) -> None:
-        log.error("group %s: the coordinator failed", self.group_id, exc_info=error)
-        self._fail(error)
+    async def coordinator_known(self, timeout_ms: float | None = None) -> None:
+        """Returns when the coordinator is known and connected. Raises as `until`."""
+        self.find_coordinator()
+        await self.until(
+            lambda: self.machine.coordinator is not None, timeout_ms, "the coordinator is not known"
+        )
 
-    def _step(self) -> float | None:
-        """Polls the machine once, and carries out what it says. Returns when to do so again."""
-        now = self._clock()
-        ready = self._member.poll(now)
-        for event in ready.events:
-            self._carry_out(event)
-        for request in ready.requests:
-            self._channels.start(request, self._deliver)
-        more = self._step_more(now)
-        return min((w for w in (ready.next_wake, more) if w is not None), default=None)
+    def coordinator_lost(self, error: object) -> None:
+        """Has the coordinator looked for again."""
+        self.machine.coordinator_lost(str(error), self.now())
+        self.wake()
 
-    def _deliver(self, request: GroupRequest, outcome: object) -> None:
-        now = self._clock()
-        if not isinstance(outcome, Exception):
-            succeeded = not getattr(outcome, "error_code", 0)
-            self.sensors.answered(request.api, now - request.sent_at, succeeded)
-        self._member.on_response(request, outcome, now)
-        self._wake()
+    def request_rejoin(self, reason: str) -> None:
+        """Has the group rebalance."""
+        self.machine.request_rejoin(reason)
+        self.wake()
 
-    def _carry_out(self, event: MemberEvent) -> None:
-        match event:
-            case CoordinatorFound(node):
-                self._events(CoordinatorChanged(self.group_id, node.node_id))
-            case CoordinatorLost(reason):
-                log.info("group %s: coordinator lost: %s", self.group_id, reason)
-                self._channels.disconnect()
-                self._on_coordinator_lost()
-            case RejoinStarted(reason):
-                self.sensors.rebalance_started()
-                self._events(Rejoining(self.group_id, reason))
-            case ComputeAssignment(token, protocol, members):
-                self._compute(token, protocol, members)
-            case MemberFailed(error):
-                self._tell_fatal(error)
-            case _:
-                if (
-                    isinstance(event, PartitionsTaken)
-                    and (took := self.sensors.rebalance_ended()) is not None
-                ):
-                    self._events(Rebalanced(self.group_id, self.generation, round(took, 3)))
-                self._on_event(event)
+    def released(self, token: int) -> None:
+        """Reports that the partitions of that `RevokePartitions` are given up."""
+        self.machine.on_released(token, self.now())
+        self.wake()
 
-    def _tell_fatal(self, error: Exception) -> None:
-        if self._on_fatal is not None:
-            self._on_fatal(error)
-        else:
-            log.error("group %s: %s: %s", self.group_id, type(error).__name__, error)
+    def fail(self, error: Exception) -> None:
+        """Ends the membership for an error found outside of its machine; the group is told."""
+        if self.fatal is not None or self.machine.ended or self.machine.leaving:
+            log.warning("group %s: while ending: %s: %s", self.group_id, type(error).__name__, error)
+            return
+        self._crashed = error
+        self.machine.leave(self.now(), LEAVE_TIMEOUT, reason=f"failed: {type(error).__name__}")
+        self._report_fatal(error)
+        self.wake()
 
-    def _compute(self, token: int, protocol: str, members: Sequence[JoinGroupResponseMember]) -> None:
-        async def work() -> None:
-            outcome: Sequence[SyncGroupRequestAssignment] | Exception
-            try:
-                parts = await self._perform_assignment(self.member_id, protocol, members)
-                outcome = [SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in parts.items()]
-            except Exception as error:
-                outcome = error
-            self._member.on_assignment(token, outcome, self._clock())
-            self._wake()
-
+    def work(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs work of the leader, in place of what still runs of an earlier generation."""
         if self._work_task is not None:
             self._work_task.cancel()
-        self._work_task = asyncio.get_running_loop().create_task(work())
+        self._work_task = asyncio.get_running_loop().create_task(work)
 
-    async def _until(self, condition: Callable[[], bool], timeout_ms: float | None, problem: str) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_ms: float | None, problem: str) -> None:
+        """Returns when the condition holds after a turn.
+
+        Raises what ended the membership, `UsageError` where it was closed, `KafkaTimeoutError` with the `problem` after
+        `timeout_ms` (None: never).
+        """
+
         def over() -> bool:
-            return condition() or self.fatal is not None or self._member.ended
+            return condition() or self.fatal is not None or self.machine.ended
 
         seconds = None if timeout_ms is None else timeout_ms / 1000
-        if not await self._loop.until(over, seconds):
+        if not await self.loop.until(over, seconds):
             raise KafkaTimeoutError(f"group {self.group_id}: {problem} after {timeout_ms:g} ms")
         if self.fatal is not None:
             raise self.fatal
         if not condition():
             raise UsageError(f"the membership in group {self.group_id!r} has ended")
 
+    # ------------------------------------------------------------ what the machine asks for
+
+    def _carry_out(self, action: GroupRequest | MemberAction) -> None:
+        match action:
+            case GroupRequest():
+                self.channels.start(action, self._deliver)
+            case Disconnect(reason):
+                log.info("group %s: coordinator lost: %s", self.group_id, reason)
+                self.channels.disconnect()
+                self._on_disconnected()
+            case ComputeAssignment(token, protocol, members):
+                self.work(self._compute(token, protocol, members))
+            case _:
+                if (
+                    isinstance(action, TakePartitions)
+                    and (took := self._sensors.rebalance_ended()) is not None
+                ):
+                    self._events(Rebalanced(self.group_id, self.machine.generation.id, round(took, 3)))
+                self._on_action(action)
+
+    def _publish(self, event: MemberEvent) -> None:
+        match event:
+            case CoordinatorFound(node):
+                self._events(CoordinatorChanged(self.group_id, node.node_id))
+            case RejoinStarted(reason):
+                self._sensors.rebalance_started()
+                self._events(Rejoining(self.group_id, reason))
+            case MemberFailed(error):
+                self._report_fatal(error)
+
+    def _deliver(self, request: GroupRequest, outcome: object) -> None:
+        now = self.now()
+        if not isinstance(outcome, Exception):
+            succeeded = not getattr(outcome, "error_code", 0)
+            self._sensors.answered(request.api, now - request.sent_at, succeeded)
+        self.machine.on_response(request, outcome, now)
+        self.wake()
+
+    async def _compute(self, token: int, protocol: str, members: Sequence[JoinGroupResponseMember]) -> None:
+        outcome: Sequence[SyncGroupRequestAssignment] | Exception
+        try:
+            member_id = self.machine.generation.member_id
+            parts = await self._perform_assignment(member_id, protocol, members)
+            outcome = [SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in parts.items()]
+        except Exception as error:
+            outcome = error
+        self.machine.on_assignment(token, outcome, self.now())
+        self.wake()
+
+    def _report_fatal(self, error: Exception) -> None:
+        if self._on_fatal is not None:
+            self._on_fatal(error)
+        else:
+            log.error("group %s: %s: %s", self.group_id, type(error).__name__, error)
+
+    def _on_crash(self, error: Exception) -> None:
+        log.error("group %s: the coordinator failed", self.group_id, exc_info=error)
+        self.fail(error)
+
     # ------------------------------------------------------------ the end
 
-    def _fail(self, error: Exception) -> None:
-        """Ends the membership for an error found outside of its machine; the group is told."""
-        if self.fatal is not None or self._member.ended or self._member.leaving:
-            log.warning("group %s: while ending: %s: %s", self.group_id, type(error).__name__, error)
-            return
-        self._crashed = error
-        self._member.leave(self._clock(), LEAVE_TIMEOUT, reason=f"failed: {type(error).__name__}")
-        self._tell_fatal(error)
-        self._wake()
-
-    async def _leave(self, seconds: float, ask: bool, reason: str) -> None:
-        """Ends the membership, within `seconds` and a little."""
-        if not self._loop.running:
-            return
-        self._member.leave(self._clock(), seconds, ask=ask, reason=reason)
-        self._wake()
-        if not await self._loop.until(lambda: self._member.ended or self._loop.broken, seconds + GRACE):
-            log.warning("group %s: could not leave in time", self.group_id)
-
-    async def _drain_calls(self) -> None:
+    async def leave(self, seconds: float, ask: bool, reason: str) -> None:
+        """Ends the membership within `seconds` and a little: drains, sends LeaveGroup if `ask`, awaits the listener's calls."""
+        if self.loop.running:
+            self.machine.leave(self.now(), seconds, ask=ask, reason=reason)
+            self.wake()
+            if not await self.loop.until(lambda: self.machine.ended or self.loop.crashed, seconds + GRACE):
+                log.warning("group %s: could not leave in time", self.group_id)
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT):
-                await self._calls.drained()
+                await self.calls.drained()
         except TimeoutError:
-            log.warning("group %s: what learns of rebalances did not return while closing", self.group_id)
+            log.warning("group %s: the rebalance listener did not return while closing", self.group_id)
 
-    async def _stop(self) -> None:
-        """Ends all tasks and connections."""
-        await self._calls.close()
-        await self._loop.stop()
+    async def stop(self) -> None:
+        """Ends all tasks and closes all connections."""
+        await self.calls.close()
+        await self.loop.stop()
         if self._work_task is not None:
             self._work_task.cancel()
             await asyncio.wait({self._work_task})
             self._work_task = None
-        await self._channels.close()
-        self.sensors.close()
+        await self.channels.close()
+        self._sensors.close()

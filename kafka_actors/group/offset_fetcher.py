@@ -1,18 +1,16 @@
-"""Committed offsets, asked of the coordinator until they are known."""
+"""Committed offsets: asked of the coordinator until they are known, and checked against the ids of their topics."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from kafka_actors.base.backoff import GrowingTimeout, exponential_backoff
-from kafka_actors.errors import EncodeError, KafkaTimeoutError
+from kafka_actors.errors import EncodeError, KafkaActorsError, KafkaTimeoutError
 from kafka_actors.protocol import OffsetFetchRequest, OffsetFetchResponse
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-from .coordinator_channels import CoordinatorChannels
-from .machines.embedded_protocol import GroupConfig
 from .machines.error_actions import ErrorAction, GroupApi, judge
 from .machines.member_events import GroupChannel
 from .machines.offset_fetch import (
@@ -22,34 +20,40 @@ from .machines.offset_fetch import (
     read_offset_fetch,
     read_offsets_of_groups,
 )
+from .machines.topic_ids import (
+    CommittedStart,
+    Ids,
+    TopicIds,
+    as_committed,
+    of_this_cluster,
+    origins,
+    outdated,
+)
+from .member_driver import MemberDriver
+from .ports import GroupClient
 from .request_versions import send_in_some_shape
-
-if TYPE_CHECKING:
-    from .base_coordinator import BaseCoordinator
 
 Found = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class OffsetFetcher:
-    """OffsetFetch with retries, on a connection of its own: it holds up neither heartbeats nor commits, and waits for none."""
+    """Sends OffsetFetch, with retries, on a connection of its own: it holds up neither heartbeats nor commits, and waits for none."""
 
     def __init__(
         self,
-        coordinator: BaseCoordinator,
-        channels: CoordinatorChannels,
-        config: GroupConfig,
+        driver: MemberDriver,
         rand: Callable[[], float],
     ) -> None:
-        self._coordinator = coordinator
-        self._channels = channels
-        self._config = config
+        self._driver = driver
+        self._channels = driver.channels
+        self._config = config = driver.machine.config
         self._rand = rand
         self.trouble = ""
         """Why the last request had to be repeated, for people."""
         self._patience = GrowingTimeout(config.heartbeat_timeout, config.request_timeout)
 
     async def fetch(self, partitions: Sequence[TopicPartition], timeout_ms: float | None) -> Found:
-        """See `ConsumerCoordinator.fetch_committed_offsets`."""
+        """Returns offsets as they are committed. Waits and raises as `ConsumerCoordinator.fetch_committed_offsets`."""
         found: Found = {}
         if not partitions:
             return found
@@ -67,7 +71,7 @@ class OffsetFetcher:
         self.trouble = ""
         with self._channels.fetching_offsets():
             while missing := [tp for tp in partitions if tp not in found]:
-                await self._coordinator.ensure_coordinator_known()
+                await self._driver.coordinator_known()
                 if not await self._attempt(missing, found):
                     failures += 1
                     await asyncio.sleep(
@@ -80,13 +84,13 @@ class OffsetFetcher:
         """One request. False: something is missing and worth another one."""
         request = offset_fetch_request(self._config.group_id, partitions, require_stable=True)
         broker = self._channels.broker
-        asked = self._coordinator.now()
+        asked = self._driver.now()
         try:
             committed = read_offset_fetch(
                 await self._channels.ask(request, self._patience.seconds * 1000, GroupChannel.OFFSET_FETCH),
                 self._config.group_id,
             )
-            self._patience.answered(self._coordinator.now() - asked)
+            self._patience.answered(self._driver.now() - asked)
             if committed.error is not None:
                 raise committed.error
         except Exception as error:
@@ -101,14 +105,86 @@ class OffsetFetcher:
         return not committed.errors
 
     def _judge(self, error: Exception, broker: object, asked: float) -> None:
-        heard_at = self._coordinator.last_heartbeat_sent_and_acked
+        heard_at = self._driver.last_acknowledged
         verdict = judge(GroupApi.OFFSET_FETCH, error, alive=heard_at is not None and heard_at >= asked)
         if verdict is ErrorAction.REDISCOVER:
             if self._channels.broker is broker:  # else another one has been found meanwhile
-                self._coordinator.coordinator_dead(error)
+                self._driver.coordinator_lost(error)
         elif verdict is not ErrorAction.RETRY:
             raise error
         self.trouble = str(error) or type(error).__name__
+
+
+class GroupOffsets:
+    """A consumer's view of its group's committed offsets: without those of topics that were deleted and made anew since.
+
+    Remembers what it found (`refresh`), until `forget` says that it may have changed.
+    """
+
+    def __init__(
+        self, driver: MemberDriver, client: GroupClient, topic_ids: TopicIds, rand: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._topic_ids = topic_ids
+        self._driver = driver
+        self._timeout = driver.machine.config.request_timeout
+        self._fetcher = OffsetFetcher(driver, rand)
+        self._known: Found = {}
+        self._forgotten = 0
+        """How often something was forgotten of `_known`."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the last request had to be repeated, for people; empty if it had not."""
+        return self._fetcher.trouble
+
+    async def committed(self, partitions: Iterable[TopicPartition], timeout_ms: float | None) -> Found:
+        """See `ConsumerCoordinator.fetch_committed_offsets`."""
+        return as_committed(*await self._fetch(partitions, timeout_ms))
+
+    async def starts(
+        self, partitions: Iterable[TopicPartition], *, loss_is_fatal: bool
+    ) -> dict[TopicPartition, CommittedStart]:
+        """See `ConsumerCoordinator.fetch_origins`."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        found, ids = await self._fetch(wanted, None)
+        return origins(wanted, found, ids, self._topic_ids, loss_is_fatal=loss_is_fatal)
+
+    async def refresh(
+        self, assigned: Callable[[], Collection[TopicPartition]], timeout_ms: float | None
+    ) -> Found:
+        """Returns the committed offset of each assigned partition, asking only for those that aren't known."""
+        needed = [tp for tp in assigned() if tp not in self._known]
+        before = self._forgotten
+        found = await self.committed(needed, timeout_ms)
+        still = assigned()
+        known = {tp: offset for tp, offset in (self._known | found).items() if tp in still}
+        if self._forgotten == before:  # else what was found may be older than a commit that came meanwhile
+            self._known = known
+        return dict(known)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets what is known of these: it has changed, or may."""
+        self._forgotten += 1
+        for tp in partitions:
+            self._known.pop(tp, None)
+
+    async def _fetch(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None
+    ) -> tuple[Found, Ids]:
+        """Returns committed offsets as they are, and the present ids of their topics."""
+        self._driver.find_coordinator()
+        found = await self._fetcher.fetch([TopicPartition(*tp) for tp in partitions], timeout_ms)
+        found = of_this_cluster(found, self._client.snapshot.cluster_id)
+        if outdated(found, self._present_ids(found)):  # or what is known of the cluster is
+            with suppress(KafkaActorsError, TimeoutError):
+                async with asyncio.timeout(self._timeout):
+                    await self._client.cluster.request_update()
+        return found, self._present_ids(found)
+
+    def _present_ids(self, partitions: Iterable[TopicPartition]) -> Ids:
+        snapshot = self._client.snapshot
+        return {topic: snapshot.topic_id(topic) for topic in {tp.topic for tp in partitions}}
 
 
 async def fetch_offsets_of_groups(
@@ -117,8 +193,8 @@ async def fetch_offsets_of_groups(
     *,
     require_stable: bool = False,
 ) -> dict[str, CommittedOffsets]:
-    """Committed offsets of groups that have one coordinator, which `send` asks: at once if it can (OffsetFetch 8,
-    Kafka 3.0), else one group after the other.
+    """Returns the committed offsets of groups that have one coordinator, which `send` asks: in one request if the broker can
+    (OffsetFetch 8, Kafka 3.0), else one group after the other.
 
     groups: the partitions to ask for of each, None for all that the group has committed. Errors are in each group's
     `CommittedOffsets`, for the caller to retry or raise. Raises what `send` raises.

@@ -1,4 +1,4 @@
-"""What a coordinator needs of others, so that it depends on no network and no actor."""
+"""Connections and metadata as a coordinator needs them: Protocols, so that it depends on no network and no actor."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import Any, Protocol
 
 from kafka_actors.cluster import ClusterMetadata, ClusterSnapshot
 from kafka_actors.cluster.future import Future
-from kafka_actors.types import TopicPartition
 
 
 class GroupBroker(Protocol):
     """Connections of one member to one broker: a main channel, an offsets channel, and one for each further
-    `connection_id`. `net.Broker` is one."""
+    `connection_id`. `net.BrokerChannels` is one."""
 
     @property
     def connected(self) -> bool: ...
@@ -35,7 +34,7 @@ class GroupBroker(Protocol):
 
 
 class GroupClient(Protocol):
-    """A client of the cluster. `net.KafkaClient` is one."""
+    """A client of the cluster, as `net.KafkaClient` is one."""
 
     @property
     def cluster(self) -> ClusterMetadata: ...
@@ -52,35 +51,3 @@ class GroupClient(Protocol):
     async def send(self, node_id: int, request: Any, *, timeout_ms: float | None = None) -> Any: ...
 
     async def open_broker(self, node_id: int, host: str, port: int) -> GroupBroker: ...
-
-
-class RebalanceListener(Protocol):
-    """Learns what becomes of a member's partitions. One call at a time, in the order of events.
-
-    Heartbeats go on meanwhile. An exception ends the membership.
-    """
-
-    async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        """A new assignment; `partitions` are those that are new, none where only others changed."""
-
-    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
-        """To be drained, and committed through the coordinator, before this returns.
-
-        It is cancelled after `deadline_s` seconds, when the partitions go without.
-        """
-
-    async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Taken away already: nothing about them can be committed any more."""
-
-
-class IgnoreRebalances:
-    """A listener that does nothing."""
-
-    async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        """Nothing."""
-
-    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
-        """Nothing."""
-
-    async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Nothing."""

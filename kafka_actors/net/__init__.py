@@ -1,4 +1,4 @@
-"""Connections, the client of a cluster, and what is built on them: everything that touches a socket."""
+"""Connections to brokers, the client of a cluster, and look-ups of offsets: all code that touches a socket."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
     from kafka_actors.base.io_thread import IoThread
-    from kafka_actors.types import EARLIEST, LATEST
-
-    from .broker import Broker
-    from .channels import OFFSETS_CHANNEL, ConnectionOpener
-    from .client import KafkaClient
-    from .connection import Connection
-    from .fetch_socket import FetchSocket
-    from .machines.api_versions import ApiVersionTable
-    from .offsets import EpochEnd, ListedOffset, OffsetLookups
-    from .partition_requests import (
+    from kafka_actors.reference.broker import Broker
+    from kafka_actors.reference.partition_requests import (
         MemberAssignment,
         PartitionFetchRequest,
         PartitionOffsetCommitRequest,
         PartitionOffsetFetchRequest,
         PartitionOffsetRequest,
     )
+    from kafka_actors.types import EARLIEST, LATEST
 
-# Loaded when first used: most who talk to brokers fetch nothing.
+    from .broker_channels import OFFSETS_CHANNEL, BrokerChannels, ConnectionOpener
+    from .client import KafkaClient
+    from .connection import Connection
+    from .fetch_socket import FetchSocket
+    from .machines.api_versions import ApiVersionTable
+    from .offsets import EpochEnd, ListedOffset, OffsetLookups
+
+# Loaded at the first use of a name: most processes that talk to brokers fetch nothing.
 _HOMES = {
     "ApiVersionTable": "machines.api_versions",
-    "Broker": "broker",
+    "Broker": "kafka_actors.reference.broker",
+    "BrokerChannels": "broker_channels",
     "Connection": "connection",
-    "ConnectionOpener": "channels",
+    "ConnectionOpener": "broker_channels",
     "EARLIEST": "kafka_actors.types",
     "EpochEnd": "offsets",
     "FetchSocket": "fetch_socket",
@@ -38,13 +39,13 @@ _HOMES = {
     "KafkaClient": "client",
     "LATEST": "kafka_actors.types",
     "ListedOffset": "offsets",
-    "MemberAssignment": "partition_requests",
-    "OFFSETS_CHANNEL": "channels",
+    "MemberAssignment": "kafka_actors.reference.partition_requests",
+    "OFFSETS_CHANNEL": "broker_channels",
     "OffsetLookups": "offsets",
-    "PartitionFetchRequest": "partition_requests",
-    "PartitionOffsetCommitRequest": "partition_requests",
-    "PartitionOffsetFetchRequest": "partition_requests",
-    "PartitionOffsetRequest": "partition_requests",
+    "PartitionFetchRequest": "kafka_actors.reference.partition_requests",
+    "PartitionOffsetCommitRequest": "kafka_actors.reference.partition_requests",
+    "PartitionOffsetFetchRequest": "kafka_actors.reference.partition_requests",
+    "PartitionOffsetRequest": "kafka_actors.reference.partition_requests",
 }
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "OFFSETS_CHANNEL",
     "ApiVersionTable",
     "Broker",
+    "BrokerChannels",
     "Connection",
     "ConnectionOpener",
     "EpochEnd",

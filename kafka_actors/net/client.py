@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
+from kafka_actors.base.fork_guard import ForkGuard
+from kafka_actors.cluster.future import Future
+from kafka_actors.cluster.metadata import ClusterMetadata
+from kafka_actors.cluster.snapshot import ClusterSnapshot
+from kafka_actors.config import ClientConfig, build, resolved
 from kafka_actors.errors import (
     ConnectionFailedError,
     NoBrokersAvailable,
@@ -12,30 +20,70 @@ from kafka_actors.errors import (
     NodeNotReadyError,
     UsageError,
 )
+from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.schema import Request, Response
 
-from .broker import Broker
-from .channels import ConnectionOpener
-from .client_metadata import ClientMetadata
+from .broker_channels import BrokerChannels, ConnectionOpener
+from .connect import check_socket_options
 from .connection import Connection
+from .connection_pool import ConnectionPool
 from .machines.api_versions import ApiVersionTable
-from .machines.releases import lacking
-from .response_watch import SettledFuture
+from .machines.node_choice import least_loaded
+from .machines.releases import lacking, limit_of
+from .metadata_refresher import MetadataRefresher
+from .response_watch import ResponseWatch, SettledFuture
+from .security.tls import context_of
 
 R = TypeVar("R", bound=Response)
 
+_FOREVER_MS = float(0x7FFFFFFF)
 
-class KafkaClient(ClientMetadata):
+
+class KafkaClient(ForkGuard):
     """A client of one cluster, for one event loop: that in which it is first used.
 
-    Options come as a `ClientConfig` or as keyword arguments. `cluster` is what is known of the cluster; after
+    Options come as a `ClientConfig` (`config`) or as keyword arguments. `cluster` is what is known of the cluster; after
     `bootstrap` it is refreshed in the background, when it is old or someone asks. `clock` counts seconds,
     monotonic; `rand` gives 0..1 for jitter. Not for use after a fork, nor pickled.
 
     Nodes are broker ids; the bootstrap servers have the ids -1, -2, … in their order.
     """
 
-    _checked: ApiVersionTable | None = None
+    def __init__(
+        self,
+        config: ClientConfig | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rand: Callable[[], float] = random.random,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if config is None:
+            config = resolved(build(ClientConfig, options))
+        elif options:
+            raise UsageError("give KafkaClient a config or options, not both")
+        self.config = config
+        self._clock = clock
+        self.rand = rand
+        self.cluster = ClusterMetadata(
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+            metadata_max_age_ms=config.metadata_max_age_ms,
+            bootstrap_servers=config.bootstrap_servers,
+            clock=clock,
+            rand=rand,
+        )
+        # Options that can't be used fail before anything connects.
+        limit_of(config.api_version)
+        context_of(config)
+        check_socket_options(config)
+        self._pool = ConnectionPool(config, self.cluster.broker_metadata, self._on_trouble, clock, rand)
+        self._refresher = MetadataRefresher(self.cluster, self._pool, config, self._ask_metadata, clock, rand)
+        self._responses = ResponseWatch()
+        self._checked: ApiVersionTable | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self.cluster.add_listener(lambda _: self._pool.follow())
 
     def __repr__(self) -> str:
         return f"<KafkaClient {','.join(self.config.bootstrap_servers)} {self.cluster!r}>"
@@ -50,6 +98,158 @@ class KafkaClient(ClientMetadata):
     def now(self) -> float:
         """The clock, in seconds."""
         return self._clock()
+
+    def _on_trouble(self, node_id: int) -> None:
+        if node_id >= 0 and not self._closed:
+            self.cluster.request_update()  # a lost connection is often the first sign that leaders moved
+
+    def _check_usable(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise UsageError("this KafkaClient is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise UsageError("this KafkaClient belongs to another event loop: make one per loop")
+
+    # ------------------------------------------------------------ metadata
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """The cluster as it is known, as one immutable value."""
+        return self.cluster.snapshot()
+
+    async def bootstrap(self, *, timeout_ms: float | None = None) -> ClusterSnapshot:
+        """Learns of the cluster from the bootstrap servers, and keeps that fresh from then on.
+
+        Tries all servers, again and again, until one answers or `timeout_ms` has passed; then raises
+        `NoBrokersAvailable`, which says of each server why it failed. The default is
+        `api_version_auto_timeout_ms` where that is given and `api_version` isn't, else `request_timeout_ms`.
+        Where each server is an unknown host or no Kafka broker that can be talked to, it raises that, or
+        `UnrecognizedBrokerVersion`, at once; and an `AuthenticationError` as soon as no server answers and one
+        of them had it.
+        """
+        self._check_usable()
+        if self.snapshot.brokers:
+            return self.snapshot
+        if timeout_ms is None:
+            auto = self.config.api_version_auto_timeout_ms if self.config.api_version is None else None
+            timeout_ms = self.config.request_timeout_ms if auto is None else auto
+        await self._refresher.bootstrap(timeout_ms / 1000)
+        return self.snapshot
+
+    def trouble(self) -> str:
+        """Why none of the bootstrap servers has answered yet; empty once one has."""
+        return "" if self.snapshot.brokers else self._refresher.bootstrap_errors("no answer yet")
+
+    def not_connected(self, seconds: float) -> NoBrokersAvailable:
+        """The error for bootstrap servers that have not answered in that time, with a reason for each. For any thread."""
+        return self._refresher.not_connected(seconds)
+
+    async def update_metadata(self) -> ClusterSnapshot:
+        """Asks for metadata newer than the present and returns it. Raises as the attempt did, `NoBrokersError`."""
+        self._check_usable()
+        self._refresher.start()
+        await self.cluster.request_update()
+        return self.snapshot
+
+    def set_topics(self, topics: Iterable[str] | None) -> Future[ClusterMetadata]:
+        """Tracks these topics' metadata, None for all. The future resolves when they are known, or were asked for.
+
+        Nothing is asked before `bootstrap`; its first request then is for these. Raises `ConfigError` for what
+        can't be a topic's name.
+        """
+        return self._refresher.track(topics)
+
+    def add_topic(self, topic: str) -> Future[ClusterMetadata]:
+        """Tracks one more topic; as `set_topics`."""
+        known = self._refresher.topics
+        return self._refresher.track(None if known is None else [*known, topic])
+
+    def tracks(self, topic: str) -> bool:
+        """Whether the topic's metadata is kept fresh."""
+        return self._refresher.tracks(topic)
+
+    async def fetch_metadata(self, topics: Iterable[str]) -> ClusterSnapshot:
+        """Asks about topics, tracked or not. Those that aren't are kept fresh for a minute."""
+        self._check_usable()
+        await self._refresher.fetch(list(topics))
+        return self.snapshot
+
+    async def _ask_metadata(self, node_id: int, request: MetadataRequest) -> tuple[MetadataResponse, int]:
+        end = self._clock() + self.config.request_timeout_ms / 1000
+        connection = await self._pool.connection(node_id, end)
+        response = await connection.send(request)
+        self._responses.received(response)
+        return response, connection.version(MetadataRequest)
+
+    # ------------------------------------------------------------ connecting
+
+    def maybe_connect(self, node_id: int, wakeup: bool = True) -> bool:
+        """Connects to a node in the background, when its backoff is over. Returns whether that began now.
+
+        False where it is connected or connecting, and for a node that isn't known: metadata is asked for then.
+        `wakeup` has no meaning where an event loop runs.
+        """
+        self._check_usable()
+        if self.cluster.broker_metadata(node_id) is None:
+            self.cluster.request_update()
+            return False
+        return self._pool.begin(node_id)
+
+    def ready(self, node_id: int, metadata_priority: bool = True) -> bool:
+        """Whether a request to the node would be written at once; begins to connect to it if it isn't connected."""
+        self.maybe_connect(node_id)
+        return self.is_ready(node_id, metadata_priority)
+
+    def is_ready(self, node_id: int, metadata_priority: bool = True) -> bool:
+        """Whether a request to the node would be written at once.
+
+        With `metadata_priority` no node is ready while a metadata refresh is due.
+        """
+        if metadata_priority and self.cluster.ttl() == 0:
+            return False
+        live = self._pool.live(node_id)
+        window = self.config.max_in_flight_requests_per_connection
+        return live is not None and live.in_flight < window and live.throttle_delay() == 0
+
+    # ------------------------------------------------------------ reading
+
+    def connected(self, node_id: int) -> bool:
+        """Whether there is a connection to the node."""
+        return self._pool.live(node_id) is not None
+
+    def is_disconnected(self, node_id: int) -> bool:
+        """Whether a connection to the node failed or ended, and none is there or being made."""
+        state = self._pool.state(node_id)
+        return self._pool.error(node_id) is not None and not state.connected and not state.connecting
+
+    def bootstrap_connected(self) -> bool:
+        """Whether there is a connection to a bootstrap server."""
+        return any(self.connected(b.node_id) for b in self.cluster.bootstrap_brokers())
+
+    def in_flight_request_count(self, node_id: int | None = None) -> int:
+        """The number of requests to a node, or to all, that wait for their answers."""
+        nodes = self._pool.node_ids() if node_id is None else [node_id]
+        return sum(self._pool.state(n).in_flight for n in nodes)
+
+    def connection_delay(self, node_id: int) -> float:
+        """Milliseconds until a request to the node may be tried: its backoff, 0 while connecting or possible at
+        once, and a very large number when connected, as there is nothing to wait for."""
+        state = self._pool.state(node_id)
+        if state.connected:
+            return _FOREVER_MS
+        return 0.0 if state.connecting else state.delay * 1000
+
+    def least_loaded_node(self) -> int | None:
+        """The node with the fewest requests in flight; None where none may be asked now.
+
+        An idle connection is preferred, then a node to connect to that isn't backing off. Bootstrap servers
+        count as long as no broker is known.
+        """
+        nodes = self.cluster.snapshot().brokers or {b.node_id: b for b in self.cluster.bootstrap_brokers()}
+        return least_loaded(map(self._pool.state, nodes), self.rand)
 
     # ------------------------------------------------------------ requests
 
@@ -96,14 +296,14 @@ class KafkaClient(ClientMetadata):
         It waits for `timeout_ms`, `request_timeout_ms` or until metadata is due, whichever is shortest; with
         `future`, of asyncio or of `kafka_actors.cluster`, until that is settled or `timeout_ms`, if given, is
         over. The event loop does the client's work whether someone polls or not: a response that comes while
-        nobody does is its sender's alone. Raises `UsageError` for a negative time.
+        nobody polls is returned by `send` alone. Raises `UsageError` for a negative time.
         """
         self._check_usable()
         if timeout_ms is not None and timeout_ms < 0:
             raise UsageError(f"poll: timeout_ms is {timeout_ms}: must not be negative")
         if future is not None and future.done():
             timeout_ms, future = 0, None
-        self._start_refreshing()
+        self._refresher.start()
         if future is not None:
             return await self._responses.collect(None if timeout_ms is None else timeout_ms / 1000, future)
         limits = [self.config.request_timeout_ms, self.cluster.ttl() or self.config.request_timeout_ms]
@@ -162,14 +362,14 @@ class KafkaClient(ClientMetadata):
 
     # ------------------------------------------------------------ life
 
-    async def open_broker(self, node_id: int, host: str, port: int) -> Broker:
-        """A broker with two connections of its own, both open: they are the caller's to close.
+    async def open_broker(self, node_id: int, host: str, port: int) -> BrokerChannels:
+        """Opens two connections to a broker beside the client's own: they are the caller's to close.
 
         Raises as `Connection.open`.
         """
         self._check_usable()
         timeout_ms = self.config.request_timeout_ms
-        broker = Broker(
+        broker = BrokerChannels(
             node_id, host, port, ConnectionOpener(self.config, self._clock), timeout_ms, timeout_ms
         )
         try:
@@ -186,8 +386,6 @@ class KafkaClient(ClientMetadata):
             await self._pool.close([node_id])
             return
         self._closed = True
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            await asyncio.wait({self._refreshing})
+        await self._refresher.stop()
         await self._pool.close()
         self.cluster.fail_requests(NodeNotReadyError("the client was closed"))

@@ -1,4 +1,4 @@
-"""How a TCP connection to a broker comes to be: names, addresses, socket options. TLS belongs between the steps.
+"""Opens TCP connections to brokers: names, addresses, socket options. TLS comes after it.
 
 All addresses of a name are tried in the resolver's order, and the name is resolved anew each time, because
 brokers move. The time allowed is shared among the addresses not yet tried, so that one that never answers
@@ -22,7 +22,7 @@ from kafka_actors.errors import ConfigError, ConnectionFailedError, UnknownHostE
 from kafka_actors.options import TCP_NODELAY
 
 _KEEPALIVE = (
-    # A NAT or load balancer that forgets a quiet connection sends no reset: ask after a minute of silence.
+    # A NAT or load balancer that forgets a quiet connection sends no reset: probe after a minute of silence.
     ("TCP_KEEPIDLE", 60),
     ("TCP_KEEPINTVL", 10),
     ("TCP_KEEPCNT", 3),
@@ -30,8 +30,8 @@ _KEEPALIVE = (
 
 
 class SocketOptions(Struct, frozen=True):
-    """What is set on a socket before it connects. Sizes are bytes; `source` is the local (host, port) to bind;
-    `options` are (level, option, value) each, and come last."""
+    """The options that are set on a socket before it connects. Sizes are bytes; `source` is the local (host, port) to bind;
+    `options` are (level, option, value) each, and are set last."""
 
     options: tuple[tuple[int, int, int | bytes], ...] = TCP_NODELAY
     receive_buffer_bytes: int | None = None
@@ -44,7 +44,7 @@ class SocketOptions(Struct, frozen=True):
         return cls(config.socket_options, config.receive_buffer_bytes, config.send_buffer_bytes, source)
 
     def make(self, family: socket.AddressFamily) -> socket.socket:
-        """A new TCP socket with them.
+        """Makes a TCP socket with these options.
 
         Raises `ConfigError` for an option that the system refuses, `OSError` for a source that can't be bound.
         """
@@ -84,7 +84,7 @@ def check_socket_options(config: ClientConfig) -> None:
 
 
 async def connect(host: str, port: int, options: SocketOptions, within: float) -> socket.socket:
-    """A connected, non-blocking socket. `within` that many seconds: this covers the name and all addresses.
+    """Returns a connected, non-blocking socket. `within` is seconds, for the name and all addresses together.
 
     Raises `ConnectionFailedError`, which says of each address why it failed.
     """
@@ -118,7 +118,7 @@ def connect_blocking(
     within: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> socket.socket:
-    """A connected, blocking socket; otherwise as `connect`."""
+    """Returns a connected, blocking socket; otherwise as `connect`."""
     end = clock() + within
     failures: list[str] = []
     try:
@@ -140,8 +140,8 @@ def connect_blocking(
 def _sockets(
     found: list[Any], options: SocketOptions, failures: list[str]
 ) -> Iterator[tuple[socket.socket, tuple[Any, ...], int]]:
-    """For each address, which is tried once, a socket that is not connected yet, and how many addresses are left with it.
-    Where there can be no socket, `failures` says why."""
+    """Yields for each address a socket that is not connected yet, the address, and how many addresses are left, this one too.
+    Where no socket can be made, the reason is appended to `failures`."""
     addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
     for tried, (family, address) in enumerate(addresses):
         try:
@@ -158,7 +158,7 @@ def _why(address: tuple[Any, ...], error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """The system's own words, without the address that asyncio puts before them."""
+    """The system's own text of an error, without the address that asyncio puts before it."""
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return str(error) or type(error).__name__
@@ -179,7 +179,7 @@ def _why_unresolved(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, UnicodeError):  # Python's own words are about its codec
-        return "it is no host's name"
+        return "it is not a valid host name"
     return str(getattr(error, "strerror", None) or error)
 
 

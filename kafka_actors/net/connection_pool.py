@@ -20,7 +20,7 @@ Locate = Callable[[int], BrokerMetadata | None]
 
 @dataclass(slots=True)
 class _Node:
-    """What is known of one node. `error` is why the last attempt failed or the last connection ended."""
+    """One node and its connection. `error` is why the last attempt failed or the last connection ended."""
 
     broker: BrokerMetadata
     backoff: Backoff
@@ -34,7 +34,11 @@ class _Node:
 
 
 class ConnectionPool:
-    """`locate` tells where a node is, `on_trouble` is called after each failed or lost connection."""
+    """Opens the connections to nodes, closes them, and counts the pauses between attempts.
+
+    `locate` returns a node's address, `on_trouble` is called with the node's id after each failed or lost connection.
+    `clock` counts seconds, monotonic; `rand` gives 0..1 for jitter.
+    """
 
     def __init__(
         self,
@@ -51,7 +55,7 @@ class ConnectionPool:
         self._rand = rand
         self._nodes: dict[int, _Node] = {}
         self.versions: ApiVersionTable | None = None
-        """What the broker speaks that was connected to last."""
+        """The API versions of the broker that was connected to last; None before the first."""
 
     def live(self, node_id: int) -> Connection | None:
         """The node's connection, None if there is none now."""
@@ -59,11 +63,11 @@ class ConnectionPool:
         return None if node is None else node.live()
 
     def node_ids(self) -> list[int]:
-        """The nodes that were ever asked for and are still known."""
+        """The ids of nodes that were used and are still known."""
         return list(self._nodes)
 
     def state(self, node_id: int) -> NodeState:
-        """The node as the choice among nodes sees it."""
+        """The state of a node for the choice among nodes."""
         node = self._nodes.get(node_id)
         if node is None:
             return NodeState(node_id, connected=False, connecting=False, in_flight=0, delay=0.0)
@@ -79,7 +83,7 @@ class ConnectionPool:
         )
 
     def error(self, node_id: int) -> Exception | None:
-        """Why the node's last attempt failed, or its last connection ended."""
+        """The reason why the node's last attempt failed, or its last connection ended; None if neither has happened."""
         node = self._nodes.get(node_id)
         return None if node is None else node.error
 
@@ -106,7 +110,7 @@ class ConnectionPool:
         return task.result()
 
     def begin(self, node_id: int) -> bool:
-        """Has the node connected to, when its backoff is over. Returns whether that began just now."""
+        """Connects to the node in the background, when its backoff is over. Returns whether that began just now."""
         node = self._node(node_id)
         if node is None or node.live() is not None or node.connecting is not None:
             return False
@@ -142,7 +146,7 @@ class ConnectionPool:
         return connection
 
     def _on_closed(self, node: _Node, connection: Connection) -> None:
-        if connection.error is None:  # closed by us: idle, or told to
+        if connection.error is None:  # closed by this side: it was idle, or `close` was called
             return
         now = self._clock()
         node.error = connection.error
@@ -154,7 +158,7 @@ class ConnectionPool:
             self._on_trouble(node.broker.node_id)
 
     def _node(self, node_id: int) -> _Node | None:
-        """The node where it is now: one that moved gets new state, and its old connection is closed."""
+        """The node at its present address: after a move it has new state, and its old connection is closed."""
         broker = self._locate(node_id)
         node = self._nodes.get(node_id)
         if node is not None and (
@@ -189,6 +193,6 @@ class ConnectionPool:
 
 
 def _retrieved(task: asyncio.Task[Connection]) -> None:
-    """Nobody may be left to hear of the failure: asyncio needn't warn of that."""
+    """Marks the exception of an attempt as seen: its callers may be gone, and asyncio would warn of it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""`FetchSocket`: a blocking socket for the data path, whose responses arrive in memory that is used again."""
+"""`FetchSocket`: a blocking socket for the data path, which receives into memory that is used again."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _TIMEVAL = struct.Struct("@ll")
 
 
 class FetchSocket(ForkGuard):
-    """One socket to one broker, used by one thread; only `close` may be called from another.
+    """A socket to one broker, used by one thread; only `close` may be called from another.
 
     A response is received into memory of a ring. The caller slices it as it likes; when the last slice is
     dropped, another response is received there. Any failure closes the socket. `max_response_bytes` bounds the
-    length that a response may claim; `ring`: memory to receive into other than one of its own.
+    length that a response may claim; `ring` is the memory to receive into, by default one of its own.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class FetchSocket(ForkGuard):
         self._run(lambda sock: sock.sendall(frame), timeout_ms)
 
     def receive(self, *, timeout_ms: float | None = None) -> memoryview:
-        """The next response as a whole, without its length; the view is of the ring's memory.
+        """Returns the next response as a whole, without its length, as a view of the ring's memory.
 
         `timeout_ms` (default `request_timeout_ms`) bounds the wait for its start, and again for its rest.
         Raises `KafkaTimeoutError`, `DisconnectedError` (also when another thread closes the socket),
@@ -196,8 +196,8 @@ class FetchSocket(ForkGuard):
         return self._run(run, timeout_ms)
 
     def _fill(self, sock: socket.socket, view: memoryview) -> None:
-        """One system call as a rule: MSG_WAITALL returns less only when the time is over or the peer is gone.
-        Over TLS each call brings one of its records, of 16 KiB at most."""
+        """Receives until `view` is full, by one system call as a rule: MSG_WAITALL returns less only when the time is over or
+        the peer is gone. Over TLS each call returns one TLS record, of 16 KiB at most."""
         flags = 0 if isinstance(sock, ssl.SSLSocket) else socket.MSG_WAITALL
         got, end = 0, self._clock() + self._timeout / 1000
         while got < len(view):
@@ -218,7 +218,7 @@ class FetchSocket(ForkGuard):
             self.close()
             if closed_here:
                 raise DisconnectedError(f"{self.address}: the connection was closed by this side") from error
-            # What a timeout looks like: of SO_RCVTIMEO, and of a TLS socket.
+            # The errors of a timeout: that of SO_RCVTIMEO, and that of a TLS socket.
             if isinstance(error, (BlockingIOError, TimeoutError)):
                 raise KafkaTimeoutError(f"{self.address}: no answer in time") from error
             if (
@@ -248,7 +248,7 @@ class FetchSocket(ForkGuard):
 
     def _set_timeout(self, sock: socket.socket, timeout_ms: float) -> None:
         if timeout_ms != self._timeout and isinstance(sock, ssl.SSLSocket):
-            # OpenSSL under a blocking socket would take the system's timeout for a reason to try again, for ever.
+            # OpenSSL over a blocking socket takes the system's timeout for a reason to try again, for ever.
             sock.settimeout(max(timeout_ms / 1000, 0.001))
             self._timeout = timeout_ms
         elif timeout_ms != self._timeout:
@@ -265,7 +265,7 @@ class FetchSocket(ForkGuard):
             if self._socket is None:
                 return
             try:
-                # Of the socket itself: that of a TLS socket would take TLS off under a thread that reads.
+                # The plain socket's `shutdown`: that of a TLS socket would remove TLS under a thread that reads.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
             except OSError:  # the peer was faster
                 pass

@@ -1,15 +1,11 @@
-"""`FrameProtocol`: frames to one broker and back, under asyncio."""
+"""`FrameProtocol`: the frames of one asyncio transport, whole requests out and whole responses in."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import TypeVar, cast
 
-from kafka_actors.base.addresses import format_address
-from kafka_actors.base.fork_guard import ForkGuard
-from kafka_actors.config import ClientConfig
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
 
 from .handshake import advance
@@ -18,90 +14,69 @@ from .machines.framing import MAX_HANDSHAKE_BYTES, FrameBuffer
 T = TypeVar("T")
 
 
-class FrameStream(asyncio.Protocol):
-    """Hands on what asyncio's transport says."""
+class FrameProtocol(asyncio.Protocol):
+    """Cuts the received bytes into frames and hands each to `on_frame`, or to the conversation that is under way.
 
-    def __init__(self, wire: FrameProtocol) -> None:
-        self._wire = wire
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._wire._on_made(cast(asyncio.Transport, transport))
-
-    def data_received(self, data: bytes) -> None:
-        self._wire._on_data(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._wire._on_lost(exc)
-
-
-class FrameProtocol(ForkGuard, ABC):
-    """One socket: cuts what comes into frames, and hands each to whoever listens at that moment.
-
-    `error` says why it is closed, None where this side wanted that.
+    `on_error` is called with the `KafkaActorsError` of bytes that are no frame, or of `on_frame`; `on_lost` with what asyncio
+    says at the transport's end, None where the peer closed it. `buffer_size` is how many bytes are read from the socket at
+    once. Until `maximum` is raised, a frame may have `MAX_HANDSHAKE_BYTES`.
     """
 
-    def __init__(self, host: str, port: int, config: ClientConfig, clock: Callable[[], float]) -> None:
-        super().__init__()
-        self.host = host
-        self.port = port
-        self.error: Exception | None = None
-        self._config = config
-        self._clock = clock
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._buffer_size: int | None = None
+    def __init__(
+        self,
+        on_frame: Callable[[bytes], None],
+        on_error: Callable[[KafkaActorsError], None],
+        on_lost: Callable[[Exception | None], None],
+        buffer_size: int | None = None,
+    ) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._on_frame = on_frame
+        self._on_error = on_error
+        self._on_lost = on_lost
+        self._buffer_size = buffer_size
         self._frames = FrameBuffer(MAX_HANDSHAKE_BYTES)
-        self._on_frame: Callable[[bytes], None] = self._on_response
-        self._closed = False
-        self._lost = asyncio.Event()
+        self._receiver = on_frame
+        self._ended: Exception | None = None
+        self._end = asyncio.Event()
 
-    @property
-    def address(self) -> str:
-        """`host:port`."""
-        return format_address(self.host, self.port)
+    def accept(self, maximum: int) -> None:
+        """Accepts frames of up to `maximum` bytes from now on."""
+        self._frames.maximum = maximum
 
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed; `error` then says why."""
-        return self._closed
+    # ------------------------------------------------------------ called by asyncio
 
-    @property
-    def closing(self) -> bool:
-        """The same, by the name that `Cluster` asks for."""
-        return self._closed
-
-    @abstractmethod
-    def close(self, error: Exception | None = None) -> None:
-        """Closes it; `error` says why. Closing again changes nothing."""
-
-    @abstractmethod
-    def _on_response(self, data: bytes) -> None:
-        """A frame came in answer to a request."""
-
-    @abstractmethod
-    def _on_lost(self, error: Exception | None) -> None:
-        """The transport is gone."""
-
-    def _on_made(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
         if self._buffer_size is not None and hasattr(transport, "max_size"):
             transport.max_size = self._buffer_size  # asyncio's own transports have it, other loops' needn't
 
-    def _on_data(self, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
         try:
             for received in self._frames.feed(data):
-                if self._closed:
+                if self._ended is not None:
                     return
-                self._on_frame(received)
+                self._receiver(received)
         except KafkaActorsError as error:
-            self.close(error)
+            self._on_error(error)
 
-    async def _converse(
-        self, steps: Generator[bytes | memoryview, bytes, T], *, in_thread: bool = False
-    ) -> T:
-        """Sends what the generator yields, each frame after the answer to the one before, and returns its result."""
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost(exc)
+
+    # ------------------------------------------------------------ sending
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Sends a whole frame, its length in front."""
+        assert self.transport is not None  # asyncio has connected it
+        self.transport.write(data)
+
+    async def converse(self, steps: Generator[bytes | memoryview, bytes, T], *, in_thread: bool = False) -> T:
+        """Sends what the generator yields, each frame after the answer to the one before, and returns its result.
+
+        Frames go to the generator meanwhile, not to `on_frame`. `in_thread`: its steps may block. Raises what it raises, and
+        the error given to `abort`.
+        """
         answers: asyncio.Queue[bytes] = asyncio.Queue()
-        self._on_frame = answers.put_nowait
+        self._receiver = answers.put_nowait
         received: bytes | None = None
         try:
             while True:
@@ -112,22 +87,29 @@ class FrameProtocol(ForkGuard, ABC):
                 )
                 if to_send is None:
                     return cast(T, result)
-                if self._closed or self._transport is None:
-                    raise self.error or DisconnectedError(f"{self.address}: the connection was closed")
-                self._transport.write(to_send)
+                if self._ended is not None:
+                    raise self._ended
+                self.write(to_send)
                 received = await self._answer(answers)
         finally:
-            self._on_frame = self._on_response
+            self._receiver = self._on_frame
 
     async def _answer(self, answers: asyncio.Queue[bytes]) -> bytes:
-        """The next frame, or the error that closed the connection meanwhile."""
-        got = asyncio.ensure_future(answers.get())
-        lost = asyncio.ensure_future(self._lost.wait())
+        """The next frame. Raises the error that ended the connection meanwhile."""
+        frame = asyncio.ensure_future(answers.get())
+        end = asyncio.ensure_future(self._end.wait())
         try:
-            await asyncio.wait((got, lost), return_when=asyncio.FIRST_COMPLETED)
-            if got.done():
-                return got.result()
-            raise self.error or DisconnectedError(f"{self.address}: the connection was closed")
+            await asyncio.wait((frame, end), return_when=asyncio.FIRST_COMPLETED)
+            if frame.done():
+                return frame.result()
+            raise self._ended or DisconnectedError("the connection was closed")
         finally:
-            got.cancel()
-            lost.cancel()
+            frame.cancel()
+            end.cancel()
+
+    def abort(self, error: Exception) -> None:
+        """Ends the transport at once; a conversation fails with `error`."""
+        self._ended = error
+        self._end.set()
+        if self.transport is not None:
+            self.transport.abort()

@@ -1,7 +1,7 @@
-"""What is said on a new connection before it is used: which versions does the broker speak?
+"""The first exchange on a new connection: ApiVersions, by which the broker says which versions it speaks (KIP-35, KIP-511).
 
-Written as a generator that yields frames to send and is sent the frames received, so that the asyncio connection
-and the blocking one share it; authentication (`security.exchange`) is more steps of the same kind.
+It is a generator that yields frames to send and is sent the frames received, so that `Connection` and `FetchSocket` share it;
+`security.authentication` has more steps of the same kind.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SOFTWARE = "kafka-actors"
 def advance(
     steps: Generator[bytes | memoryview, bytes, T], received: bytes | None
 ) -> tuple[bytes | memoryview, None] | tuple[None, T]:
-    """One step: the next frame to send, or None and the result at the end. `received` is None at the start.
+    """Does one step: returns the next frame to send, or None and the result at the end. `received` is None at the start.
 
-    Unlike a generator's own `send` it may run in a thread for an event loop, which can't carry StopIteration.
+    Unlike a generator's own `send` it may run in a thread for an event loop, which can't pass on a StopIteration.
     """
     try:
         return (next(steps) if received is None else steps.send(received)), None

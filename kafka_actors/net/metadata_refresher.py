@@ -1,55 +1,159 @@
-"""Keeps a client's metadata fresh: asks when it is due, another broker where one doesn't answer."""
+"""`MetadataRefresher`: a client's metadata, learned from the bootstrap servers and kept fresh from then on."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
+from kafka_actors.base.topics import check_topics
+from kafka_actors.cluster.cluster import metadata_request
+from kafka_actors.cluster.future import Future
 from kafka_actors.cluster.metadata import ClusterMetadata
-from kafka_actors.errors import KafkaActorsError, NoBrokersError, RebootstrapRequiredError
+from kafka_actors.config import ClientConfig
+from kafka_actors.errors import (
+    AuthenticationError,
+    ConfigError,
+    KafkaActorsError,
+    NoBrokersAvailable,
+    NoBrokersError,
+    RebootstrapRequiredError,
+    UnknownHostError,
+    UnrecognizedBrokerVersion,
+)
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
-from kafka_actors.protocol.messages.metadata import MetadataRequestTopic
 
+from .connection_pool import ConnectionPool
 from .machines.node_choice import NodeState, by_load
 
 log = logging.getLogger(__name__)
 
 HEDGE_S = 0.5
-"""A broker that takes longer is left alone with the question, and the next one is asked as well."""
+"""Seconds after which the next broker is asked as well."""
 
-GUEST_S = 60.0
-"""How long a topic that was asked about once is kept fresh with the tracked ones."""
+UNTRACKED_S = 60.0
+"""Seconds for which a topic that was asked about once is kept fresh with the tracked ones."""
 
 T = TypeVar("T")
 Ask = Callable[[int, MetadataRequest], Awaitable[tuple[MetadataResponse, int]]]
 
 
 class MetadataRefresher:
-    """`ask` sends a Metadata request to a node and returns the response with its version."""
+    """Asks for the metadata of the tracked topics when it is due, another broker where one doesn't answer.
+
+    `topics` are the tracked ones, None for all. `ask` sends a Metadata request to a node and returns the response with its
+    version on the wire. `clock` counts seconds, monotonic; `rand` gives 0..1.
+    """
 
     def __init__(
         self,
         cluster: ClusterMetadata,
+        pool: ConnectionPool,
+        config: ClientConfig,
         ask: Ask,
-        state: Callable[[int], NodeState],
         clock: Callable[[], float],
         rand: Callable[[], float],
     ) -> None:
         self.topics: list[str] | None = []
-        self._guests: dict[str, float] = {}
-        self._clock = clock
+        self._untracked: dict[str, float] = {}
         self._cluster = cluster
+        self._pool = pool
+        self._config = config
         self._ask = ask
-        self._state = state
+        self._clock = clock
         self._rand = rand
         self._due = asyncio.Event()
         self._rebootstrap = False
+        self._task: asyncio.Task[None] | None = None
         cluster.add_request_listener(self._due.set)
 
-    async def run(self) -> None:
-        """Refreshes whenever that is due, until cancelled."""
+    # ------------------------------------------------------------ topics
+
+    def track(self, topics: Iterable[str] | None) -> Future[ClusterMetadata]:
+        """Tracks these topics, None for all. The future resolves when they were asked for; at once if nothing changes."""
+        wanted = None if topics is None else sorted(check_topics(topics))
+        if wanted == self.topics:
+            settled: Future[ClusterMetadata] = Future()
+            settled.success(self._cluster)
+            return settled
+        self.topics = wanted
+        return self._cluster.request_update()
+
+    def tracks(self, topic: str) -> bool:
+        """Whether the topic's metadata is kept fresh."""
+        return self.topics is None or topic in self.topics
+
+    def _wanted(self) -> list[str] | None:
+        now = self._clock()
+        self._untracked = {topic: until for topic, until in self._untracked.items() if until > now}
+        return None if self.topics is None else sorted({*self.topics, *self._untracked})
+
+    # ------------------------------------------------------------ bootstrap
+
+    async def bootstrap(self, seconds: float) -> None:
+        """Asks the bootstrap servers, again and again, until one answers; then refreshes in the background.
+
+        Raises `NoBrokersAvailable` when `seconds` have passed, with each server's reason; before that what
+        `KafkaClient.bootstrap` raises at once.
+        """
+        end = self._clock() + seconds
+        while not self._cluster.snapshot().brokers:
+            try:
+                async with asyncio.timeout(max(end - self._clock(), 0.0)):
+                    await asyncio.sleep(self._cluster.ttl() / 1000)
+                    await self.refresh()
+            except TimeoutError:
+                raise self.not_connected(seconds) from None
+            except KafkaActorsError:
+                self._raise_if_hopeless()
+        self.start()
+
+    def _raise_if_hopeless(self) -> None:
+        """Raises where waiting changes nothing: each server has answered, and none as a Kafka broker of a known version."""
+        errors = [self._pool.error(b.node_id) for b in self._cluster.bootstrap_brokers()]
+        for error in errors:
+            if isinstance(error, (AuthenticationError, ConfigError)):
+                raise error from error.__cause__
+        if all(isinstance(e, UnrecognizedBrokerVersion) for e in errors):
+            raise UnrecognizedBrokerVersion(self._bootstrap_failure()) from None
+        if all(
+            isinstance(e, UnknownHostError) or (isinstance(e, KafkaActorsError) and not e.retriable)
+            for e in errors
+        ):
+            raise NoBrokersAvailable(self._bootstrap_failure()) from None
+
+    def not_connected(self, seconds: float) -> NoBrokersAvailable:
+        """The error for bootstrap servers that have not answered in that time, with a reason for each. For any thread."""
+        return NoBrokersAvailable(self._bootstrap_failure(f" within {seconds:.3g} s"))
+
+    def _bootstrap_failure(self, within: str = "") -> str:
+        return f"none of the bootstrap_servers answered{within}: {self.bootstrap_errors('no answer in time')}"
+
+    def bootstrap_errors(self, silence: str) -> str:
+        """The last error of each bootstrap server; `silence` for one that had none."""
+        reasons = []
+        servers = self._config.bootstrap_servers
+        for broker, name in zip(self._cluster.bootstrap_brokers(), servers, strict=True):
+            error = self._pool.error(broker.node_id)
+            text = silence if error is None else str(error)
+            reasons.append(text if text.startswith(name) else f"{name}: {text}")
+        return "; ".join(reasons)
+
+    # ------------------------------------------------------------ refreshing
+
+    def start(self) -> None:
+        """Refreshes in the background from now on, in the running event loop."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ends refreshing in the background."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
         while True:
             self._due.clear()
             wait = self._cluster.ttl() / 1000
@@ -71,53 +175,47 @@ class MetadataRefresher:
         """Asks once, of as many brokers as it takes. Raises `NoBrokersError` if none answers."""
         self._cluster.update_started()
         try:
-            response, version = await self._ask_any(_request(self._wanted()))
+            response, version = await self._ask_any(metadata_request(self._wanted()))
             self._rebootstrap = response.error_code == RebootstrapRequiredError.code
             self._cluster.update_metadata(response, version=version)
         except Exception as error:
             self._cluster.failed_update(error)
             raise
 
-    def _wanted(self) -> list[str] | None:
-        now = self._clock()
-        self._guests = {topic: until for topic, until in self._guests.items() if until > now}
-        return None if self.topics is None else sorted({*self.topics, *self._guests})
-
     async def fetch(self, topics: list[str]) -> None:
-        """Asks about these topics only; what is known of others stays. Raises as `refresh`."""
-        self._guests.update(dict.fromkeys(topics, self._clock() + GUEST_S))
-        response, version = await self._ask_any(_request(topics))
+        """Asks about these topics only; the others stay as they are known. Raises as `refresh`."""
+        self._untracked.update(dict.fromkeys(topics, self._clock() + UNTRACKED_S))
+        response, version = await self._ask_any(metadata_request(topics))
         self._cluster.update_metadata(response, version=version, partial=True)
 
+    # ------------------------------------------------------------ asking
+
     def candidates(self) -> list[int]:
-        """Whom to ask, in order: known brokers by load, then bootstrap servers, which know the brokers that are
+        """The nodes to ask, in order: known brokers by load, then bootstrap servers, which know the brokers that are
         there now when all of the known ones are gone (KIP-899)."""
-        states = [self._state(b.node_id) for b in self._cluster.bootstrap_brokers()]
-        return by_load(self._known(), self._rand) + by_load(states, self._rand)
+        return by_load(self._known(), self._rand) + by_load(self._bootstrap_states(), self._rand)
 
     def _known(self) -> list[NodeState]:
         if self._rebootstrap:  # a broker said that all we know is obsolete (KIP-1102)
             return []
-        return [self._state(node_id) for node_id in self._cluster.snapshot().brokers]
+        return [self._pool.state(node_id) for node_id in self._cluster.snapshot().brokers]
+
+    def _bootstrap_states(self) -> list[NodeState]:
+        return [self._pool.state(broker.node_id) for broker in self._cluster.bootstrap_brokers()]
 
     async def _ask_any(self, request: MetadataRequest) -> tuple[MetadataResponse, int]:
         return await self.ask_any(lambda node_id: self._ask(node_id, request))
 
     async def ask_any(self, ask: Callable[[int], Awaitable[T]]) -> T:
-        """The first answer of any broker, when one may be asked. Raises `NoBrokersError` if none answers."""
+        """The first answer of any node, when one may be asked. Raises `NoBrokersError` if none answers."""
         while not (chosen := self.candidates()):
-            bootstrap = [self._state(b.node_id) for b in self._cluster.bootstrap_brokers()]
-            await asyncio.sleep(min(node.delay for node in self._known() + bootstrap))
+            states = self._known() + self._bootstrap_states()
+            await asyncio.sleep(min(node.delay for node in states))
         return await first_answer(iter(chosen), ask, HEDGE_S)
 
 
-def _request(topics: list[str] | None) -> MetadataRequest:
-    named = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
-    return MetadataRequest(topics=named, allow_auto_topic_creation=False)
-
-
-async def first_answer(node_ids: Iterator[int], ask: Callable[[int], Awaitable[T]], patience: float) -> T:
-    """The first answer of any node. The next is asked when one fails, or hasn't answered for `patience` seconds.
+async def first_answer(node_ids: Iterator[int], ask: Callable[[int], Awaitable[T]], hedge: float) -> T:
+    """The first answer of any node. The next one is asked when one fails, or hasn't answered for `hedge` seconds.
 
     Raises `NoBrokersError`, which says of each node why it failed.
     """
@@ -132,7 +230,7 @@ async def first_answer(node_ids: Iterator[int], ask: Callable[[int], Awaitable[T
                 tasks[asyncio.ensure_future(ask(node_id))] = node_id
             elif not tasks:
                 raise NoBrokersError("; ".join(failures) or "no broker may be asked yet")
-            answered = await _settled(tasks, patience if more else None, failures)
+            answered = await _settled(tasks, hedge if more else None, failures)
             if answered is not None:
                 return answered.result()
     finally:
@@ -141,10 +239,10 @@ async def first_answer(node_ids: Iterator[int], ask: Callable[[int], Awaitable[T
 
 
 async def _settled(
-    tasks: dict[asyncio.Future[T], int], patience: float | None, failures: list[str]
+    tasks: dict[asyncio.Future[T], int], seconds: float | None, failures: list[str]
 ) -> asyncio.Future[T] | None:
-    """The task that has an answer, None if one failed or patience ran out. Failed ones are taken out."""
-    done, _ = await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+    """The task that has an answer, None if one failed or `seconds` have passed. Failed ones are taken out."""
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         error = task.exception()
         if error is None:

@@ -1,6 +1,6 @@
-"""What connections do, in the registry that the option `metrics` names: after `SelectorMetrics` in `Selector.java`.
+"""Metrics of connections, in the registry of the option `metrics`: after `SelectorMetrics` in Java's `Selector`.
 
-Views on the instruments of `kafka_actors.telemetry`, as those of the coordinator are.
+They are views on the instruments of `kafka_actors.telemetry`, as those of the coordinator are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_actors.telemetry.recorder import GroupRecorder, metered
 
 
 class NetworkMetrics:
-    """Connections, requests, responses, bytes, and the time to an answer, of all connections with this prefix.
+    """Counts connections, requests, responses, bytes, and the time to a response, of all connections with this prefix.
 
     metrics: the registry; the metrics' group is `{prefix}-metrics`. Connections share sensors and metrics, so any
     number of these may be made for one registry.
@@ -86,19 +86,19 @@ class NetworkMetrics:
         return sensor
 
     def connected(self) -> None:
-        """A connection is ready for requests."""
+        """Counts a connection that is ready for requests."""
         self._created.record()
 
     def disconnected(self) -> None:
-        """A connection that was ready has ended."""
+        """Counts the end of a connection that was ready."""
         self._closed.record()
 
     def sent(self, size: int) -> None:
-        """A request of `size` bytes was written."""
+        """Counts a request of `size` bytes that was written."""
         self._sent.record(size)
 
     def received(self, size: int, latency: float) -> None:
-        """A response of `size` bytes came, `latency` seconds after its request was written."""
+        """Counts a response of `size` bytes that came `latency` seconds after its request was written."""
         self._received.record(size)
         self._latency.record(latency)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Never, Protocol, TypeVar
 
 from msgspec import Struct
 
+from kafka_actors.base.machine import Ready
+from kafka_actors.base.machine_driver import MachineDriver
 from kafka_actors.cluster.metadata import ClusterMetadata
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ClientConfig
@@ -21,7 +23,7 @@ from kafka_actors.protocol.messages.offset_for_leader_epoch import (
 from kafka_actors.protocol.schema import Request, Response
 from kafka_actors.types import TopicPartition
 
-from .machines.leader_queries import LeaderQueries
+from .machines.leader_queries import AskLeader, LeaderQueries, LearnTopics, QueryAction, RefreshMetadata
 
 MAX_TIMESTAMP = -3
 
@@ -46,7 +48,7 @@ class ListedOffset(Struct, frozen=True):
 
 
 class EpochEnd(Struct, frozen=True):
-    """Where the largest epoch not above the one asked for ends (KIP-320); both -1 if the leader knows of none."""
+    """The end of the largest epoch not above the requested one (KIP-320); both -1 if the leader knows of none."""
 
     leader_epoch: int
     end_offset: int
@@ -57,7 +59,7 @@ Answers = dict[TopicPartition, tuple[int, A]]
 
 
 class LeaderClient(Protocol):
-    """What look-ups need of a client: `KafkaClient`, or whatever else reaches the leaders."""
+    """The methods of a client that look-ups call: `KafkaClient` has them, as has a job's link to its connection actors."""
 
     @property
     def config(self) -> ClientConfig: ...
@@ -138,7 +140,7 @@ class OffsetLookups:
         *,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, EpochEnd | KafkaActorsError]:
-        """Where an epoch ended, by partition: `{tp: (current_leader_epoch, leader_epoch)}`."""
+        """The end offset of an epoch, by partition: `{tp: (current_leader_epoch, leader_epoch)}`."""
         known = {tp: current for tp, (current, _) in partitions.items()}
 
         async def ask(leader: int, tps: list[TopicPartition], limit_ms: float) -> Answers[EpochEnd]:
@@ -167,7 +169,7 @@ class OffsetLookups:
 
 
 class _LeaderCall(Generic[A]):
-    """One call: a task per leader that is being asked, and what the machine says to do next."""
+    """Drives the questions of one call: a task for each leader that is being asked."""
 
     def __init__(
         self,
@@ -192,37 +194,41 @@ class _LeaderCall(Generic[A]):
             rand=client.rand,
         )
         self._tasks: dict[asyncio.Task[None], int] = {}
-        self._changed = asyncio.Event()
+        self._driver = MachineDriver(client.now, on_crash=self._crashed)
+        self._driver.add(self, self._carry_out)
+        self._error: Exception | None = None
 
     async def run(self) -> dict[TopicPartition, A | KafkaActorsError]:
         listener = self._on_metadata
         self._client.cluster.add_listener(listener)
         try:
-            while not self._lookups.done:
-                await self._step()
+            self._driver.start()
+            await self._driver.until(lambda: self._lookups.done or self._error is not None, None)
+            if self._error is not None:
+                raise self._error
             return self._lookups.answers
         finally:
             self._client.cluster.remove_listener(listener)
             for task in self._tasks:
                 task.cancel()
+            await self._driver.stop()
 
-    async def _step(self) -> None:
-        self._changed.clear()
-        now = self._client.now()
-        plan = self._lookups.plan(self._client.snapshot, now)
-        for leader, tps in plan.ask.items():
-            self._tasks[asyncio.create_task(self._ask_leader(leader, tps))] = leader
-        if plan.unknown:
-            self._tasks[asyncio.create_task(self._learn(plan.unknown))] = -1
-        if plan.stale:
-            self._client.cluster.request_update()
-        if not self._lookups.done:
-            try:
-                async with asyncio.timeout(max(plan.wake - now, 0.0)):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-            self._lookups.expire(self._client.now())
+    def poll(self, now: float) -> Ready[QueryAction, Never]:
+        """Polls the questions, which know the cluster as it is now."""
+        self._lookups.snapshot = self._client.snapshot
+        return self._lookups.poll(now)
+
+    def _carry_out(self, action: QueryAction) -> None:
+        match action:
+            case AskLeader(leader, tps):
+                self._tasks[asyncio.create_task(self._ask_leader(leader, tps))] = leader
+            case LearnTopics(topics):
+                self._tasks[asyncio.create_task(self._learn(topics))] = -1
+            case RefreshMetadata():
+                self._client.cluster.request_update()
+
+    def _crashed(self, error: Exception) -> None:
+        self._error = error
 
     async def _ask_leader(self, leader: int, tps: list[TopicPartition]) -> None:
         stale = False
@@ -254,14 +260,15 @@ class _LeaderCall(Generic[A]):
         task = asyncio.current_task()
         assert task is not None  # it runs in one
         self._tasks.pop(task, None)
-        self._changed.set()
+        self._driver.wake()
 
     def _on_metadata(self, _: object) -> None:
-        left = self._lookups.moved(self._client.snapshot)
+        self._lookups.snapshot = self._client.snapshot
+        left = self._lookups.moved()
         for task in [task for task, leader in self._tasks.items() if leader in left]:
             task.cancel()
             del self._tasks[task]
-        self._changed.set()
+        self._driver.wake()
 
 
 def _by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

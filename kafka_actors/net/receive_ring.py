@@ -1,7 +1,7 @@
-"""The memory that responses are received into, used again and again.
+"""`ReceiveRing`: memory that responses are received into, used again and again.
 
-Memory that went back to the system has to be zeroed by it before it is used again, which costs as much as receiving
-into it; and allocators give back what lay idle for some milliseconds.
+The system zeroes memory that was given back to it before it is used again, which costs as much as receiving into it; and
+allocators give back memory that was idle for some milliseconds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 SMALL = 256 * 1024  # below, an allocator's own reuse is as good
 SPACE_BYTES = 64 * 1024 * 1024
-"""Addresses of a ring. Memory stands behind those alone that something was received into."""
+"""Addresses of a ring. Only those that were received into have memory behind them."""
 IDLE_S = 10.0
 SLACK = 3
-"""A third more is used than is lent at the same time: what is lent is of many sizes, and leaves gaps."""
+"""One part in so many is used beyond what is lent at the same time, because parts of many sizes leave gaps."""
 FADES = 0.99
-"""A large response is forgotten after some hundred others."""
+"""The factor by which the largest use falls with each response: a large one is forgotten after some hundred others."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -30,7 +30,7 @@ def _of_this_process(size: int) -> Bytes:
 
 
 class _Lent(NamedTuple):
-    """From where to where, and the array of it: each view keeps that alive."""
+    """A lent part of the space: its start and end, and its array, which each view keeps alive."""
 
     start: int
     end: int
@@ -38,21 +38,21 @@ class _Lent(NamedTuple):
 
 
 class ReceiveRing:
-    """Lends parts of one space, each from the lowest place where it fits, so that memory is used again for whatever size; a part
-    is free again when no view of it is left. Used by one thread. Spaces come from `allocate`, which may raise `MemoryError`, and
-    so does what has no place in a space."""
+    """Lends parts of one space, each from the lowest place where it fits, so that memory is used again for parts of any size; a
+    part is free again when no view of it is left. Used by one thread. Spaces come from `allocate`, which may raise `MemoryError`;
+    a part that fits nowhere in the space is allocated by itself."""
 
     def __init__(self, allocate: Callable[[int], Bytes] = _of_this_process) -> None:
         self._allocate = allocate
         self._space: Bytes | None = None
         self._lent: list[_Lent] = []  # in the order of their places
-        self._beside: list[weakref.ref[Any]] = []  # what had no place
-        self._touched = 0  # below, there is memory behind the space
+        self._beside: list[weakref.ref[Any]] = []  # parts that fitted nowhere in the space
+        self._touched = 0  # up to here the space has memory behind its addresses
         self._used = 0.0
         self._most = 0.0  # bytes that were lent at the same time lately
 
     def lend(self, size: int, now: float) -> memoryview:
-        """Memory for `size` bytes, whatever is in it. Raises `MemoryError`."""
+        """Lends memory for `size` bytes, not cleared. `now` is seconds. Raises `MemoryError`."""
         if size < SMALL:
             if now - self._used > IDLE_S:
                 self._space, self._lent, self._touched, self._most = None, [], 0, 0.0
@@ -72,7 +72,7 @@ class ReceiveRing:
         return lent.data
 
     def _count(self, size: int) -> None:
-        """Finds what is lent now, and is to be with `size` more."""
+        """Counts the bytes that are lent now, with `size` more."""
         self._lent = [lent for lent in self._lent if lent.array() is not None]
         self._beside = [array for array in self._beside if array() is not None]
         beside = sum(len(view) for array in self._beside if (view := array()) is not None)
@@ -80,16 +80,16 @@ class ReceiveRing:
         self._most = max(in_use, self._most * FADES)
 
     def _space_for(self, size: int, limit: int) -> Bytes:
-        """The space; another one, while nothing of it is lent, if it is too small, or has twice the memory that may be used."""
+        """Returns the space: a new one if nothing of the old is lent and that is too small, or has twice the memory that may be used."""
         space = self._space
         if space is None or (not self._lent and (size > len(space) or self._touched > 2 * limit)):
-            self._space = None  # before there is another one
+            self._space = None  # freed before the next one is allocated
             space = self._space = self._allocate(max(SPACE_BYTES, limit))
             self._touched = 0
         return space
 
     def _gap(self, size: int, limit: int) -> int | None:
-        """The lowest place where as much fits below the limit."""
+        """The lowest start at which `size` bytes fit below the limit; None where there is none."""
         end = 0
         for lent in self._lent:
             if lent.start - end >= size:

@@ -1,4 +1,4 @@
-"""The responses that arrive while someone polls for them."""
+"""`ResponseWatch`: the responses that arrive during a `KafkaClient.poll`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class SettledFuture(Protocol):
 
 
 class ResponseWatch:
-    """Hands each response to all who poll at that moment. Nothing is kept for later polls."""
+    """Hands each response to all polls that wait at that moment. None is kept for later polls."""
 
     def __init__(self) -> None:
         self._polls: list[tuple[list[Response], asyncio.Event]] = []
 
     def received(self, response: Response) -> None:
-        """A response came."""
+        """Hands a response to the polls that wait."""
         for responses, arrived in self._polls:
             responses.append(response)
             arrived.set()
@@ -30,7 +30,7 @@ class ResponseWatch:
     async def collect(self, seconds: float | None, future: SettledFuture | None = None) -> list[Response]:
         """Waits for a response, or with `future` until that is settled, at most `seconds` (None: no bound).
 
-        Returns what has come meanwhile.
+        Returns the responses that came meanwhile.
         """
         responses: list[Response] = []
         woken = asyncio.Event()

@@ -11,7 +11,7 @@ from kafka_actors.base.timeouts import timeouts_by_name, wait_of
 from kafka_actors.errors import UsageError
 
 from .pipeline import Pipeline
-from .progress import LiveLine, RateMeter, RunProgress, display_for, html
+from .progress import LiveLine, RunProgress, display_for, html
 
 
 class EngineRun(Protocol):
@@ -34,7 +34,6 @@ class BoundPipeline(ABC, Generic[R]):
     def __init__(self, pipeline: Pipeline, progress: bool | None) -> None:
         self.pipeline = pipeline
         self._running: R | None = None
-        self._meter = RateMeter()
         self._live = LiveLine(self._read, display_for(progress))
 
     @abstractmethod

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_actors.base.batches import SCHEMA
-from kafka_actors.base.pickling import unpicklable
-from kafka_actors.base.topics import check_letters, check_results
+from kafka_actors.base.callables import unpicklable
+from kafka_actors.base.topics import check_dlq_topic, check_results
 from kafka_actors.errors import ConfigError
 
 from .source import producer_config
@@ -169,6 +169,6 @@ def _check_producers(pipeline: Definition, checked: CheckedPipeline) -> None:
     if pipeline.dead_letter_topic is not None:
         producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
         if "bootstrap_servers" not in pipeline.dead_letter_options:  # elsewhere the name may be the same
-            check_letters(
+            check_dlq_topic(
                 pipeline.dead_letter_topic, "dead_letters", pipeline.source.topics, pipeline.source.pattern
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -13,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_actors.base.timeouts import timeouts_by_name, wait_of
-from kafka_actors.cluster.future import in_loop, until_called
-from kafka_actors.cluster.listeners import call_each
+from kafka_actors.cluster.future import call_each, in_loop, until_called
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.types import TopicPartition
 
@@ -316,3 +316,41 @@ def wait_all(results: Sequence[BatchResult], deadline: float | None) -> int:
             if not event.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
                 return sum(not r.done for r in results)
     return 0
+
+
+RECENT = 1_000
+"""Of so many failed batches it is looked at the end whether somebody has asked; of older ones when they become too
+many, so that a producer that is never flushed doesn't keep them all."""
+
+
+class Unseen:
+    """Failed records whose futures nobody asked; each is told of once. For any thread."""
+
+    def __init__(self) -> None:
+        self._recent: deque[BatchResult] = deque()
+        self._records = 0
+        self._errors: dict[tuple[str, int], KafkaActorsError] = {}
+        self._lock = threading.Lock()
+
+    def add(self, result: BatchResult) -> None:
+        """Some of its records failed."""
+        with self._lock:
+            self._recent.append(result)
+            if len(self._recent) > RECENT:
+                self._count(self._recent.popleft())
+
+    def take(self) -> UndeliveredError | None:
+        """The error about all of them."""
+        with self._lock:
+            while self._recent:
+                self._count(self._recent.popleft())
+            records, self._records = self._records, 0
+            errors, self._errors = self._errors, {}
+        return UndeliveredError(records, errors) if records else None
+
+    def _count(self, result: BatchResult) -> None:
+        unseen = result.failed - result.seen
+        if unseen > 0 and result.error is not None:
+            self._records += unseen
+            self._errors.setdefault(result.partition, result.error)
+            result.seen = result.failed

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.machine import earliest
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
@@ -28,18 +29,27 @@ from kafka_actors.errors import (
     error_for_code,
 )
 from kafka_actors.net import KafkaClient
-from kafka_actors.protocol import ApiVersionsRequest, InitProducerIdRequest, ProduceRequest, ProduceResponse
-from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
+from kafka_actors.protocol import ApiVersionsRequest, InitProducerIdRequest, ProduceResponse
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.types import TopicPartition
 
-from .batch_splitting import split
-from .futures import BatchResult
+from .futures import BatchResult, Unseen
 from .machines.batch import ProducerBatch
-from .machines.sender import AnswerOutcome, ProduceAnswer, ProduceOrder, Sender, SenderOptions, SettledBatch
-from .record_intake import RecordIntake
+from .machines.sender import (
+    AnswerOutcome,
+    ConnectNode,
+    LearnLeaders,
+    ProduceOrder,
+    RequestProducerId,
+    SendAction,
+    Sender,
+    SenderOptions,
+    SettledBatch,
+    produce_request,
+    read_answers,
+)
+from .record_intake import RecordIntake, split
 from .telemetry import ProducerTelemetry, server_of
-from .unseen_errors import Unseen
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +100,8 @@ class ProducerIO:
             ),
             split,
             rand,
+            leader=self._leader,
+            connected=self.client.connected,
         )
         self._closed_batches: deque[ProducerBatch] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -203,20 +215,27 @@ class ProducerIO:
         now = self._clock()
         done = self.intake.close_due()
         self._take_closed()
-        self._settle(self._sender.expire(now))
-        drained = self._sender.drain(now, self._leader, self.client.connected)
-        for order in drained.orders:
-            self._start(self._send(order))
-        for node in drained.connect - self._connecting:
-            self._connecting.add(node)
-            self._start(self._connect(node))
-        if drained.wants_metadata:
-            self._want_metadata()
-        if drained.wants_id and not self._identifying:
-            self._identifying = True
-            self._start(self._identify())
-        due = [t for t in (self._sender.next_event(now), self.intake.next_due()) if t is not None]
-        self._set_timer(min(due, default=None), now, at_least=0.0 if done else 0.001)
+        ready = self._sender.poll(now)
+        for action in ready.actions:
+            self._carry_out(action)
+        self._set_timer(
+            earliest([ready.next_wake, self.intake.next_due()]), now, at_least=0.0 if done else 0.001
+        )
+
+    def _carry_out(self, action: SendAction) -> None:
+        match action:
+            case SettledBatch():
+                self._settle([action])
+            case ProduceOrder():
+                self._start(self._send(action))
+            case ConnectNode(node) if node not in self._connecting:
+                self._connecting.add(node)
+                self._start(self._connect(node))
+            case LearnLeaders():
+                self._want_metadata()
+            case RequestProducerId() if not self._identifying:
+                self._identifying = True
+                self._start(self._identify())
 
     def _take_closed(self) -> None:
         while self._closed_batches:
@@ -250,12 +269,14 @@ class ProducerIO:
     async def _send(self, order: ProduceOrder) -> None:
         error: KafkaActorsError
         began, server = self._clock(), server_of(self.client.snapshot, order.node)
+        acks = -1 if self.config.acks == "all" else 1
         try:
-            response = await self.client.send(order.node, self._request(order), max_version=_BY_NAME)
+            request = produce_request(order, acks=acks, timeout_ms=self.config.request_timeout_ms)
+            response = await self.client.send(order.node, request, max_version=_BY_NAME)
         except KafkaActorsError as caught:
             error = caught
         else:
-            answers = _answers(response)
+            answers = read_answers(response)
             self._observer.answered(self._clock() - began, order, answers, server)
             self._take_leaders(response)
             self._after(self._sender.answered(order, answers, self._clock()))
@@ -264,18 +285,6 @@ class ProducerIO:
         if maybe:
             self._observer.failed(self._clock() - began, order, error, server)
         self._after(self._sender.failed(order, error, self._clock(), maybe_written=maybe))
-
-    def _request(self, order: ProduceOrder) -> ProduceRequest:
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for batch in order.batches:
-            topic, partition = batch.partition
-            records = batch.content.seal(batch.producer_id, batch.producer_epoch, batch.sequence)
-            topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
-        return ProduceRequest(
-            acks=-1 if self.config.acks == "all" else 1,
-            timeout_ms=self.config.request_timeout_ms,
-            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
-        )
 
     def _take_leaders(self, response: ProduceResponse) -> None:
         """A broker that doesn't lead any more may say who does (KIP-951)."""
@@ -385,17 +394,3 @@ def _no_id(error: KafkaActorsError) -> KafkaActorsError:
             "enable_idempotence", f"there is no producer id: {error}; allow IdempotentWrite, or set it False"
         )
     return error
-
-
-def _answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswer]:
-    answers = {}
-    for topic in response.responses:
-        for p in topic.partition_responses:
-            message = p.error_message
-            if p.record_errors:
-                said = [e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message]
-                message = "; ".join([message or "", *said]).strip("; ")
-            answers[TopicPartition(topic.name, p.index)] = ProduceAnswer(
-                p.error_code, p.base_offset, p.log_append_time_ms, message
-            )
-    return answers

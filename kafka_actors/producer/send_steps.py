@@ -27,7 +27,7 @@ from .routing import (
     rows_of,
     too_large,
 )
-from .tracing import TRACEPARENT_BYTES, SendSpans
+from .telemetry import TRACEPARENT_BYTES, SendSpans
 
 T = TypeVar("T")
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from opentelemetry.trace import Span, SpanKind
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import error_for_code
-from kafka_actors.telemetry.attributes import Attributes, of_operation, of_partition, of_server, with_error
-from kafka_actors.telemetry.instruments import OPERATION_DURATION, SENT_MESSAGES
+from kafka_actors.telemetry.attributes import (
+    Attributes,
+    of_cluster,
+    of_operation,
+    of_partition,
+    of_server,
+    with_error,
+)
+from kafka_actors.telemetry.headers import links_of, with_context
+from kafka_actors.telemetry.instruments import OFFSET, OPERATION_DURATION, SENT_MESSAGES, TOMBSTONE
 from kafka_actors.telemetry.recorder import Recorder, metered
+from kafka_actors.telemetry.spans import TRACEPARENT, end, links_to, parse, start, traceparent, tracing
 from kafka_actors.types import TopicPartition
 
+from .futures import BatchFuture, BatchResult
 from .machines.sender import ProduceAnswer, ProduceOrder
+from .routing import PartitionRows
 
-__all__ = ["ProducerTelemetry", "server_of"]
+__all__ = ["TRACEPARENT_BYTES", "ProducerTelemetry", "SendSpans", "server_of"]
 
 
 def server_of(snapshot: ClusterSnapshot, node: int | None) -> Attributes:
@@ -58,3 +71,72 @@ class ProducerTelemetry:
         topics = {batch.partition.topic for batch in order.batches}
         attributes = (*of_operation("send", None, topics.pop() if len(topics) == 1 else None), *server)
         self._recorder.record(OPERATION_DURATION, seconds, with_error(attributes, error))
+
+
+PackedHeaders = list[tuple[bytes, bytes | None]]
+TRACEPARENT_BYTES = len(TRACEPARENT) + 55
+
+
+class SendSpans:
+    """For one producer. A record that brings a context of its own keeps it, and the span links to that.
+
+    snapshot: the cluster as it is known. on: whether spans are recorded where the producer is made; single records
+    aren't asked for it each time.
+    """
+
+    def __init__(self, client_id: str, snapshot: Callable[[], ClusterSnapshot] = ClusterSnapshot) -> None:
+        self._client_id = client_id
+        self._snapshot = snapshot
+        self.on = tracing()
+
+    def batch(self, part: PartitionRows, future: BatchFuture) -> PartitionRows:
+        """The rows of one topic with the context of a span that ends when all of them are settled."""
+        if not tracing() or not part.batch.num_rows:
+            return part
+        links = links_of(part.batch)
+        span = start(
+            "send",
+            SpanKind.CLIENT if links else SpanKind.PRODUCER,
+            topic=part.topic,
+            count=part.batch.num_rows,
+            client_id=self._client_id,
+            links=links,
+            more=self._cluster(),
+        )
+        batch, _ = with_context(part.batch, traceparent(span.get_span_context()))
+        future.add_done_callback(lambda _: end(span, future.failure))
+        return part._replace(batch=batch)
+
+    def record(
+        self, tp: TopicPartition, headers: PackedHeaders | None, *, tombstone: bool = False
+    ) -> tuple[Span, PackedHeaders]:
+        """A span for one record, and the record's headers with its context."""
+        own = [parse(value) for name, value in headers or () if name == TRACEPARENT.encode()]
+        span = start(
+            "send",
+            SpanKind.CLIENT if own else SpanKind.PRODUCER,
+            topic=tp.topic,
+            partition=tp.partition,
+            client_id=self._client_id,
+            links=links_to(own),
+            more=(*self._cluster(), *(((TOMBSTONE, True),) if tombstone else ())),
+        )
+        if own:
+            return span, list(headers or ())
+        value = traceparent(span.get_span_context()).encode()
+        return span, [*(headers or ()), (TRACEPARENT.encode(), value)]
+
+    def ends(self, span: Span, result: BatchResult, index: int) -> None:
+        """The span of one record ends with the record's outcome, and where it is then."""
+
+        def over() -> None:
+            outcome, snapshot = result.of(index), self._snapshot()
+            if outcome.base_offset >= 0:
+                span.set_attribute(OFFSET, outcome.base_offset + index - outcome.first)
+            span.set_attributes(dict(server_of(snapshot, snapshot.leader(result.partition))))
+            end(span, outcome.error)
+
+        result.when_done(over)
+
+    def _cluster(self) -> Attributes:
+        return of_cluster(self._snapshot().cluster_id)

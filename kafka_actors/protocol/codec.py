@@ -1,4 +1,4 @@
-"""Bodies, headers and frames: the public face of the compiled codecs."""
+"""Encoding and decoding of bodies, headers and frames, by the compiled codecs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from kafka_actors.errors import DecodeError, EncodeError, UnsupportedVersionErro
 
 from .api import ApiKey
 from .decoder import decoder
-from .encoder import encoder
-from .explain import explain
+from .encoder import encoder, explain
 from .messages.api_versions import ApiVersionsResponse
 from .messages.headers import RequestHeader, ResponseHeader
 from .schema import REQUESTS, RESPONSES, Message, Request, Response
@@ -29,7 +28,7 @@ _REQUEST_START = struct.Struct(">hhi")
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The body of a message in a version.
+    """Encodes the body of a message in a version.
 
     Raises EncodeError for a value that doesn't fit its field, or a field that is set but not in this version
     (unless Kafka's definitions call it ignorable), UnsupportedVersionError for a version the message lacks.
@@ -40,7 +39,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_into(out: bytearray, message: Message, version: int) -> None:
-    """Append the body of a message; as `encode`. After an error `out` holds a part of it."""
+    """Appends the body of a message to `out`; as `encode`. After an error `out` holds a part of it."""
     cls = type(message)
     _check_version(cls, version)
     try:
@@ -50,9 +49,9 @@ def encode_into(out: bytearray, message: Message, version: int) -> None:
 
 
 def decode_message(cls: type[M], version: int, data: Buffer) -> M:
-    """A message from all of `data`. Fields of type records are views of it, not copies.
+    """Decodes a message from all of `data`. Fields of type records are views of it, not copies.
 
-    Raises DecodeError for bytes that are not what the schema says, left-over ones included.
+    Raises DecodeError for bytes that don't fit the schema, left-over ones included.
     """
     message, rest = decode_prefix(cls, version, data)
     if len(rest):
@@ -61,7 +60,7 @@ def decode_message(cls: type[M], version: int, data: Buffer) -> M:
 
 
 def decode_prefix(cls: type[M], version: int, data: Buffer) -> tuple[M, memoryview]:
-    """A message from the start of `data`, and what stands behind it."""
+    """Decodes a message from the start of `data`; returns it with the bytes behind it."""
     _check_version(cls, version)
     view = memoryview(data)
     if view.format != "B":  # an Arrow buffer's bytes are signed
@@ -84,7 +83,7 @@ def decode(api: type[Q], version: int, kind: Literal["request"], data: Buffer) -
 @overload
 def decode(api: int, version: int, kind: Kind, data: Buffer) -> Message: ...
 def decode(api: int | type[Request[Any]], version: int, kind: Kind, data: Buffer) -> Message:
-    """The body of a request or response from all of `data`.
+    """Decodes the body of a request or response from all of `data`.
 
     `api` is Kafka's number of the API or a request class. Raises as `decode_message`, and
     UnsupportedVersionError for an API that is not known.
@@ -126,7 +125,7 @@ def header_version(api_key: int, version: int, kind: Kind) -> int:
 def encode_header(
     api_key: int, version: int, kind: Kind, correlation_id: int, client_id: str | None = None
 ) -> bytes:
-    """The header of a request or response."""
+    """Encodes the header of a request or response."""
     out = bytearray()
     _put_header(out, api_key, version, kind, correlation_id, client_id)
     return bytes(out)
@@ -154,13 +153,13 @@ def decode_header(
 def decode_header(
     api_key: int, version: int, kind: Kind, data: Buffer
 ) -> tuple[RequestHeader | ResponseHeader, memoryview]:
-    """The header at the start of a frame (without its size), and the body behind it."""
+    """Decodes the header at the start of a frame (without its size); returns it with the body behind it."""
     cls = RequestHeader if kind == "request" else ResponseHeader
     return decode_prefix(cls, header_version(api_key, version, kind), data)
 
 
 def peek_request(data: Buffer) -> tuple[int, int, int]:
-    """API key, version and correlation id of a request frame (without its size): what a server reads first."""
+    """API key, version and correlation id of a request frame (without its size), which a server reads first."""
     try:
         api_key, version, correlation_id = _REQUEST_START.unpack_from(data)
     except struct.error as error:
@@ -171,12 +170,12 @@ def peek_request(data: Buffer) -> tuple[int, int, int]:
 def frame(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Request[Any]
 ) -> bytes:
-    """A request ready to send: size, header and body."""
+    """Encodes a request ready to send: size, header and body."""
     return _frame(api_key, version, "request", correlation_id, client_id, message)
 
 
 def response_frame(api_key: int, version: int, correlation_id: int, message: Response) -> bytes:
-    """A response ready to send, for whoever plays a broker."""
+    """Encodes a response ready to send, for a fake broker."""
     return _frame(api_key, version, "response", correlation_id, None, message)
 
 
@@ -193,10 +192,10 @@ def _frame(
 
 
 def decode_api_versions(version: int, data: Buffer) -> ApiVersionsResponse:
-    """The body that answers an ApiVersionsRequest of a version.
+    """Decodes the response to an ApiVersionsRequest of a version.
 
-    A broker that doesn't know that version says UNSUPPORTED_VERSION in version 0, whatever it was asked in
-    (KIP-511). What librdkafka's mock brokers say behind the error is of no version: it is left out.
+    A broker that doesn't know that version answers UNSUPPORTED_VERSION in version 0 (KIP-511). The bytes behind the
+    error that librdkafka's mock brokers send fit no version: they are ignored.
     """
     if bytes(data[:2]) != _UNSUPPORTED_VERSION:
         return decode_message(ApiVersionsResponse, version, data)

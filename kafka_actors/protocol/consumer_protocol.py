@@ -1,4 +1,4 @@
-"""The consumer protocol: what members of a classic group say to each other, opaque to the broker.
+"""The consumer protocol: subscriptions and assignments of a classic group's members, which brokers pass on unread.
 
 Each blob starts with its version. A newer version than ours is read as ours, because new versions may only add
 fields at the end (`ConsumerProtocol.java`).
@@ -22,7 +22,7 @@ _VERSION = struct.Struct(">h")
 def encode_consumer_protocol(
     message: ConsumerProtocolSubscription | ConsumerProtocolAssignment, version: int | None = None
 ) -> bytes:
-    """A subscription or assignment with its version in front; the newest version if none is given.
+    """Encodes a subscription or assignment with its version in front; the newest version by default.
 
     Raises as `encode`.
     """
@@ -34,9 +34,9 @@ def encode_consumer_protocol(
 
 
 def decode_consumer_protocol(cls: type[P], data: Buffer) -> P:
-    """A subscription or assignment from a blob with its version in front. What follows it is ignored.
+    """Decodes a subscription or assignment from a blob with its version in front. Bytes behind it are ignored.
 
-    Raises DecodeError for bytes that are none.
+    Raises DecodeError for bytes that don't fit the schema.
     """
     view = memoryview(data)
     if len(view) < _VERSION.size:

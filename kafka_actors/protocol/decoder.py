@@ -38,7 +38,7 @@ class _Decoder:
         self.source.namespace.update(
             varint=_varint, truncated=_truncated, null=_null, tag_size=_tag_size, new_uuid=_uuid
         )
-        # What to do with values of the pending run once they are read.
+        # Lines to emit after the pending run: conversions of its values.
         self.after: list[str] = []
 
     def compile(self, cls: type[Message]) -> Decode:
@@ -49,7 +49,7 @@ class _Decoder:
         return source.compile("decode", f"<decoder of {cls.__name__} v{self.version}>")
 
     def struct(self, cls: type[Element], path: str) -> str:
-        """Emit the reading of a struct; the answer is the expression that makes it."""
+        """Emits the reading of a struct; returns the expression that makes it."""
         present: dict[str, str] = {}
         tagged = []
         for f in fields_of(cls):
@@ -69,7 +69,7 @@ class _Decoder:
         return "[]" if f.default == [] else self.source.constant(f.default)
 
     def flush(self) -> None:
-        """Emit the pending run: one unpack for all of it."""
+        """Emits the pending run: one unpack for all of it."""
         source = self.source
         if source.run:
             codec, names = source.packer()
@@ -82,7 +82,7 @@ class _Decoder:
     # -------------------------------------------------------- values
 
     def value(self, f: FieldSpec, path: str) -> str:
-        """Emit the reading of a field; the answer is the variable that holds it (after the next flush)."""
+        """Emits the reading of a field; returns the variable that holds it (after the next flush)."""
         target = self.source.fresh("v")
         nullable = self.version in f.nullable
         if f.wire in FIXED:
@@ -111,7 +111,7 @@ class _Decoder:
             self.source.line(f"{target} = {self.struct(f.struct, path)}")
 
     def sized(self, f: FieldSpec, target: str, nullable: bool, path: str) -> None:
-        """A string, bytes or array: a length, null if it says so, then the content."""
+        """Emits the reading of a string, bytes or array: a length, which may be that of null, then the content."""
         source = self.source
         n = self.length(f)
         with source.block(f"if {n} >= 0:"):
@@ -127,7 +127,7 @@ class _Decoder:
                 source.line(f"null({path!r}, {n})")
 
     def length(self, f: FieldSpec) -> str:
-        """Emit the reading of a length; null is -1, as in the classic form."""
+        """Emits the reading of a length; null is -1, as in the classic form. Returns its variable."""
         source, n = self.source, self.source.fresh("n")
         if not (self.flexible and f.flexible):
             source.run.append(("h" if f.wire == "string" else "i", n))
@@ -200,7 +200,7 @@ class _Decoder:
     # -------------------------------------------------------- tagged fields
 
     def tags(self, tagged: list[FieldSpec], path: str) -> dict[str, str]:
-        """Emit the tagged fields of a struct; those that are not known are skipped (KIP-482)."""
+        """Emits the reading of a struct's tagged fields, which skips unknown ones (KIP-482). Returns the variables by field."""
         source = self.source
         targets = {f.name: source.fresh("v") for f in tagged}
         for f in tagged:
@@ -231,7 +231,7 @@ class _Decoder:
 
 
 def _varint(b: memoryview, p: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits."""
+    """Reads an unsigned varint of at most 32 bits; returns it with the position behind it."""
     value = shift = 0
     while shift < 35:
         byte = b[p]
@@ -248,7 +248,7 @@ def _varint(b: memoryview, p: int) -> tuple[int, int]:
 
 
 def _tag_size(b: memoryview, p: int, e: int, path: str) -> tuple[int, int, int]:
-    """Number, end and position of the next tagged field."""
+    """Reads the start of a tagged field: its number, its end, and the position of its value."""
     tag, p = _varint(b, p)
     size, p = _varint(b, p)
     if size > e - p:
@@ -267,12 +267,12 @@ def _null(path: str, length: int) -> NoReturn:
 
 @lru_cache(maxsize=16384)
 def _uuid(raw: bytes) -> uuid.UUID:
-    """Topic ids come again in each response, and `UUID()` is slow."""
+    """The UUID of 16 bytes, cached: topic ids come again in each response, and `UUID()` is slow."""
     return ZERO_UUID if raw == bytes(16) else uuid.UUID(bytes=raw)
 
 
 class _Unpackers(dict[int, Callable[..., tuple[int, ...]]]):
-    """How to unpack n integers at once, kept for the small n: of replicas, mostly."""
+    """Functions that unpack n integers at once, kept for small n, which are those of replicas, mostly."""
 
     def __init__(self, code: str) -> None:
         super().__init__()

@@ -1,18 +1,19 @@
 """Encoders, compiled once per (message, version) from the declarations.
 
 An encoder is one flat function `encode(m, out)` that appends to a bytearray. It checks no types by itself:
-`struct` and the buffer protocol do; when they refuse something, `explain` walks the message once more, slowly,
-to say which field it was.
+`struct` and the buffer protocol do; when they refuse a value, `explain` walks the message once more, slowly,
+to name the field.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from functools import cache
 from struct import pack
 from typing import Any, NoReturn
 
-from kafka_actors.errors import EncodeError
+from kafka_actors.errors import EncodeError, kind_of
 
 from .schema import Element, FieldSpec, Message, fields_of
 from .source import FIXED, CodecSource
@@ -20,6 +21,9 @@ from .source import FIXED, CodecSource
 Encode = Callable[[Any, bytearray], None]
 MAX_STRING = 0x7FFF
 """Bytes in a string, in flexible versions too: Kafka's readers refuse longer ones."""
+
+
+_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 @cache
@@ -50,14 +54,14 @@ class _Encoder:
         raise EncodeError(f"{name} is set, but version {self.version} lacks it")
 
     def flush(self) -> None:
-        """Emit the pending run: one pack for all of it."""
+        """Emits the pending run: one pack for all of it."""
         if self.source.run:
             codec, values = self.source.packer()
             pack = self.source.constant(codec.pack, "pack")
             self.source.line(f"{self.out} += {pack}({', '.join(values)})")
 
     def struct(self, cls: type[Element], value: str) -> None:
-        """Emit the writing of the struct in the variable `value`."""
+        """Emits the writing of the struct in the variable `value`."""
         tagged = []
         for f in fields_of(cls):
             attribute = f"{value}.{f.name}"
@@ -107,7 +111,7 @@ class _Encoder:
             self.struct(f.struct, inner)
 
     def blob(self, f: FieldSpec, expression: str, nullable: bool) -> None:
-        """A string, bytes or records: a length and the content."""
+        """Emits the writing of a string, bytes or records: a length and the content."""
         source, v, n = self.source, self.source.fresh("v"), self.source.fresh("n")
         source.line(f"{v} = {expression}")
         text = f.wire == "string"
@@ -147,7 +151,7 @@ class _Encoder:
             self.flush()
 
     def length(self, f: FieldSpec, n: str) -> None:
-        """Emit a length (-1 for null) and all that was pending before it."""
+        """Emits the writing of a length (-1 for null), after the pending run."""
         if not (self.flexible and f.flexible):
             self.source.run.append(("h" if f.wire == "string" else "i", n))
             self.flush()
@@ -161,7 +165,7 @@ class _Encoder:
     # -------------------------------------------------------- tagged fields
 
     def tags(self, tagged: list[FieldSpec], value: str) -> None:
-        """Emit the tagged fields: those that differ from their default, in ascending order (KIP-482)."""
+        """Emits the writing of tagged fields: those that differ from their default, in ascending order (KIP-482)."""
         source = self.source
         if not tagged:
             source.line(f"{self.out}.append(0)")
@@ -186,7 +190,7 @@ class _Encoder:
 
 
 def put_varint(out: bytearray, value: int) -> None:
-    """Append an unsigned varint."""
+    """Appends an unsigned varint."""
     while value > 127:
         out.append(value & 127 | 128)
         value >>= 7
@@ -195,3 +199,60 @@ def put_varint(out: bytearray, value: int) -> None:
 
 def _too_long(length: int) -> NoReturn:
     raise ValueError(f"{length} bytes are too many for a string")
+
+
+# ---------------------------------------------------------------- the slow walk after a failure
+
+
+def explain(message: Element, version: int, path: str = "") -> str | None:
+    """The first field of a message that can't be encoded, and why; None if there is none."""
+    path = path or type(message).__name__
+    for f in fields_of(type(message)):
+        if version in f.versions:
+            wrong = _field_problem(f, getattr(message, f.name), version, f"{path}.{f.name}")
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _field_problem(f: FieldSpec, value: Any, version: int, path: str) -> str | None:
+    if value is None:
+        return None if version in f.nullable else f"{path} is None, which it can't be in version {version}"
+    if f.wire == "array":
+        if not isinstance(value, list | tuple):
+            return f"{path} is {kind_of(value)}, not a list"
+        found = (_field_problem(f.element(), x, version, f"{path}[{i}]") for i, x in enumerate(value))
+        return next((wrong for wrong in found if wrong is not None), None)
+    if f.wire == "struct":
+        assert f.struct is not None
+        if not isinstance(value, f.struct):
+            return f"{path} is {kind_of(value)}, not a {f.struct.__name__}"
+        return explain(value, version, path)
+    return _value_problem(f.wire, value, path)
+
+
+def _value_problem(wire: str, value: Any, path: str) -> str | None:
+    if wire in _BITS:
+        half = 1 << (_BITS[wire] - 1)
+        fits = isinstance(value, int) and -half <= value < half
+        return None if fits else f"{path} is {value!r}, not an {wire}"
+    if wire == "string":
+        return _text_problem(value, path)
+    if wire == "uuid":
+        return None if isinstance(value, uuid.UUID) else f"{path} is {kind_of(value)}, not a UUID"
+    if wire in ("bytes", "records"):
+        try:
+            memoryview(value)
+        except TypeError:
+            return f"{path} is {kind_of(value)}, not bytes"
+    return None
+
+
+def _text_problem(value: Any, path: str) -> str | None:
+    if not isinstance(value, str):
+        return f"{path} is {kind_of(value)}, not a str"
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        return f"{path} holds a lone surrogate, which UTF-8 can't express"
+    return None if size <= MAX_STRING else f"{path} has {size} bytes, more than {MAX_STRING}"

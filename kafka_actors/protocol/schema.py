@@ -1,4 +1,4 @@
-"""The vocabulary in which messages are declared, and the schema read back from a declaration.
+"""The types by which messages are declared, and the schema that is read back from a declaration.
 
 A message is a Struct with its fields in wire order. A field's annotation says its wire type; where a field is
 not in all versions, is nullable, ignorable or tagged, `V` says so, with version ranges written as in Kafka's
@@ -59,7 +59,7 @@ class WireType:
 
 
 class V:
-    """What a field is in which versions.
+    """Marks a field: the versions that have it, and its form in them.
 
     `versions`: those that have the field. `nullable`: those in which it may be None. `ignorable`: left
     out silently where a version lacks it, instead of an error if it is set. `tag`: a tagged field in all of
@@ -106,7 +106,7 @@ class Element(msgspec.Struct, metaclass=_Declared, frozen=True, gc=False):
 
 
 class Message(Element):
-    """What is encoded on its own: a request or response body, a header, a consumer protocol blob."""
+    """A struct that is encoded on its own: the body of a request or response, a header, a consumer protocol blob."""
 
     min_version: ClassVar[int]
     max_version: ClassVar[int]
@@ -137,7 +137,7 @@ RESPONSES: dict[int, type[Response]] = {}
 def message(
     api_key: IntEnum, versions: str, *, flexible: str, latest: int | None = None
 ) -> Callable[[type[M]], type[M]]:
-    """Declare a request or response; the request comes first. `latest` only where the last is unstable."""
+    """Declares a request or response; the request comes first. `latest` only where the last is unstable."""
 
     def declare(cls: type[M]) -> type[M]:
         data(versions, flexible=flexible, latest=latest)(cls)
@@ -154,7 +154,7 @@ def message(
 
 
 def data(versions: str, *, flexible: str, latest: int | None = None) -> Callable[[type[M]], type[M]]:
-    """Declare a message that is neither request nor response."""
+    """Declares a message that is neither request nor response."""
 
     def declare(cls: type[M]) -> type[M]:
         valid = Range.parse(versions)

@@ -1,4 +1,4 @@
-"""Python source built line by line, with the constants it refers to: what both codec compilers write into."""
+"""`CodecSource`: Python source built line by line, with its constants, for the compilers of encoders and decoders."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FIXED = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "bool": "?", "uu
 
 
 class CodecSource:
-    """A function in the making.
+    """The source of one function.
 
     `run` collects values of fixed size that follow each other, so that they are read or written by one call;
-    whoever emits anything else calls `flush` first.
+    a compiler that emits anything else calls its `flush` first.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class CodecSource:
         return f"{prefix}{self._names}"
 
     def constant(self, value: Any, prefix: str = "K") -> str:
-        """An expression for a value: a literal where it can be, else a name in the namespace."""
+        """The expression for a value: a literal where there is one, else a name in the namespace."""
         if value is None or isinstance(value, int | str | bytes):
             return repr(value)
         name = self.fresh(prefix)
@@ -50,7 +50,7 @@ class CodecSource:
         return name
 
     def packer(self) -> tuple[Struct, list[str]]:
-        """Take the collected run: its struct, and the expressions or targets in order."""
+        """Takes the collected run: returns its struct, and the expressions or targets in order."""
         codec = compiled_struct(">" + "".join(code for code, _ in self.run))
         names = [name for _, name in self.run]
         self.run = []

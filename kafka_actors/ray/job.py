@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import assignors
 from kafka_actors.base.addresses import parse_listening
 from kafka_actors.base.timeouts import checked_amount, timeouts_by_name, wait_of
-from kafka_actors.base.topics import check_letters, check_pattern, check_results, check_topic, check_topics
+from kafka_actors.base.topics import check_dlq_topic, check_pattern, check_results, check_topic, check_topics
 from kafka_actors.config import JobConfig, build, refusal
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.job.autoscale import Autoscale, checked_workers
@@ -136,7 +136,7 @@ class Job:
         self._page_at = _listening(self.status_address)
         letters = _dead_letters(config.on_error, self.dead_letter_topic)
         if letters is not None:
-            check_letters(letters, "dead_letter_topic", self.topics, self.pattern)
+            check_dlq_topic(letters, "dead_letter_topic", self.topics, self.pattern)
         if (
             isinstance(sink := self._sink, KafkaSink)
             and sink.topic

@@ -9,8 +9,8 @@ from contextlib import suppress
 import ray
 from ray.actor import ActorHandle
 
+from kafka_actors.base.callables import unpicklable
 from kafka_actors.base.io_thread import IoThread
-from kafka_actors.base.pickling import unpicklable
 from kafka_actors.errors import ConfigError, KafkaTimeoutError
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus

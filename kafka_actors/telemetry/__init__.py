@@ -1,7 +1,7 @@
-"""What a client or a job tells of itself: metrics, traces and logs, in the terms of OpenTelemetry.
+"""Metrics, traces and logs of clients and jobs, in the terms of OpenTelemetry.
 
-The library uses only OpenTelemetry's API: without an SDK in the process all of this does nothing. `configure` sets
-one up from the `OTEL_*` variables; a program that has an SDK already doesn't need it.
+The library uses OpenTelemetry's API only: in a process without an SDK nothing is recorded. `configure` sets up an SDK as
+the `OTEL_*` variables say; a program that has set up its own SDK doesn't need it.
 """
 
 from .sdk import configure, flush

@@ -1,6 +1,7 @@
-"""Attributes of values and spans: the keys of the semantic conventions, with what a Kafka client fills in.
+"""Attributes of metric values and spans: the keys of the semantic conventions, with the values of a Kafka client.
 
-They are tuples of pairs, which can be keys and travel; each is made once and kept.
+Attributes are tuples of pairs, so they can be keys of dicts and be sent to other processes. Each tuple is made once and
+cached.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .instruments import (
 __all__ = [
     "Attributes",
     "error_type",
+    "kind_of_reason",
     "of_cluster",
     "of_group",
     "of_operation",
@@ -39,26 +41,28 @@ Attributes = tuple[tuple[str, str | int], ...]
 TYPES = {"poll": "receive", "fetch": "receive", "commit": "settle", "process": "process", "send": "send"}
 """The operations of this library → their types in the conventions."""
 
+_KIND = re.compile(r"[a-z ]+[a-z]")
+
 
 @lru_cache(maxsize=4096)
 def of_operation(
     operation: str, group: str | None = None, topic: str | None = None, *, typed: bool = True
 ) -> Attributes:
-    """`messaging.system` and the operation, and where they apply its type, the group and the topic."""
+    """`messaging.system` and the operation; with `typed` the operation's type; the group and the topic where given."""
     pairs: list[tuple[str, str | int]] = [(SYSTEM, "kafka"), (OPERATION, operation)]
     if typed:
         pairs.append((OPERATION_TYPE, TYPES[operation]))
-    return (*pairs, *_of(group, topic))
+    return (*pairs, *_group_and_topic(group, topic))
 
 
 @lru_cache(maxsize=16_384)
 def of_partition(group: str | None, topic: str, partition: int, operation: str | None = None) -> Attributes:
-    """One partition, and what is done with it, if anything. A partition's id is text in the conventions."""
+    """Attributes of one partition, with the operation on it if one is given. The conventions have a partition's id as text."""
     head: Attributes = () if operation is None else of_operation(operation, typed=False)
-    return (*head, *_of(group, topic), (PARTITION, str(partition)))
+    return (*head, *_group_and_topic(group, topic), (PARTITION, str(partition)))
 
 
-def _of(group: str | None, topic: str | None) -> Attributes:
+def _group_and_topic(group: str | None, topic: str | None) -> Attributes:
     pairs: list[tuple[str, str | int]] = []
     if group is not None:
         pairs.append((GROUP, group))
@@ -68,30 +72,44 @@ def _of(group: str | None, topic: str | None) -> Attributes:
 
 
 def of_group(group: str | None, **more: str | int) -> Attributes:
-    """The collector's `group`, and others of its kind."""
+    """The label `group` of the collector's `kafkametrics` receiver, and further labels by name."""
     return ((LABEL, group or ""), *more.items())
 
 
 @lru_cache(maxsize=1024)
 def of_server(host: str, port: int) -> Attributes:
-    """A broker, as clients connect to it."""
+    """Address of a broker, as clients connect to it."""
     return ((SERVER[0], host), (SERVER[1], port))
 
 
 def of_cluster(cluster_id: str | None) -> Attributes:
-    """The Kafka cluster, where it has said what it is called."""
+    """Id of the Kafka cluster; no attributes while it isn't known."""
     return () if cluster_id is None else ((CLUSTER_ID, cluster_id),)
 
 
 def with_error(attributes: Attributes, error: BaseException | None) -> Attributes:
-    """The attributes, with `error.type` where there was an error."""
+    """The attributes, with `error.type` added if there was an error."""
     return attributes if error is None else (*attributes, (ERROR_TYPE, error_type(error)))
 
 
 def error_type(error: BaseException) -> str:
-    """Kafka's own name of an error of a broker, else the name of its class: few values, and no text of a user."""
+    """Value of `error.type`: Kafka's name for a broker's error code, else the name of the class. Few values, and no user's text."""
     if isinstance(error, KafkaError):
         return error.name
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return re.sub(r"\.?<locals>\.?", ".", name)
+
+
+def kind_of_reason(reason: str) -> str:
+    """The kind of a reason for which nothing is read from a partition: few values, for metrics, of a text for people.
+
+    `backing off: no answer in 30 s` → `backing_off`; `broker 3: throttled` → `broker`; empty for an empty text.
+
+    Kinds: paused, buffer_full (backpressure), no_leader, open_transaction, retrying (the function fails on a record and
+    is called again), failed, backing_off, broker (it can't be reached, or throttles), draining, awaiting_offset,
+    validating, at_end, no_lease, waits_for_its_turn (its worker reads other partitions); and no_worker, of a job's
+    partition that no worker holds.
+    """
+    found = _KIND.match(reason)
+    return found[0].replace(" ", "_") if found is not None else ""

@@ -1,7 +1,7 @@
-"""Histograms of what comes counted, for a collector: they go out with what the SDK has collected.
+"""Export of `Distributions` to a collector: they are added to what the SDK's reader exports.
 
-OpenTelemetry's instruments take values one by one, and these are as many as records. So they are put into what a reader exports, as the
-points that the SDK would have made of them.
+OpenTelemetry's instruments take values one by one, and a distribution has one value for each record. So its data points
+are built here, as the SDK would have built them, and put into each export.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from .attributes import Attributes
-from .distributions import BucketSums, Distributions
 from .instruments import SCHEMA_URL, Instrument
-from .recorder import as_mapping
+from .recorder import BucketSums, Distributions, as_mapping
 
 __all__ = ["ExportingReader"]
 
 OURS = "kafka_actors"
 UNKNOWN: Any = None
-"""The least and the greatest value of a point: of counts nobody knows them, and the protocol lets them be left out."""
+"""Smallest and largest value of a data point: unknown, because only counts arrive. The protocol allows to omit them."""
 
 
 class ExportingReader(PeriodicExportingMetricReader):
-    """As the SDK's own, with these distributions in each export, cumulative or as differences, as the exporter prefers for
-    histograms."""
+    """The SDK's periodic reader, which adds the distributions to each export.
+
+    They are exported as sums since the start or as differences, whichever the exporter prefers for histograms.
+    """
 
     def __init__(
         self,
         exporter: MetricExporter,
-        counted: Distributions,
-        now_ns: Callable[[], int] = time.time_ns,  # wall clock: points say when they were made
+        distributions: Distributions,
+        now_ns: Callable[[], int] = time.time_ns,  # wall clock: data points carry the time of day
     ) -> None:
-        preferred = exporter._preferred_temporality or {}  # as the SDK's reader asks it
+        preferred = exporter._preferred_temporality or {}  # read as the SDK's reader does
         temporality = preferred.get(HistogramInstrument, AggregationTemporality.CUMULATIVE)
-        self._distributions = _Points(
-            counted, temporality, now_ns
-        )  # one name, as all others here are the SDK's
+        # One attribute only: all others of this object belong to the SDK's class.
+        self._distributions = _DistributionMetrics(distributions, temporality, now_ns)
         super().__init__(exporter)
 
     def _receive_metrics(
@@ -61,7 +61,7 @@ class ExportingReader(PeriodicExportingMetricReader):
 
 
 def _completed(data: MetricsData, metrics: list[Metric]) -> MetricsData:
-    """With these metrics in our scope. A provider has one resource."""
+    """The data with `metrics` added to this library's scope. A provider has one resource, so the first one is meant."""
     from kafka_actors import __version__
 
     if not metrics or not data.resource_metrics:
@@ -76,22 +76,22 @@ def _completed(data: MetricsData, metrics: list[Metric]) -> MetricsData:
     return replace(data, resource_metrics=[replace(first, scope_metrics=[*foreign, whole]), *others])
 
 
-class _Points:
-    """Distributions as metrics of the SDK."""
+class _DistributionMetrics:
+    """Turns distributions into metrics of the SDK."""
 
     def __init__(
-        self, counted: Distributions, temporality: AggregationTemporality, now_ns: Callable[[], int]
+        self, distributions: Distributions, temporality: AggregationTemporality, now_ns: Callable[[], int]
     ) -> None:
-        self._counted = counted
+        self._distributions = distributions
         self._temporality = temporality
         self._now_ns = now_ns
         self._since_ns = now_ns()
         self._before: dict[tuple[Instrument, Attributes], BucketSums] = {}
 
     def metrics(self) -> Iterator[Metric]:
-        """One of each instrument that has anything to say."""
+        """Yields one metric for each instrument that has values to export."""
         now = self._now_ns()
-        for instrument, by_attributes in self._counted.read().items():
+        for instrument, by_attributes in self._distributions.read().items():
             points = [
                 self._point(instrument, attributes, sums, now)
                 for attributes, sums in self._new(instrument, by_attributes)
@@ -105,7 +105,7 @@ class _Points:
     def _new(
         self, instrument: Instrument, by_attributes: dict[Attributes, BucketSums]
     ) -> Iterator[tuple[Attributes, BucketSums]]:
-        """What is to be said of each: all of it, or what came since the last time."""
+        """Yields what to export for each set of attributes: all sums, or their growth since the last export."""
         for attributes, sums in by_attributes.items():
             if self._temporality is AggregationTemporality.CUMULATIVE:
                 yield attributes, sums

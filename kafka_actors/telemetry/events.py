@@ -1,4 +1,4 @@
-"""Events as values: what a log line says, a counter counts."""
+"""Counters of events: each event that is logged and has an instrument is counted too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["counted", "counting"]
 
 
 def counting(recorder: Recorder, group: str | None, sink: EventSink) -> EventSink:
-    """A sink that counts each event and hands it on."""
+    """Returns a sink that counts each event and passes it on to `sink`."""
 
     def take(event: Event) -> None:
         counted(recorder, group, event)
@@ -32,7 +32,7 @@ def counting(recorder: Recorder, group: str | None, sink: EventSink) -> EventSin
 
 
 def counted(recorder: Recorder, group: str | None, event: Event) -> None:
-    """Counts one event, if it is one that is counted."""
+    """Counts one event. Events without an instrument are ignored."""
     match event:
         case OffsetReset(topic=topic, partition=number, reason=reason):
             recorder.add(OFFSET_RESETS, 1, (*of_partition(group, topic, number), ("reason", reason)))

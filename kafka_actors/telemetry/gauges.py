@@ -1,7 +1,7 @@
-"""Gauges: asked of whoever has something to say, when somebody looks.
+"""Gauges, whose values are read from their sources at each collection.
 
-OpenTelemetry has no way to take an observable instrument back, and clients and jobs come and go. So the process has
-each instrument once, and sources come to it and go.
+OpenTelemetry can't unregister an observable instrument, but clients and jobs come and go. So a process creates each
+instrument once, and clients and jobs register as sources of its values.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 Source = Callable[[], Iterable[TallyPoint]]
 
 FRESH_S = 0.2
-"""All instruments of one collection are answered from one look at the sources."""
+"""Seconds for which values count as fresh: all instruments of one collection are served from one reading of the sources."""
 
 
 class Gauges:
-    """The observable instruments of a meter."""
+    """Creates the observable instruments of a meter and reads their values from registered sources."""
 
     def __init__(self, meter: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._meter = meter
@@ -44,7 +44,8 @@ class Gauges:
         self._points: dict[str, list[Observation]] = {}
 
     def register(self, source: Source) -> Callable[[], None]:
-        """Asks `source` from now on, in the SDK's thread; it may take a moment. Returns what ends that."""
+        """Reads `source` at each collection from now on, in the SDK's thread; it may block shortly. Returns a function that
+        unregisters it."""
         number = next(self._numbers)
         with self._lock:
             self._sources[number] = source
@@ -81,7 +82,7 @@ class Gauges:
         if stale:
             points: dict[str, list[Observation]] = {}
             for source in sources:
-                for point in _asked(source):
+                for point in _points_of(source):
                     points.setdefault(point.name, []).append(
                         Observation(point.value, as_mapping(point.attributes))
                     )
@@ -90,12 +91,12 @@ class Gauges:
         return self._points.get(name, [])
 
 
-def _asked(source: Source) -> list[TallyPoint]:
-    """A source that fails must not keep the others from being seen."""
+def _points_of(source: Source) -> list[TallyPoint]:
+    """Points of a source; none if it fails, so that the other sources are still read."""
     try:
         return list(source())
     except Exception as error:
-        logger.debug("a source of gauges has nothing to say: %s: %s", type(error).__name__, error)
+        logger.debug("a source of gauges failed: %s: %s", type(error).__name__, error)
         return []
 
 

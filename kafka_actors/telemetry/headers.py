@@ -1,6 +1,6 @@
-"""W3C trace context in record headers: out of batches that were read, into batches that are sent.
+"""W3C trace context in record headers: read from batches that were fetched, written into batches that are sent.
 
-Only where an SDK records is any of this imported. A batch's headers are looked through as Arrow columns, never row by row.
+This module is imported only where an SDK records. Headers are processed as Arrow columns, never row by row.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from opentelemetry.trace import Link
 
-from .context import TRACEPARENT, links_to, parse, spread
+from .spans import TRACEPARENT, links_to, parse, spread
 
 __all__ = ["links_of", "with_context"]
 
 
 def links_of(batch: pa.RecordBatch) -> list[Link]:
-    """Links to the contexts in which a batch's records were made, as far as their headers say."""
+    """Links to the trace contexts that the headers of a batch's records carry."""
     values = _traceparents(batch)
     different = [] if values is None else pc.unique(values).to_pylist()
     return links_to(parse(value) for value in spread(different))
@@ -40,7 +40,7 @@ def _named(headers: pa.StructArray) -> pa.BooleanArray:
 
 
 def with_context(batch: pa.RecordBatch, value: str) -> tuple[pa.RecordBatch, bool]:
-    """The batch with a `traceparent` in the headers of each record that has none. Returns whether any had one."""
+    """Returns the batch with a `traceparent` header added to each record that has none, and whether any record had one."""
     rows, at = batch.num_rows, batch.schema.get_field_index("headers")
     column = batch.column(at) if at >= 0 else pa.nulls(rows)
     if pa.types.is_null(column.type) or column.null_count == rows:
@@ -52,7 +52,7 @@ def with_context(batch: pa.RecordBatch, value: str) -> tuple[pa.RecordBatch, boo
     has = np.zeros(rows, dtype=bool)
     has[np.repeat(np.arange(rows), lengths)[_named(headers).to_numpy(zero_copy_only=False)]] = True
     offsets = np.concatenate([[0], np.cumsum(lengths + ~has)])
-    # Which header comes where: those there were in their order, the new one last in its row.
+    # Index of the header for each place: existing headers keep their order, the new one comes last in its row.
     places = np.zeros(int(offsets[-1]), dtype=np.int64)
     new = np.zeros(len(places), dtype=bool)
     new[offsets[1:][~has] - 1] = True

@@ -1,8 +1,9 @@
-"""Every instrument of this library, as data: what it is called, its kind, its unit, what it says, its attributes.
+"""Every instrument of this library as data: name, kind, unit, description, attributes, bucket boundaries.
 
-The first four are those of OpenTelemetry's semantic conventions for messaging, version 1.44; `kafka.…` are those of
-the collector's `kafkametrics` receiver, with its units and attributes. What neither has begins with `kafka_actors.`.
-Prometheus names are made of these: dots become underscores, seconds and bytes are spelt out, counters end in `_total`.
+The first four come from OpenTelemetry's semantic conventions for messaging, version 1.44. Names with `kafka.` come from
+the collector's `kafkametrics` receiver, with its units and attributes. Names that neither source has begin with
+`kafka_actors.`. Prometheus names are derived from these: dots become underscores, seconds and bytes are spelt out,
+counters end in `_total`.
 """
 
 from __future__ import annotations
@@ -14,28 +15,30 @@ __all__ = ["BY_NAME", "INSTRUMENTS", "SCHEMA_URL", "Instrument", "InstrumentKind
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-"""The boundaries that the conventions advise for durations."""
+"""Bucket boundaries for durations, as the semantic conventions advise."""
 LONG_SECONDS: Final = (*SECONDS[5:], 30.0, 60.0, 120.0, 300.0)
-"""For what may take as long as a session."""
+"""Bucket boundaries for durations that may reach the session timeout."""
 LATENCY_SECONDS: Final = tuple(2**n / 1000 for n in range(23))
-"""From a millisecond to more than an hour. They are ends of the finer buckets in which latencies are counted."""
+"""Bucket boundaries from a millisecond to more than an hour. Each is the end of one of the finer buckets in which latencies
+are counted (`machines/latency.py`)."""
 
 
 class InstrumentKind(Enum):
-    """What an instrument does with its values."""
+    """Kinds of instruments."""
 
     COUNTER = "counter"
     HISTOGRAM = "histogram"
     DISTRIBUTION = "distribution"
-    """A histogram of so many values that they come counted: OpenTelemetry's instruments take them one by one only, so it is put into
-    what goes out."""
+    """A histogram with so many values that they arrive as counts by bucket. OpenTelemetry's instruments take values one by
+    one, so `distribution_export` adds these to the exports."""
     GAUGE = "gauge"
     UP_DOWN_COUNTER = "up_down_counter"
-    """As a gauge, of something that can be summed."""
+    """A gauge whose values can be summed over series."""
 
 
 class Instrument(NamedTuple):
-    """`attributes`: the keys that its values may have. `boundaries`: of a histogram's buckets."""
+    """Declaration of one instrument. `attributes`: the keys that its values may have. `boundaries`: bucket boundaries, of a
+    histogram or distribution."""
 
     name: str
     kind: InstrumentKind
@@ -50,13 +53,13 @@ OPERATION: Final = "messaging.operation.name"
 OPERATION_TYPE: Final = "messaging.operation.type"
 GROUP: Final = "messaging.consumer.group.name"
 LABEL: Final = "group"
-"""The collector's name of the group. Every series of a consumer or a job has it, those of the conventions too, so that one
-label chooses all of them: see `GroupRecorder`."""
+"""The collector's name for the group. Every series of a consumer or a job has this label, those of the semantic conventions
+too, so that one label selects all of them: see `GroupRecorder`."""
 DESTINATION: Final = "messaging.destination.name"
 PARTITION: Final = "messaging.destination.partition.id"
 ERROR_TYPE: Final = "error.type"
 SERVER: Final = ("server.address", "server.port")
-"""Where one broker is asked, and known to be."""
+"""Keys of a broker's host and port."""
 CLUSTER_ID: Final = "messaging.kafka.cluster.id"
 OFFSET: Final = "messaging.kafka.offset"
 TOMBSTONE: Final = "messaging.kafka.message.tombstone"
@@ -71,8 +74,8 @@ OPERATION_DURATION: Final = Instrument(
     (SYSTEM, OPERATION, OPERATION_TYPE, LABEL, GROUP, DESTINATION, ERROR_TYPE, *SERVER),
     SECONDS,
 )
-"""Operations: `poll` (a consumer waits for records), `fetch` (one request to a broker, its waiting for records
-included), `commit`, `send` (a request with record batches)."""
+"""Operations: `poll` (a consumer waits for records), `fetch` (one Fetch request, with the broker's wait for records),
+`commit`, `send` (one Produce request)."""
 SENT_MESSAGES: Final = Instrument(
     "messaging.client.sent.messages",
     InstrumentKind.COUNTER,
@@ -87,7 +90,7 @@ CONSUMED_MESSAGES: Final = Instrument(
     "Number of messages that were delivered to the application.",
     (SYSTEM, OPERATION, LABEL, GROUP, DESTINATION, PARTITION),
 )
-"""Operations: `poll` of a consumer, `process` of a job; there a message counts once, however often it is tried."""
+"""Operations: `poll` of a consumer, `process` of a job. A job counts a message once, however many tries it took."""
 PROCESS_DURATION: Final = Instrument(
     "messaging.process.duration",
     InstrumentKind.HISTOGRAM,
@@ -96,7 +99,7 @@ PROCESS_DURATION: Final = Instrument(
     (SYSTEM, OPERATION, LABEL, GROUP, DESTINATION, ERROR_TYPE),
     SECONDS,
 )
-"""One call of a job's function. By topic, not by partition: a job of a thousand would have 16,000 buckets."""
+"""Duration of one call of a job's function, by topic. By partition a job with a thousand partitions would have 16,000 buckets."""
 
 # ---------------------------------------------------------------- the collector's kafkametrics receiver
 
@@ -114,7 +117,7 @@ LAG_SUM: Final = Instrument(
     "Current approximate sum of consumer group lag across all partitions of topic",
     (LABEL, "topic"),
 )
-"""Of the partitions that this job has: other members of the group report theirs."""
+"""Sum over the partitions of this job; other members of the group report theirs."""
 GROUP_OFFSET: Final = Instrument(
     "kafka.consumer_group.offset",
     InstrumentKind.GAUGE,
@@ -136,7 +139,7 @@ MEMBERS: Final = Instrument(
     "Count of members in the consumer group",
     (LABEL,),
 )
-"""Of the whole group: a job is one of them, however many workers it has."""
+"""Members of the whole group. A job is one member, however many workers it has."""
 CURRENT_OFFSET: Final = Instrument(
     "kafka.partition.current_offset",
     InstrumentKind.GAUGE,
@@ -151,7 +154,8 @@ OLDEST_OFFSET: Final = Instrument(
     "Oldest offset of partition of topic",
     (LABEL, "topic", "partition"),
 )
-"""What else that receiver has (`kafka.brokers`, `kafka.topic.partitions`, replicas) is about the cluster, not about a group."""
+"""The receiver's other metrics (`kafka.brokers`, `kafka.topic.partitions`, replicas) describe the cluster, not a group, and
+are not reported here."""
 
 # ---------------------------------------------------------------- the group and its partitions
 
@@ -224,9 +228,9 @@ MOVES: Final = Instrument(
     "Partitions that left a worker, by the cause",
     (LABEL, "cause"),
 )
-"""Causes: worker_died, worker_silent (nothing was heard of its node until its lease was over), worker_retired, balance
-(workers came, or their capacities changed), stalled, group_revoked, group_lost, conflict (two workers claimed it after
-the coordinator was replaced)."""
+"""Causes: worker_died, worker_silent (its node did not answer until the worker's lease was over), worker_retired, balance
+(workers were added, or their capacities changed), stalled, group_revoked, group_lost, conflict (two workers claimed the
+partition after the coordinator was replaced)."""
 RESTARTS: Final = Instrument(
     "kafka_actors.actor.restarts",
     InstrumentKind.COUNTER,
@@ -349,5 +353,5 @@ REQUEST_DURATION: Final = Instrument(
 )
 
 INSTRUMENTS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Instrument))
-"""All of them."""
+"""All instruments, in the order of this file."""
 BY_NAME: Final = {instrument.name: instrument for instrument in INSTRUMENTS}

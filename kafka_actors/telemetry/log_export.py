@@ -1,4 +1,4 @@
-"""Log records for a collector: the lines of this library, with their fields as attributes."""
+"""Export of this library's log records to a collector, with their fields as attributes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import get_current
 
 from .instruments import DESTINATION, GROUP, PARTITION
-from .logs import said_by_call, task_now
+from .logs import fields_of_call, task_now
 
 __all__ = ["CollectorHandler", "attributes_of"]
 
@@ -17,7 +17,7 @@ NAMES = {"topic": DESTINATION, "group": GROUP, "offset": "messaging.kafka.offset
 
 
 class CollectorHandler(logging.Handler):
-    """Hands records to an OpenTelemetry `LoggerProvider`. A record that is made while a span is current names it."""
+    """Passes log records to an OpenTelemetry `LoggerProvider`. A record that is logged while a span is current carries its ids."""
 
     def __init__(self, provider: Any) -> None:
         super().__init__()
@@ -41,16 +41,16 @@ class CollectorHandler(logging.Handler):
 
 
 def _severity(level: int) -> SeverityNumber:
-    """Python's level in the data model of OpenTelemetry, where INFO is 9 and each level takes four numbers."""
+    """Python's log level as OpenTelemetry's severity number: INFO is 9, and each level has four numbers."""
     step = max(0, min(level // 10, 5))
     return SeverityNumber(max(1, 4 * step + 1))
 
 
 def attributes_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields under the names of the conventions, where those have them, and the task as its spans name it. Of an exception its
-    kind alone."""
+    """Attributes of a record: its fields, under names of the semantic conventions where there are any; the task's attributes,
+    named as in its spans; and the type of an exception, without its text."""
     found: dict[str, Any] = dict(task_now())
-    for name, value in said_by_call(record).items():
+    for name, value in fields_of_call(record).items():
         if name == "partition":
             found[PARTITION] = str(value)
         elif value is not None:

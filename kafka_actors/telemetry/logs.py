@@ -1,12 +1,10 @@
-"""Log lines that machines can read too: one line an event, and who says it.
-
-A line is what `logging` makes of it, and behind it in brackets what is known besides, as `key=value`:
+"""Log lines that programs can read too: each line ends with its fields in brackets, as `key=value`:
 
     2026-01-31 12:00:00,250 WARNING kafka_actors.job.worker.processing_thread: process failed … [topic=orders partition=3 actor=worker-0]
 
-A call names such fields with `extra={"fields": {…}}`; who speaks (group, job, actor, incarnation) is the process'. A process that
-works on one task after the other (a Python worker of Spark) says of which each line is: `spark_stage_id=4`. The same
-fields are members of the objects of a JSON log and attributes of records that go to a collector.
+A call passes fields with `extra={"fields": {…}}`; the origin (group, job, actor, incarnation) is set once for the process.
+A process that runs one task after the other (a Python worker of Spark) adds the task to each line: `spark_stage_id=4`.
+JSON logs have the same fields as members of their objects, and records sent to a collector have them as attributes.
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ __all__ = [
     "LogOrigin",
     "TextFormatter",
     "fields_of",
+    "fields_of_call",
     "in_task",
     "read_line",
-    "said_by_call",
-    "speaks",
+    "set_log_origin",
     "task_now",
 ]
 
@@ -49,7 +47,7 @@ _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "f
 
 
 class LogOrigin(msgspec.Struct, frozen=True):
-    """Who speaks: a role of a job, in its n-th incarnation."""
+    """Origin of a process' log lines: group, job, the actor's role and its incarnation."""
 
     group: str = ""
     job: str = ""
@@ -57,17 +55,17 @@ class LogOrigin(msgspec.Struct, frozen=True):
     incarnation: int = 0
 
     def fields(self) -> dict[str, str | int]:
-        """Those that are known."""
+        """The fields that are set."""
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
 
 
-_speaker: dict[str, str | int] = {}
+_origin: dict[str, str | int] = {}
 
 
-def speaks(origin: LogOrigin) -> None:
-    """All lines of this process are this one's from now on."""
-    _speaker.clear()
-    _speaker.update(origin.fields())
+def set_log_origin(origin: LogOrigin) -> None:
+    """Sets the origin of all log lines of this process from now on."""
+    _origin.clear()
+    _origin.update(origin.fields())
 
 
 _task: Mapping[str, str | int] = {}
@@ -75,29 +73,30 @@ _task: Mapping[str, str | int] = {}
 
 @contextmanager
 def in_task(attributes: Mapping[str, str | int]) -> Iterator[None]:
-    """All lines of this process are of this task meanwhile. `attributes` name it as the resource of its spans does."""
+    """Adds a task's attributes to all log lines of this process within the block. They are named as in the resource of the
+    task's spans."""
     global _task
     mine = _task = dict(attributes)
     try:
         yield
     finally:
-        if _task is mine:  # a generator that nobody read to its end may end when the next task has begun
+        if _task is mine:  # an abandoned generator may be closed after the next task has begun
             _task = {}
 
 
 def task_now() -> Mapping[str, str | int]:
-    """The attributes of the task that this process works on; none where there is none."""
+    """Attributes of the task that this process runs now; empty outside of tasks."""
     return _task
 
 
-def said_by_call(record: logging.LogRecord) -> dict[str, Any]:
-    """What a record says beside its message, and who says it."""
-    return {**_speaker, **getattr(record, "fields", {})}
+def fields_of_call(record: logging.LogRecord) -> dict[str, Any]:
+    """Fields of a record: those of its call, and the origin."""
+    return {**_origin, **getattr(record, "fields", {})}
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """As `said_by_call`, with the task."""
-    return {**_speaker, **_task_fields(), **getattr(record, "fields", {})}
+    """Fields of a record: those of its call, the origin, and the task."""
+    return {**_origin, **_task_fields(), **getattr(record, "fields", {})}
 
 
 def _task_fields() -> dict[str, str | int]:
@@ -105,25 +104,25 @@ def _task_fields() -> dict[str, str | int]:
 
 
 class TextFormatter(logging.Formatter):
-    """Lines as above. What an event says is in its message already."""
+    """Formats records as lines with their fields in brackets. An event's own fields are not repeated: its message has them."""
 
     def __init__(self) -> None:
         super().__init__(LINE)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        fields = {**_speaker, **_task_fields()} if hasattr(record, "event") else fields_of(record)
+        fields = {**_origin, **_task_fields()} if hasattr(record, "event") else fields_of(record)
         words = in_words(fields)
         return super().formatMessage(record) + (f" [{words}]" if words else "")
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, fields, and what else a call gave as `extra`."""
+    """Formats each record as one JSON object in one line: time, level, logger, message, fields, and anything else in `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         extra = {
             name: value
             for name, value in record.__dict__.items()
-            if name not in _OWN and not name.startswith("_")  # Ray adds some of those
+            if name not in _OWN and not name.startswith("_")  # Ray adds members that begin with an underscore
         }
         if record.exc_info:
             extra["traceback"] = self.formatException(record.exc_info)
@@ -141,7 +140,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class LastResort(logging.Handler):
-    """Lines with their fields on stderr, where the process has no handler of its own: what `logging` does then leaves them out."""
+    """Writes lines with their fields to stderr while the root logger has no handler: `logging.lastResort` omits the fields."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -157,7 +156,7 @@ class LastResort(logging.Handler):
 
 
 def read_line(text: str) -> dict[str, Any] | None:
-    """A line of `TextFormatter` as the members of a JSON log's object; None for any other text."""
+    """Parses a line of `TextFormatter` into the members of a JSON log's object. Returns None for any other text."""
     found = _LINE.fullmatch(text)
     if found is None:
         return None

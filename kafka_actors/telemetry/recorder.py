@@ -1,42 +1,53 @@
-"""Where values go: to an OpenTelemetry meter, to a tally that travels, or nowhere."""
+"""Recorders: they take the values of instruments and pass them to an OpenTelemetry meter, to a tally, or nowhere."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import metrics as api
 
 from .attributes import Attributes, of_group
-from .distributions import distributions
 from .instruments import SCHEMA_URL, Instrument, InstrumentKind
 
-__all__ = ["GroupRecorder", "MeterRecorder", "Recorder", "as_mapping", "meter", "metered", "record_into"]
+__all__ = [
+    "BucketSums",
+    "Distributions",
+    "GroupRecorder",
+    "MeterRecorder",
+    "Recorder",
+    "as_mapping",
+    "distributions",
+    "meter",
+    "metered",
+    "record_into",
+]
 
 
 class Recorder:
-    """Takes values, from any thread, and must not wait. This one drops them."""
+    """Takes values of instruments, from any thread, and must not block. This base class drops them."""
 
     def add(self, instrument: Instrument, amount: float, attributes: Attributes = ()) -> None:
-        """So many more of what a counter counts."""
+        """Adds `amount` to a counter."""
 
     def record(self, instrument: Instrument, value: float, attributes: Attributes = ()) -> None:
-        """One value of a histogram."""
+        """Records one value of a histogram."""
 
     def merge(
         self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes = ()
     ) -> None:
-        """Values of a distribution that were counted elsewhere: how many in each bucket, and what they come to."""
+        """Adds values of a distribution that were counted elsewhere: how many in each bucket, and their sum."""
 
     def into(self, instrument: Instrument, attributes: Attributes = ()) -> Callable[[float], None]:
-        """`add` or `record` of one instrument, as a function of the value alone."""
+        """Returns `add` or `record` of one instrument as a function of the value alone."""
         take = self.add if instrument.kind is InstrumentKind.COUNTER else self.record
         return lambda value: take(instrument, value, attributes)
 
 
 class GroupRecorder(Recorder):
-    """Hands values on to another recorder, each with the label `group`, unless it comes with one."""
+    """Passes values on to another recorder, with the label `group` added where it is missing."""
 
     def __init__(self, recorder: Recorder, group_id: str | None) -> None:
         self._recorder = recorder
@@ -57,8 +68,48 @@ class GroupRecorder(Recorder):
         return attributes if attributes[:1] == self._label else (*self._label, *attributes)
 
 
+class BucketSums(NamedTuple):
+    """Values of a histogram: how many fell into each bucket (`counts`; the last bucket is above all boundaries), and
+    the sum of the values themselves (`total`)."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
+class Distributions:
+    """Sums up histograms whose values arrive as counts by bucket, for as long as the process lives.
+
+    Prometheus and the exporters read them here. Any thread may call any method.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: dict[Instrument, dict[Attributes, BucketSums]] = {}
+
+    def add(
+        self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes
+    ) -> None:
+        """Adds new values: how many in each bucket, and their sum."""
+        with self._lock:
+            by_attributes = self._sums.setdefault(instrument, {})
+            before = by_attributes.get(attributes, BucketSums((0,) * len(counts), 0.0))
+            summed = tuple(old + new for old, new in zip(before.counts, counts, strict=True))
+            by_attributes[attributes] = BucketSums(summed, before.total + total)
+
+    def read(self) -> dict[Instrument, dict[Attributes, BucketSums]]:
+        """Returns a copy of the present sums."""
+        with self._lock:
+            return {instrument: dict(sums) for instrument, sums in self._sums.items()}
+
+
+@lru_cache(maxsize=1)
+def distributions() -> Distributions:
+    """The distributions of this process."""
+    return Distributions()
+
+
 class MeterRecorder(Recorder):
-    """Gives values to the instruments of a meter, which are made when they are first used."""
+    """Passes values to the instruments of a meter. Each instrument is created at its first value."""
 
     def __init__(self, meter: Any) -> None:
         self._meter = meter
@@ -90,13 +141,13 @@ class MeterRecorder(Recorder):
 
 @lru_cache(maxsize=16_384)
 def as_mapping(attributes: Attributes) -> Mapping[str, Any]:
-    """As OpenTelemetry takes them. Nobody may change it: it is the same one each time."""
+    """Attributes as the mapping that OpenTelemetry takes. It is cached, so callers must not change it."""
     return dict(attributes)
 
 
 @lru_cache(maxsize=1)
 def meter() -> Any:
-    """This library's meter, of whatever SDK the process has or will have; without one it does nothing."""
+    """This library's meter. It follows the SDK that the process has or will have; without an SDK it does nothing."""
     from kafka_actors import __version__
 
     return api.get_meter("kafka_actors", __version__, schema_url=SCHEMA_URL)
@@ -106,7 +157,7 @@ _process: Recorder | None = None
 
 
 def metered() -> Recorder:
-    """The recorder of this process: clients that are made here record into it."""
+    """The recorder of this process, into which its clients record."""
     global _process
     if _process is None:
         _process = MeterRecorder(meter())
@@ -114,6 +165,6 @@ def metered() -> Recorder:
 
 
 def record_into(recorder: Recorder) -> None:
-    """Clients that are made in this process from now on, by whomever, record into this."""
+    """Sets the recorder for all clients that are created in this process from now on."""
     global _process
     _process = recorder

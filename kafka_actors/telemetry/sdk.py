@@ -1,7 +1,7 @@
-"""The SDK of OpenTelemetry in this process, as the `OTEL_*` variables say. The rest of the library knows only the API, but for
-`distribution_export.py`, which is imported here.
+"""Set-up of OpenTelemetry's SDK in this process, as the `OTEL_*` variables say.
 
-What the process has already stays as it is: an application that sets up its own SDK is not interfered with.
+The rest of the library uses only the API, except `distribution_export`, which is imported here. An SDK that the
+application has set up itself stays as it is.
 """
 
 from __future__ import annotations
@@ -19,26 +19,58 @@ from opentelemetry import trace as trace_api
 
 from kafka_actors.errors import ConfigError, UsageError
 
-from .distributions import distributions
+from .recorder import distributions
 from .settings import SIGNALS, Settings, has_meter_provider, has_tracer_provider
-from .task_traces import TaskTraces
 
 __all__ = ["begin_task", "configure", "exports_logs", "exposition", "flush"]
 
 logger = logging.getLogger(__name__)
 
-MISSING = "telemetry is asked for, and {} is not installed: pip install 'kafka-actors[telemetry]'"
+MISSING = "telemetry is configured, but {} is not installed: pip install 'kafka-actors[telemetry]'"
 NOT_OURS = "no metrics: OTEL_SDK_DISABLED is true, or this process had an OpenTelemetry SDK before, which exports them"
 SERIES = 200_000
-"""Attribute sets of one instrument: the SDK's own limit of 2,000 would cut off a job of more partitions."""
+"""Most sets of attributes of one instrument: the SDK's default of 2,000 would cut off a job with more partitions."""
 
 OURS = "kafka_actors"
+
+
+class TaskTraces(trace_api.TracerProvider):
+    """Gives each span the resource of the task in which it begins, whenever its tracer was created.
+
+    For a process that runs one task after the other, each with a resource of its own (a Python worker of Spark). The
+    SDK's provider has one resource for its life, so each task gets a provider of its own over the same exporters.
+    `provider_of` makes the provider of a task from the attributes that its resource has beside those of the process.
+    """
+
+    def __init__(self, provider_of: Callable[[Mapping[str, str | int]], trace_api.TracerProvider]) -> None:
+        self._provider_of = provider_of
+        self._now = provider_of({})
+
+    def begin(self, attributes: Mapping[str, str | int]) -> None:
+        """Starts the next task; `attributes` are added to its resource."""
+        self._now = self._provider_of(attributes)
+
+    def get_tracer(self, *args: Any, **kwargs: Any) -> trace_api.Tracer:
+        """Returns a tracer that follows the current task."""
+        return _TaskTracer(lambda: self._now.get_tracer(*args, **kwargs))
+
+
+class _TaskTracer(trace_api.Tracer):
+    def __init__(self, now: Callable[[], trace_api.Tracer]) -> None:
+        self._now = now
+
+    def start_span(self, *args: Any, **kwargs: Any) -> trace_api.Span:
+        return self._now().start_span(*args, **kwargs)
+
+    def start_as_current_span(self, *args: Any, **kwargs: Any) -> Any:
+        return self._now().start_as_current_span(*args, **kwargs)
+
 
 _running: list[Callable[[int], object]] = []
 _log_providers: list[Any] = []
 _task_traces: list[TaskTraces] = []
 _registries: list[Any] = []
-"""What is scraped: one where there is anything."""
+"""The Prometheus registry that is scraped; empty while nothing is."""
 
 
 def configure(
@@ -47,10 +79,10 @@ def configure(
     attributes: Mapping[str, str | int] | None = None,
     signals: tuple[str, ...] = SIGNALS,
 ) -> None:
-    """Sets up what the settings (by default those of this process' `OTEL_*` variables) ask for, of these `signals`.
+    """Sets up exporters as the settings say (by default those of this process' `OTEL_*` variables), for these `signals`.
 
-    attributes: of the resource, beside those of `OTEL_RESOURCE_ATTRIBUTES`, which win. Raises `ConfigError` for wrong
-    settings and for an address that can't be used, `UsageError` where the SDK is not installed.
+    attributes: added to the resource; `OTEL_RESOURCE_ATTRIBUTES` wins over them. Raises `ConfigError` for wrong
+    settings and for an address that can't be listened on, `UsageError` if the SDK is not installed.
     """
     settings = settings or Settings.of_process(os.environ)
     if settings is not None:
@@ -58,9 +90,12 @@ def configure(
 
 
 def begin_task(process: Mapping[str, str | int], task: Mapping[str, str | int]) -> bool:
-    """In a process that works on one task after the other: traces and logs are set up as its `OTEL_*` variables ask for, with the
-    attributes of `process` in their resource, and spans from now on have those of `task` there, too. Returns whether anybody
-    traces. Raises as `configure`."""
+    """Begins a task in a process that runs one task after the other.
+
+    Traces and logs are set up as the process' `OTEL_*` variables say, with the attributes of `process` in their
+    resource; spans that begin from now on have those of `task` there too. Returns whether spans are recorded. Raises the
+    errors of `configure`.
+    """
     settings = Settings.of_process(os.environ)
     if settings is None:
         return False
@@ -71,7 +106,7 @@ def begin_task(process: Mapping[str, str | int], task: Mapping[str, str | int]) 
 
 
 def exports_logs() -> bool:
-    """Whether `configure` or `begin_task` has set up that log lines go anywhere."""
+    """Whether `configure` or `begin_task` has set up an export of log records."""
     return bool(_log_providers)
 
 
@@ -82,7 +117,10 @@ def _set_up(
     *,
     by_task: bool = False,
 ) -> None:
-    for name, value in settings.variables.items():  # where a job's part runs, the driver's variables are not
+    for (
+        name,
+        value,
+    ) in settings.variables.items():  # the driver's variables, in a process of the job that lacks them
         os.environ.setdefault(name, value)
     wanted = {s: settings.exporters(s) for s in signals if settings.exporters(s)}
     if "metrics" in wanted and not has_meter_provider():
@@ -96,7 +134,7 @@ def _set_up(
 
 
 def flush(timeout_s: float = 2.0) -> None:
-    """Exports what is not exported yet, of what `configure` has set up."""
+    """Exports what is pending in the exporters that `configure` has set up; errors are logged at debug level."""
     for each in _running:
         try:
             each(int(timeout_s * 1000))
@@ -105,8 +143,8 @@ def flush(timeout_s: float = 2.0) -> None:
 
 
 def exposition(accept: str) -> tuple[bytes, str] | str:
-    """The metrics of this process as Prometheus reads them, in the form that its Accept header asks for, and their content type;
-    or why there are none. May take a moment."""
+    """Returns this process' metrics in Prometheus' text format that the Accept header asks for, with their content type; or,
+    as a text, why there are none. May block shortly."""
     if not _registries:
         return _why_not_scraped() or NOT_OURS
     encode, content_type = _module("prometheus_client.exposition").choose_encoder(accept)
@@ -124,7 +162,7 @@ def _resource(attributes: Mapping[str, str | int] | None) -> Any:
         "process.pid": os.getpid(),
         **(attributes or {}),
     }
-    # What is told last wins: the variables over ours, ours over the SDK's own defaults.
+    # The last one wins: the variables over ours, ours over the SDK's defaults.
     return sdk.Resource.create().merge(sdk.Resource(named)).merge(sdk.OTELResourceDetector().detect())
 
 
@@ -165,7 +203,7 @@ def _prometheus(host: str, port: int) -> Any:
 
 
 def _scraped() -> tuple[Any, Any]:
-    """A reader of metrics for Prometheus, and the registry that it fills when that is looked through."""
+    """Returns a metrics reader for Prometheus and the registry that it fills at each scrape."""
     registry = _module("prometheus_client").CollectorRegistry()
     registry.register(_Distributions())
     reader = _module("opentelemetry.exporter.prometheus").PrometheusMetricReader(registry=registry)
@@ -173,10 +211,10 @@ def _scraped() -> tuple[Any, Any]:
 
 
 class _Distributions:
-    """What comes counted, as a collector of `prometheus_client`: named as its exporter names the rest."""
+    """Collector of `prometheus_client` for the distributions, named as its exporter names other histograms."""
 
     def collect(self) -> Iterator[Any]:
-        """One family a histogram, with cumulative buckets."""
+        """Yields one metric family for each distribution, with cumulative buckets."""
         families = _module("prometheus_client.core")
         for instrument, by_attributes in distributions().read().items():
             name = f"{instrument.name.replace('.', '_')}_seconds"
@@ -190,7 +228,7 @@ class _Distributions:
 
 
 def _why_not_scraped() -> str:
-    """A status page is there without metrics, too."""
+    """The reason why metrics can't be scraped, empty if they can: a status page also works without metrics."""
     try:
         _module("opentelemetry.exporter.prometheus")
     except UsageError as error:
@@ -221,8 +259,8 @@ def _traces(settings: Settings, exporters: tuple[str, ...], resource: Any, *, by
 
 
 def _logs(settings: Settings, exporters: tuple[str, ...], resource: Any) -> None:
-    """Our own lines only: those of an application are its own to export."""
-    from .log_export import CollectorHandler  # here, because who exports no logs needs none of it
+    """Exports log records of this library only; an application exports its own."""
+    from .log_export import CollectorHandler  # imported only where logs are exported
 
     sdk, export = _module("opentelemetry.sdk._logs"), _module("opentelemetry.sdk._logs.export")
     provider = sdk.LoggerProvider(resource=resource)

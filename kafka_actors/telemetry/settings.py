@@ -1,7 +1,7 @@
-"""What the `OTEL_*` variables ask for, as a value that travels to wherever a job's parts run.
+"""Settings of telemetry from the `OTEL_*` variables, as a value that is sent to the processes of a job.
 
-An SDK is set up only where something is asked for: an exporter is named, or an OTLP endpoint given. By the
-specification the exporter of every signal is then OTLP, unless `OTEL_…_EXPORTER` says otherwise.
+An SDK is set up only if an exporter is named or an OTLP endpoint is given. By OpenTelemetry's specification every
+signal is then exported by OTLP, unless `OTEL_…_EXPORTER` says otherwise.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ PROTOCOLS = ("http/protobuf", "grpc")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """`variables`: the `OTEL_*` variables, as they are. They may hold the credentials of a collector, so they are not
-    shown. `page`: metrics are for a status page, too (`sdk.exposition`)."""
+    """The settings of one process.
+
+    variables: the `OTEL_*` variables. They may hold the credentials of a collector, so `repr` omits them. page: metrics
+    are also served by a status page (`sdk.exposition`).
+    """
 
     variables: dict[str, str] = {}
     page: bool = False
 
     @classmethod
     def of_process(cls, environment: Mapping[str, str], *, page: bool = False) -> Settings | None:
-        """What is asked for, or that the process has an SDK already; None where nothing is to be measured."""
+        """Settings of a process with this environment; None if nothing is exported and the process has no SDK of its own."""
         variables = {name: value for name, value in environment.items() if name.startswith("OTEL_") and value}
         if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
             return None
         settings = cls(variables, page)
-        asked = page or any(settings.exporters(signal) for signal in SIGNALS)
-        return settings if asked or has_meter_provider() or has_tracer_provider() else None
+        exports = page or any(settings.exporters(signal) for signal in SIGNALS)
+        return settings if exports or has_meter_provider() or has_tracer_provider() else None
 
     def exporters(self, signal: str) -> tuple[str, ...]:
-        """The exporters of `traces`, `metrics` or `logs`. Raises `ConfigError` for one that there is not."""
+        """The exporters of `traces`, `metrics` or `logs`. Raises `ConfigError` for an unknown exporter."""
         name = f"OTEL_{signal.upper()}_EXPORTER"
         given = self.variables.get(name)
         if given is None:
@@ -60,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True):
         return self.variables.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", whole)
 
     def protocol(self, signal: str) -> str:
-        """`http/protobuf` or `grpc`. Raises `ConfigError` for another."""
+        """The OTLP protocol of a signal, `http/protobuf` or `grpc`. Raises `ConfigError` for any other."""
         whole = "OTEL_EXPORTER_OTLP_PROTOCOL"
         own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL"
         name = own if own in self.variables else whole
@@ -71,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def prometheus(self) -> tuple[str, int]:
-        """Where Prometheus may scrape: host and port, by default those of the specification. Raises `ConfigError`."""
+        """Host and port for Prometheus' scrapes, by default those of the specification. Raises `ConfigError`."""
         name = "OTEL_EXPORTER_PROMETHEUS_PORT"
         port = self.variables.get(name, "9464")
         if not port.isdecimal() or int(port) > 65535:
@@ -79,20 +82,20 @@ class Settings(msgspec.Struct, frozen=True):
         return self.variables.get("OTEL_EXPORTER_PROMETHEUS_HOST", "localhost"), int(port)
 
     def __repr__(self) -> str:
-        asked = [f"{signal}={','.join(self.exporters(signal))}" for signal in SIGNALS]
-        return f"<Settings {' '.join(asked)}>"
+        exporters = [f"{signal}={','.join(self.exporters(signal))}" for signal in SIGNALS]
+        return f"<Settings {' '.join(exporters)}>"
 
 
 def has_meter_provider() -> bool:
-    """Whether the process has an SDK for metrics."""
+    """Whether this process has an SDK for metrics."""
     return _is_real(metrics_api.get_meter_provider())
 
 
 def has_tracer_provider() -> bool:
-    """Whether the process has an SDK for traces."""
+    """Whether this process has an SDK for traces."""
     return _is_real(trace_api.get_tracer_provider())
 
 
 def _is_real(provider: object) -> bool:
-    """The API's own stand-ins live in its own packages."""
+    """Whether a provider is an SDK's. The API's proxies and no-op providers are classes of the API's packages."""
     return not type(provider).__module__.startswith(("opentelemetry.metrics", "opentelemetry.trace"))

@@ -1,46 +1,68 @@
-"""Spans of the operations on messages, as the conventions want them: names, kinds, attributes, links.
+"""Spans of the operations on messages, by the semantic conventions for messaging: names, kinds, attributes, links.
 
-| operation | span | kind | of |
+| operation | span | kind | covers |
 |---|---|---|---|
-| poll | `poll {topic}` | CLIENT | a `Consumer` hands out a batch; a task of Spark gets one |
-| process | `process {topic}` | CONSUMER | one call of a job's function, or the stages of a pipeline on a batch in a task of Spark; it is current meanwhile |
-| commit | `commit` | CLIENT | a worker's or a consumer's offsets, until they are acknowledged; also those that nobody asked for |
-| send | `send {topic}` | PRODUCER | one `send` or `send_batch`, until all of it is acknowledged |
+| poll | `poll {topic}` | CLIENT | a `Consumer` returns a batch; a Spark task receives one |
+| process | `process {topic}` | CONSUMER | one call of a job's function, or a pipeline's stages on a batch in a Spark task; it is the current span meanwhile |
+| commit | `commit` | CLIENT | a commit of a worker or a consumer, until it is acknowledged; automatic commits too |
+| send | `send {topic}` | PRODUCER | one `send` or `send_batch`, until all its records are acknowledged |
 
-A span of a batch links to the contexts of its records. Where no SDK records, `tracing()` says so and nothing is made. Of a single
-message its offset is told, and that it is a tombstone; never its key: keys are bytes here, and the conventions want those left out that
-have no text of their own.
+A batch's span links to the trace contexts of its records. No spans are made while no SDK records (`tracing`). A span of
+a single message has its offset, and says if it is a tombstone; it never has the key, because keys are bytes here, and the
+conventions exclude keys that have no textual form.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from .attributes import Attributes, error_type, of_operation
-from .context import MOST_LINKS, links_to, parse, traceparent
 from .instruments import ERROR_TYPE, OFFSET, PARTITION, SCHEMA_URL, TOMBSTONE
 from .settings import has_tracer_provider
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ProcessSpans", "committing", "end", "failed", "received", "settling", "start", "tracing"]
+__all__ = [
+    "MOST_LINKS",
+    "TRACEPARENT",
+    "ProcessSpans",
+    "committing",
+    "end",
+    "failed",
+    "links_to",
+    "parse",
+    "received",
+    "settling",
+    "spread",
+    "start",
+    "traceparent",
+    "tracing",
+]
+
+TRACEPARENT = "traceparent"
+MOST_LINKS = 128
+"""Most links of a span: as many as an SDK keeps by default (`OTEL_LINK_COUNT_LIMIT`)."""
+
+T = TypeVar("T")
+_TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 COUNT = "messaging.batch.message_count"
 CLIENT_ID = "messaging.client.id"
 
 _commit: ContextVar[Span | None] = ContextVar("_commit", default=None)
-"""The span of `committing`, for who asks the broker within: another task, maybe, or another thread's loop."""
+"""The span of `committing`, for code that sends the request: it may run in another task, or in another thread's loop."""
 Answered = Callable[[Attributes, BaseException | None], None]
 
 LOOK_S = 0.5
@@ -49,8 +71,11 @@ _on = False
 
 
 def tracing() -> bool:
-    """Whether anybody records spans in this process. One that comes later is seen within half a second: to ask
-    OpenTelemetry each time costs more than all else that is done for a batch that nobody traces."""
+    """Whether an SDK records spans in this process.
+
+    The answer is cached for half a second: asking OpenTelemetry for each batch would cost more than everything else that
+    is done for an untraced batch.
+    """
     global _look_at, _on
     now = time.monotonic()
     if now >= _look_at:
@@ -60,7 +85,7 @@ def tracing() -> bool:
 
 @lru_cache(maxsize=1)
 def tracer() -> trace.Tracer:
-    """This library's tracer, of whatever SDK the process has or will have."""
+    """This library's tracer. It follows the SDK that the process has or will have."""
     from kafka_actors import __version__
 
     return trace.get_tracer("kafka_actors", __version__, schema_url=SCHEMA_URL)
@@ -80,7 +105,7 @@ def start(
     start_time: int | None = None,
     more: Attributes = (),
 ) -> Span:
-    """A span that is not current. count: of a batch's messages; None for an operation on a single one."""
+    """Starts a span without making it current. count: messages of the batch; None for an operation on a single message."""
     attributes: dict[str, Any] = dict(of_operation(operation, group, topic))
     if partition is not None:
         attributes[PARTITION] = str(partition)
@@ -96,21 +121,21 @@ def start(
 
 
 def failed(span: Span, error: BaseException) -> None:
-    """The operation failed. Of the error its kind alone is told: its text may be of a message."""
+    """Marks a span as failed, with the error's type only: its text may contain data of a message."""
     kind = error_type(error)
     span.set_attribute(ERROR_TYPE, kind)
     span.set_status(Status(StatusCode.ERROR, kind))
 
 
 def end(span: Span, error: BaseException | None) -> None:
-    """The operation is over."""
+    """Ends a span, as failed if there was an error."""
     if error is not None:
         failed(span, error)
     span.end()
 
 
 def received(group: str | None, client_id: str | None, batch: pa.RecordBatch, seconds: float) -> None:
-    """A consumer's poll, or a task of Spark that waited for records, has brought a batch, after so many seconds."""
+    """Records a `poll` span that ends now: a consumer or a Spark task has received a batch after a wait of `seconds`."""
     now = time.time_ns()  # wall clock: a span's times are of the day
     span = start(
         "poll",
@@ -127,23 +152,24 @@ def received(group: str | None, client_id: str | None, batch: pa.RecordBatch, se
 
 
 def _links_of(batch: pa.RecordBatch) -> list[Link]:
-    from .headers import links_of  # Arrow's functions take a while to be imported, and few trace
+    from .headers import links_of  # Arrow's compute functions are slow to import, and most users don't trace
 
     return links_of(batch)
 
 
 class ProcessSpans:
-    """The calls of a job's function. `where`: the cluster that their messages are of, once it is known."""
+    """Makes the `process` spans of a job's function. `where`: attributes of the messages' cluster, once it is known."""
 
     def __init__(self, group: str | None, client_id: str | None) -> None:
         self.where: Attributes = ()
         self._group = group
         self._client_id = client_id
-        # Those since the last commit, which then links to them.
+        # Calls since the last commit; the commit's span links to them.
         self._recent: deque[SpanContext] = deque(maxlen=MOST_LINKS)
 
     def call(self, batch: pa.RecordBatch, unit: str) -> AbstractContextManager[Span | None]:
-        """Around one call; the span is current in it. `unit`: whether the function takes a batch or one message."""
+        """Returns a context manager for one call; the span is current in it. unit: `batch` or `message`, whichever the
+        function takes."""
         return self._span(batch, unit) if tracing() else nullcontext()
 
     @contextmanager
@@ -165,7 +191,7 @@ class ProcessSpans:
             yield span
 
     def take(self) -> list[SpanContext]:
-        """Those since the last time."""
+        """Returns the contexts of the calls since the last `take`."""
         taken = []
         while self._recent:
             taken.append(self._recent.popleft())
@@ -179,8 +205,11 @@ def _of_message(batch: pa.RecordBatch) -> Attributes:
 
 @contextmanager
 def settling(group: str | None) -> Iterator[Answered]:
-    """Around the request to the group's coordinator: within the span of `committing`, or one of its own where offsets are committed
-    without having been asked for. Gives what is to be told of the answer: who gave it, and the first error in it."""
+    """Surrounds an OffsetCommit request, within the span of `committing` or, for an automatic commit, in a span of its own.
+
+    Yields a function that takes the response's details for the span: the attributes of the broker that answered, and the
+    first error.
+    """
     if not tracing():
         yield _nothing
         return
@@ -211,11 +240,12 @@ def committing(
     where: Attributes = (),
     unasked: bool = False,
 ) -> Iterator[str]:
-    """Around a commit: links to the spans `of` what is committed. Gives its `traceparent`, which travels.
+    """Surrounds a commit with a span that links to the `process` spans `of` what is committed. Yields its `traceparent`, to be
+    sent to other processes.
 
-    asked_by: `traceparent`s of others' commits that go with this one. Of a single one it is the child, more are
-    links. where: the cluster, if it is known already. unasked: it begins a trace of its own: what is current where a loop was started has
-    nothing to do with it. An exception that passes through makes the span a failed one.
+    asked_by: `traceparent`s of the commits that this one gathers. One of them becomes the parent, several become links.
+    where: attributes of the cluster, if it is known. unasked: an automatic commit, which begins a trace of its own,
+    because the span that was current when its loop was started is unrelated. An exception marks the span as failed.
     """
     if not tracing():
         yield ""
@@ -237,3 +267,37 @@ def committing(
     finally:
         _commit.reset(token)
         span.end()
+
+
+# ---------------------------------------------------------------- W3C trace context, as text and as links
+
+
+def parse(value: bytes | str | None) -> SpanContext | None:
+    """Parses a `traceparent`; returns None for invalid text (W3C Trace Context, level 1; later versions are read as this one)."""
+    data = value.encode() if isinstance(value, str) else value
+    found = _TRACEPARENT.fullmatch(data) if data is not None else None
+    if found is None or found[1] == b"ff" or (found[1] == b"00" and found[5]):
+        return None
+    context = SpanContext(
+        int(found[2], 16), int(found[3], 16), is_remote=True, trace_flags=TraceFlags(int(found[4], 16) & 3)
+    )
+    return context if context.is_valid else None
+
+
+def traceparent(context: SpanContext) -> str:
+    """The `traceparent` of a span's context; empty for an invalid context."""
+    if not context.is_valid:
+        return ""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def links_to(contexts: Iterable[SpanContext | None]) -> list[Link]:
+    """Links to contexts, without duplicates; if there are more than `MOST_LINKS`, to a sample spread evenly over them."""
+    different = list({(c.trace_id, c.span_id): c for c in contexts if c is not None and c.is_valid}.values())
+    return [Link(context) for context in spread(different)]
+
+
+def spread(items: Sequence[T]) -> Iterator[T]:
+    """Yields `MOST_LINKS` items at most, spread evenly over the sequence."""
+    count = min(len(items), MOST_LINKS)
+    return (items[n * len(items) // count] for n in range(count))

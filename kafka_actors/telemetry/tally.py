@@ -1,7 +1,7 @@
-"""Counting where there is no SDK: an actor counts, its supervisor gives the differences to the meter.
+"""Tallies: an actor without an SDK counts into one, and its supervisor passes the differences to the meter.
 
-A tally only grows, and travels as a whole: one that is lost, repeated or late changes nothing that the next does not
-put right. Each actor's incarnation has a tally of its own, so the sums over all never fall, whoever is replaced.
+A tally only grows, and is always sent as a whole: if one message is lost, repeated or late, the next one corrects it.
+Each incarnation of an actor has its own tally, so the totals over all of them never fall when an actor is replaced.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str, Attributes]
 
 
 class TallyPoint(Struct, frozen=True, array_like=True):
-    """One value of an instrument: of a counter all that was added, of a gauge what it is now."""
+    """Value of one instrument: a counter's total, or a gauge's present value."""
 
     name: str
     attributes: Attributes
@@ -29,7 +29,7 @@ class TallyPoint(Struct, frozen=True, array_like=True):
 
 
 class Buckets(Struct, frozen=True, array_like=True):
-    """A histogram: how many values fell into each bucket, and their sum there."""
+    """State of one histogram: number and sum of the values in each bucket."""
 
     name: str
     attributes: Attributes
@@ -38,7 +38,7 @@ class Buckets(Struct, frozen=True, array_like=True):
 
 
 class TallyState(Struct, frozen=True, tag=True):
-    """A tally at one moment. `gauges` are as they are now."""
+    """Content of a tally at one moment, as it is sent; `gauges` are the actor's present gauges."""
 
     counts: list[TallyPoint] = []
     buckets: list[Buckets] = []
@@ -46,7 +46,7 @@ class TallyState(Struct, frozen=True, tag=True):
 
 
 class Tally(Recorder):
-    """A recorder that keeps sums."""
+    """Recorder that keeps totals and histograms in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,25 +70,25 @@ class Tally(Recorder):
             known[1][place] += value
 
     def state(
-        self, gauges: list[TallyPoint] | None = None, counted: list[Buckets] | None = None
+        self, gauges: list[TallyPoint] | None = None, distributions: list[Buckets] | None = None
     ) -> TallyState:
-        """All of it, to be sent; with histograms that are counted elsewhere."""
+        """Returns everything to be sent, with present gauges and with distributions that are counted elsewhere."""
         with self._lock:
             own = [
                 Buckets(n, a, list(counts), list(sums)) for (n, a), (counts, sums) in self._buckets.items()
             ]
             return TallyState(
                 [TallyPoint(name, attributes, value) for (name, attributes), value in self._counts.items()],
-                own + (counted or []),
+                own + (distributions or []),
                 gauges or [],
             )
 
 
 class TallyTotals:
-    """Takes the tallies of many actors and gives what is new in them to a recorder.
+    """Takes the tallies of many actors and passes what is new in them to a recorder.
 
-    A histogram's values come out as the mean of those that fell into the same bucket: count, sum and buckets of
-    what is exported are exact.
+    New values of a histogram are recorded as the mean of their bucket, so that the exported count, sum and buckets are
+    exact.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -98,7 +98,7 @@ class TallyTotals:
         self.gauges: dict[str, list[TallyPoint]] = {}
 
     def take(self, source: str, state: TallyState) -> None:
-        """The tally of one incarnation of an actor. An older one than was taken before adds nothing."""
+        """Takes the tally of one incarnation of an actor. A tally older than the last one adds nothing."""
         counts = self._counts.setdefault(source, {})
         for count in state.counts:
             key = count.name, count.attributes
@@ -128,7 +128,7 @@ class TallyTotals:
                 self._recorder.record(instrument, total / new, now.attributes)
 
     def forget(self, source: str) -> None:
-        """The incarnation has ended; what it counted stays counted."""
+        """Drops the state of an incarnation that has ended; what it has counted stays counted."""
         self._counts.pop(source, None)
         self._buckets.pop(source, None)
         self.gauges.pop(source, None)

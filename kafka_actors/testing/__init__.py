@@ -1,4 +1,4 @@
-"""Kafka for tests: a real cluster (`KafkaCluster`), an in-process one (`MockCluster`), and a pytest plugin.
+"""Kafka for tests: a real cluster (`KafkaCluster`), one inside the process (`MockCluster`), and a pytest plugin.
 
 Needs the `testing` extra; `KafkaCluster` also needs Java 17 and Maven.
 """

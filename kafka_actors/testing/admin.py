@@ -1,4 +1,4 @@
-"""What tests ask of a cluster beside starting and killing it, through confluent-kafka's AdminClient."""
+"""Administration of a test cluster (topics, leaders, coordinators, offsets) through confluent-kafka's AdminClient."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 _REQUEST_TIMEOUT = 30.0
 _LEADER_MOVING = {3, 5, 6, 9, 72, 74, 75, 76, 100, -156}
-"""Error codes of a leader that is new, moving or not yet known to all (librdkafka's own: "No leaders found"): ask again."""
+"""Error codes of a leader that is new, moving or not yet known everywhere, to be retried. -156 is librdkafka's own: "No
+leaders found"."""
 T = TypeVar("T")
 
 
 class ClusterAdmin(ABC):
-    """Topics, leaders, coordinators and offsets of the cluster at `bootstrap_servers`."""
+    """Reads and changes topics, leaders, coordinators and offsets of the cluster at `bootstrap_servers`."""
 
     def __init__(self) -> None:
         self._admin: AdminClient | None = None
@@ -42,7 +43,7 @@ class ClusterAdmin(ABC):
         if self._admin is None:
             from confluent_kafka.admin import AdminClient
 
-            # Its log would print each refused connection of a broker that a test killed on purpose.
+            # With its log on, it would print each refused connection of a broker that a test has killed.
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         return self._admin
 
@@ -116,11 +117,11 @@ class ClusterAdmin(ABC):
         return self._ask_coordinator(group, lambda _broker, address: describe_group(address, group), timeout)
 
     def end_offsets(self, *topics: str, read_committed: bool = False) -> dict[tuple[str, int], int]:
-        """(topic, partition) → offset behind the last record (the last stable offset with `read_committed`)."""
+        """(topic, partition) → log end offset (the last stable offset with `read_committed`)."""
         return self._offsets(topics, _confluent().OffsetSpec.latest(), read_committed)
 
     def beginning_offsets(self, *topics: str) -> dict[tuple[str, int], int]:
-        """(topic, partition) → offset of the first record that is left: the log start offset."""
+        """(topic, partition) → log start offset: the offset of the first record that is left."""
         return self._offsets(topics, _confluent().OffsetSpec.earliest(), False)
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
@@ -135,15 +136,15 @@ class ClusterAdmin(ABC):
     def _offsets(self, topics: Iterable[str], spec: Any, read_committed: bool) -> dict[tuple[str, int], int]:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 
-        asked = {
+        specs = {
             TopicPartition(topic, partition): spec for topic in topics for partition in self.leaders(topic)
         }
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         deadline = time.monotonic() + _REQUEST_TIMEOUT
-        while True:  # a leader known to the metadata may not have opened its log yet
+        while True:  # a leader in the metadata may not have opened its log yet
             try:
                 futures = self.admin.list_offsets(
-                    asked, isolation_level=level, request_timeout=_REQUEST_TIMEOUT
+                    specs, isolation_level=level, request_timeout=_REQUEST_TIMEOUT
                 )
                 return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
             except KafkaException as error:
@@ -151,15 +152,15 @@ class ClusterAdmin(ABC):
                     raise
             time.sleep(0.02)
 
-    def _ask_coordinator(self, group: str, ask: Callable[[int, tuple[str, int]], T], timeout: float) -> T:
-        """Looks the coordinator up at any broker that answers, and asks it, until neither says "moving"."""
+    def _ask_coordinator(self, group: str, request: Callable[[int, tuple[str, int]], T], timeout: float) -> T:
+        """Looks up the coordinator at any broker and sends it the request, and tries again while the coordinator is moving."""
         deadline = time.monotonic() + timeout
         while True:
             for bootstrap in self.bootstrap_servers.split(","):
                 host, port = bootstrap.rsplit(":", 1)
                 try:
                     broker, its_host, its_port = find_coordinator((host, int(port)), group)
-                    return ask(broker, (its_host, its_port))
+                    return request(broker, (its_host, its_port))
                 except OSError as error:
                     failure: Exception = error
                 except GroupRequestFailed as error:
@@ -178,7 +179,7 @@ class ClusterAdmin(ABC):
         return len(leaders) == partitions and min(leaders) >= 0
 
     def _logs_opened(self, name: str) -> bool:
-        """Whether the leaders answer for the topic; a broker that is asked may not have heard of it, or of them, yet."""
+        """Whether all leaders answer for the topic; a broker may not know the topic, or its leaders, yet."""
         try:
             self.end_offsets(name)
         except KeyError:
@@ -194,7 +195,7 @@ class ClusterAdmin(ABC):
         deadline = time.monotonic() + timeout
         while not holds():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {timeout:.0f} s in vain for {what}")
+                raise TimeoutError(f"waited {timeout:.0f} s for {what}")
             time.sleep(0.02)
 
 
@@ -205,7 +206,7 @@ def _confluent_kafka() -> Any:
 
 
 def _confluent() -> Any:
-    """confluent_kafka.admin, imported at first use; it declares few of its names as exported."""
+    """confluent_kafka.admin, imported at first use, as Any: its type hints lack most names."""
     import confluent_kafka.admin
 
     return confluent_kafka.admin

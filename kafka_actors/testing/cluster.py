@@ -1,4 +1,4 @@
-"""`KafkaCluster`: Apache Kafka in KRaft mode as plain Java processes, for tests that want the real thing."""
+"""`KafkaCluster`: Apache Kafka in KRaft mode as plain Java processes, for tests against real brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .ports import free_ports
 from .watchdog import Watchdog
 
 TEST_JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""JVM options for tests: up quickly and small, slower once warm."""
+"""JVM options for tests: fast start and little memory, at the cost of peak speed."""
 BENCHMARK_JVM = (
     "-Xmx1g",
     "-Xms1g",
@@ -28,24 +28,24 @@ BENCHMARK_JVM = (
     "-XX:MaxGCPauseMillis=20",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-"""JVM options for benchmarks: what Kafka's own start script passes."""
+"""JVM options for benchmarks: those of Kafka's own start script."""
 CONTROLLER_ID = 100
 _HOST = "127.0.0.1"
 _START_ATTEMPTS = 3
 
 
 class KafkaCluster(ClusterAdmin):
-    """A Kafka cluster on this machine, on ports of its own, gone when it is stopped or its owner ends.
+    """A Kafka cluster on this machine, on ports of its own. It ends when it is stopped or when its owner's process ends.
 
     With `brokers=1` one process is broker (id 1) and controller. With more, brokers have the ids 1…n and the
     controller is a process of its own (id 100), so that killing brokers never costs the metadata quorum.
 
-    `broker_config` adds to or replaces what `server.properties` says (dotted keys). `racks` names the rack of each broker
-    (`broker.rack`), in the order of their ids. `listeners` adds listeners to
-    each broker: name in capitals → security protocol, such as `{"LOGIN": "SASL_SSL"}`; what they need is said in
-    `broker_config` under `listener.name.login.…`, and `bootstrap("LOGIN")` has their addresses. `directory` keeps the data in
-    a place of yours: it is left there, and the nodes are shut down cleanly. `version` is any release from 3.3 on
-    that Maven Central has. Raises `KafkaUnavailable` from `start` where Java 17 or Maven is missing.
+    `broker_config` adds to or replaces settings of `server.properties` (dotted keys). `racks` names the rack of each broker
+    (`broker.rack`), in the order of their ids. `listeners` adds listeners to each broker: name in capitals → security
+    protocol, such as `{"LOGIN": "SASL_SSL"}`; their settings go into `broker_config` under `listener.name.login.…`, and
+    `bootstrap("LOGIN")` has their addresses. `directory` keeps the data in a directory of yours: it is not removed, and
+    the nodes are shut down cleanly. `version` is any release from 3.3 on that Maven Central has. `start_timeout` is in
+    seconds. `start` raises `KafkaUnavailable` if Java 17 or Maven is missing.
 
         with KafkaCluster(brokers=3) as kafka:
             kafka.create_topic("orders", partitions=12, replication_factor=3)
@@ -108,7 +108,7 @@ class KafkaCluster(ClusterAdmin):
         raise AssertionError("unreachable")
 
     def stop(self) -> None:
-        """Ends every node and removes the data; with a `directory` of yours, shuts down cleanly and keeps it."""
+        """Ends every node and removes the data; with a `directory`, shuts down cleanly and keeps the data."""
         self._forget_admin()
         number = signal.SIGKILL if self._kept_directory is None else signal.SIGTERM
         for node_id in sorted(self._nodes):  # brokers first: their clean shutdown needs the controller
@@ -143,7 +143,7 @@ class KafkaCluster(ClusterAdmin):
     ) -> None:
         self.stop()
 
-    # -- what happens to single nodes
+    # -- single nodes
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -152,15 +152,15 @@ class KafkaCluster(ClusterAdmin):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every broker, with commas between; the same over restarts, until one is moved."""
+        """`host:port` of every broker, separated by commas; they stay the same over restarts, unless a broker is moved."""
         return ",".join("{}:{}".format(*self.address(broker)) for broker in self.broker_ids)
 
     def bootstrap(self, listener: str) -> str:
-        """`host:port` of every broker at one of the `listeners` that were added, with commas between."""
+        """`host:port` of every broker at one of the added `listeners`, separated by commas."""
         return ",".join("{}:{}".format(*self.address(broker, listener)) for broker in self.broker_ids)
 
     def address(self, broker_id: int, listener: str | None = None) -> tuple[str, int]:
-        """Host and port of one broker, at a listener that was added if one is named."""
+        """Host and port of one broker, at one of the added listeners if one is named."""
         if not self._ports:
             raise RuntimeError(
                 "the cluster has no addresses yet: call start(), or use it in a with statement"
@@ -169,19 +169,19 @@ class KafkaCluster(ClusterAdmin):
         return host, (self._ports if listener is None else self._more_ports[listener])[broker_id]
 
     def kill(self, node_id: int) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """Sends SIGKILL and waits until the process has ended."""
         self._node(node_id).end(signal.SIGKILL)
 
     def shutdown(self, node_id: int, *, timeout: float = 60.0) -> None:
-        """SIGTERM: a controlled shutdown, which moves leaderships away first. Waits for the process to end."""
+        """Sends SIGTERM, for a controlled shutdown that moves leaderships away first, and waits until the process has ended."""
         self._node(node_id).end(signal.SIGTERM, timeout)
 
     def pause(self, node_id: int) -> None:
-        """SIGSTOP: its sockets stay open and nothing answers."""
+        """Sends SIGSTOP: the node's sockets stay open, but nothing answers."""
         self._node(node_id).send_signal(signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
-        """SIGCONT after `pause`."""
+        """Sends SIGCONT, after `pause`."""
         self._node(node_id).send_signal(signal.SIGCONT)
 
     def restart(self, node_id: int, *, wait: bool = True) -> None:
@@ -193,8 +193,8 @@ class KafkaCluster(ClusterAdmin):
             self.wait_ready()
 
     def move(self, broker_id: int, host: str = _HOST) -> None:
-        """Shuts the broker down cleanly, if it runs, and starts it with the same data on other ports, at another
-        address of this machine if one is given; returns when it has joined. A controller stays where it is."""
+        """Shuts a broker down cleanly, if it runs, and starts it with the same data on other ports, at another address of
+        this machine if `host` is given. Returns when it has joined. A controller can't be moved."""
         if broker_id not in self.broker_ids:
             raise ValueError(f"only a broker can be moved, one of {list(self.broker_ids)}, not {broker_id}")
         node = self._node(broker_id)
@@ -205,11 +205,11 @@ class KafkaCluster(ClusterAdmin):
             place[broker_id] = port
         node.configure(self._listening(broker_id))
         node.start()
-        self._forget_admin()  # it may know former addresses only
+        self._forget_admin()  # it may know only former addresses
         self.wait_ready()
 
     def heal(self) -> None:
-        """Whatever was killed, shut down or paused runs again; returns when every broker has joined."""
+        """Starts or resumes every node that was killed, shut down or paused; returns when every broker has joined."""
         for node in self._nodes.values():
             if node.is_running:
                 node.send_signal(signal.SIGCONT)
@@ -226,11 +226,11 @@ class KafkaCluster(ClusterAdmin):
         return self._node(node_id).is_running
 
     def log(self, node_id: int) -> str:
-        """Everything that the node has logged so far, over its restarts."""
+        """The node's whole log, over its restarts."""
         return self._node(node_id).log_file.read_text(errors="replace")
 
     def generations(self, group: str) -> list[int]:
-        """The generations that a classic group has had so far, by what the brokers' logs say of its rebalances."""
+        """Generations that a classic group has had so far, read from the brokers' logs."""
         pattern = re.compile(rf"Stabilized group {re.escape(group)} generation (\d+)")
         return sorted(
             {int(found) for node_id in self.broker_ids for found in pattern.findall(self.log(node_id))}
@@ -248,7 +248,7 @@ class KafkaCluster(ClusterAdmin):
         *args: str,
         timeout: float = 300.0,
         check: bool = True,
-        input: str | None = None,  # noqa: A002  the name that subprocess.run gives it
+        input: str | None = None,  # noqa: A002  the name of subprocess.run's parameter
         jvm_options: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
         """Runs the Java class `main` of Kafka's command-line tools with `args`, and captures what it prints.
@@ -268,7 +268,7 @@ class KafkaCluster(ClusterAdmin):
         )
         if check and done.returncode != 0:
             error = subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
-            error.add_note(f"{main} said:\n{(done.stdout + done.stderr)[-4000:]}")
+            error.add_note(f"{main} printed:\n{(done.stdout + done.stderr)[-4000:]}")
             raise error
         return done
 
@@ -321,7 +321,7 @@ class KafkaCluster(ClusterAdmin):
             node.start()
 
     def _listening(self, broker: int) -> dict[str, str]:
-        """Where a broker listens, and what it tells clients of that."""
+        """Settings of a broker's listeners and their advertised addresses."""
         own = {"PLAINTEXT": self._ports, **self._more_ports}
         host = self._hosts.get(broker, _HOST)
         listeners = ",".join(f"{name}://{host}:{ports[broker]}" for name, ports in own.items())
@@ -333,7 +333,7 @@ class KafkaCluster(ClusterAdmin):
 
     @staticmethod
     def _cluster_id(directory: Path) -> str:
-        """Made once per directory, so that a kept one can be started again."""
+        """The cluster's id, created once for each directory, so that a kept directory can be started again."""
         directory.mkdir(parents=True, exist_ok=True)
         file = directory / "cluster-id"
         if not file.exists():
@@ -343,7 +343,9 @@ class KafkaCluster(ClusterAdmin):
     def _common_properties(self, release: tuple[int, int]) -> dict[str, str]:
         replicas = min(3, len(self.broker_ids))
         in_sync = max(1, replicas - 1)
-        protocols = _NEW_GROUPS if release >= (4, 0) else {}  # before, KIP-848 was a preview, off by default
+        protocols = (
+            _NEW_GROUPS if release >= (4, 0) else {}
+        )  # before 4.0, KIP-848 was a preview, off by default
         return {**_PROPERTIES, **protocols, **_internal_topics(replicas, in_sync)}
 
 
@@ -367,7 +369,7 @@ _PROPERTIES = {
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "auto.create.topics.enable": "false",
-    # Tests ask for shorter sessions than an operator would, and wait for nobody before the first rebalance.
+    # Tests use shorter sessions than operators do, and no delay before the first rebalance.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     # A killed broker is replaced after 5 s instead of 9 s; shorter would fence live ones on a busy machine.
@@ -379,8 +381,8 @@ _PROPERTIES = {
     "background.threads": "2",
     "num.recovery.threads.per.data.dir": "1",
     "log.cleaner.dedupe.buffer.size": "8388608",
-    # Compaction and retention act within seconds where a test's topic asks for them, and else never: records of long ago
-    # would be gone at once.
+    # Compaction and retention run within seconds on topics that configure them. By default nothing is deleted, because
+    # records with old timestamps would be deleted at once.
     "log.retention.ms": "-1",
     "log.cleaner.backoff.ms": "500",
     "log.initial.task.delay.ms": "500",

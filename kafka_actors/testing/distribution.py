@@ -1,6 +1,6 @@
-"""Apache Kafka's own jars, fetched once with Maven and kept in a cache that parallel runs share safely.
+"""Apache Kafka's jars, fetched once with Maven and cached; parallel runs share the cache safely.
 
-`Distribution.get("4.1.1")` returns a directory of jars and a bootstrap checkpoint made by Kafka's storage tool.
+`Distribution.get("4.1.1")` returns a directory with the jars and a bootstrap checkpoint written by Kafka's storage tool.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 DEFAULT_VERSION = "4.1.1"
 OLDEST_VERSION = (3, 3)
-"""The first release whose quorum mode (KRaft) was meant for production; before it there is ZooKeeper."""
+"""First release whose KRaft mode is meant for production; older ones need ZooKeeper."""
 MINIMUM_JAVA = 17
 _HERE = Path(__file__).parent
 _HOW_TO_INSTALL = (
@@ -30,17 +30,17 @@ _HOW_TO_INSTALL = (
 
 
 class KafkaUnavailable(RuntimeError):
-    """Real Kafka cannot run here: Java or Maven is missing, or its jars could not be fetched."""
+    """Raised where real Kafka can't run: Java or Maven is missing, or the jars could not be fetched."""
 
 
 def cache_root() -> Path:
-    """Where Kafka versions are kept: `KAFKA_ACTORS_CACHE`, or `~/.cache/kafka-actors`."""
-    told = os.environ.get("KAFKA_ACTORS_CACHE")
-    return Path(told) if told else Path.home() / ".cache" / "kafka-actors"
+    """Directory of the cache: `KAFKA_ACTORS_CACHE`, or `~/.cache/kafka-actors`."""
+    configured = os.environ.get("KAFKA_ACTORS_CACHE")
+    return Path(configured) if configured else Path.home() / ".cache" / "kafka-actors"
 
 
 def find_java() -> str:
-    """The path of a `java` of version 17 or later; raises `KafkaUnavailable` where there is none."""
+    """Returns the path of a `java` of version 17 or later. Raises `KafkaUnavailable` if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else None
     java = java or shutil.which("java")
@@ -80,9 +80,9 @@ class Distribution:
 
     @classmethod
     def get(cls, version: str = DEFAULT_VERSION) -> Distribution:
-        """The jars of `version`, fetched when the cache lacks them; raises `KafkaUnavailable` when that fails.
+        """Returns a version of Kafka, fetched if the cache lacks it. Raises `KafkaUnavailable` if that fails.
 
-        Raises `ValueError` for a version before 3.3, or what is no version.
+        Raises `ValueError` for a version before 3.3, or for text that is no version.
         """
         if _release(version) < OLDEST_VERSION:
             oldest = ".".join(map(str, OLDEST_VERSION))
@@ -93,20 +93,20 @@ class Distribution:
         home = cache_root() / f"kafka-{version}"
         if not _is_complete(home):
             with locked(home.with_name(f"{home.name}.lock")):
-                if not _is_complete(home):  # another process may have done it while we waited
+                if not _is_complete(home):  # another process may have fetched it meanwhile
                     _provision(version, home, java)
         return cls(version, home, java)
 
     @property
     def checkpoint(self) -> Path:
-        """Where a formatted directory holds the bootstrap checkpoint: from 4.4 on it is the log's first snapshot."""
+        """Path of the bootstrap checkpoint in a formatted directory: from 4.4 on it is the log's first snapshot."""
         if self.release >= (4, 4):
             return Path("__cluster_metadata-0", "00000000000000000000-0000000000.checkpoint")
         return Path("bootstrap.checkpoint")
 
     @property
     def classpath(self) -> str:
-        """For `java -cp`: every jar of the broker, its clients and its tools."""
+        """Class path for `java -cp`: every jar of the broker, its clients and its tools."""
         return f"{self.home / 'libs'}/*"
 
     def jar(self, name: str) -> Path:
@@ -141,6 +141,7 @@ def _is_complete(home: Path) -> bool:
 
 
 def find_maven() -> str:
+    """Returns the path of `mvn`. Raises `KafkaUnavailable` if there is none."""
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailable(f"No `mvn` was found. {_HOW_TO_INSTALL}")
@@ -149,6 +150,7 @@ def find_maven() -> str:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
+    """Holds an exclusive lock on a file, across processes, within the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -156,7 +158,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _provision(version: str, home: Path, java: str) -> None:
-    """Builds the directory beside its place and renames it, so that an interrupted run leaves nothing half done."""
+    """Builds the directory under a temporary name and renames it, so that an interrupted run leaves nothing incomplete."""
     draft = Path(tempfile.mkdtemp(prefix=f"{home.name}.", dir=home.parent))
     try:
         _fetch_jars(version, draft)
@@ -169,7 +171,7 @@ def _provision(version: str, home: Path, java: str) -> None:
 
 
 def _fetch_jars(version: str, draft: Path) -> None:
-    # Maven writes into the directory of its pom on some goals: it gets a copy, not the installed package's file.
+    # Some goals of Maven write into the directory of the pom, so it gets a copy of the installed package's file.
     shutil.copy(_HERE / "pom.xml", draft / "pom.xml")
     logger = "log4j2" if _logs_through_log4j2(_release(version)) else "reload4j"
     try:
@@ -177,7 +179,7 @@ def _fetch_jars(version: str, draft: Path) -> None:
     except KafkaUnavailable as error:
         if f"kafka-tools:jar:{version}" not in str(error):
             raise
-        # Maven Central has had releases without their tools (4.4.0): a broker runs without them.
+        # Maven Central lacks the tools of some releases (4.4.0); a broker runs without them.
         _copy_dependencies(version, draft, [logger])
 
 
@@ -189,7 +191,7 @@ def _copy_dependencies(version: str, draft: Path, profiles: Sequence[str]) -> No
 
 
 def _make_bootstrap_checkpoint(kafka: Distribution) -> None:
-    """Formats a throw-away combined node once; what it writes beside ids is the same for every node of a version."""
+    """Formats a temporary combined node once; apart from ids its files are the same for every node of a version."""
     node = kafka.home / "template"
     properties = kafka.home / "template.properties"
     properties.write_text(
@@ -208,6 +210,7 @@ def _make_bootstrap_checkpoint(kafka: Distribution) -> None:
 
 
 def run_tool(command: Sequence[str], failure: str) -> None:
+    """Runs a command. Raises `KafkaUnavailable` with `failure` and the command's output if it fails."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()

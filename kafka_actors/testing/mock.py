@@ -1,13 +1,14 @@
-"""`MockCluster`: librdkafka's mock brokers, inside this process, out of confluent-kafka's wheel.
+"""`MockCluster`: librdkafka's mock brokers inside this process, from confluent-kafka's wheel.
 
-They speak the protocol on real sockets and start in milliseconds, without Java. What they are not:
+They speak the protocol on real sockets and start in milliseconds, without Java. They differ from real brokers:
 
-* a partition keeps its last 5 MB or 100,000 batches; what is older goes without a word, and the low watermark rises;
-* no CreateTopics: an unknown topic that is asked for appears with 4 partitions; `create_topic` here uses the C API;
-* no static membership, no fetch sessions, no transactions that hide records; JoinGroup 6 is announced, not kept to;
-  a long poll is not woken by a produce.
+* a partition keeps its last 5 MB or 100,000 batches; older ones are dropped silently, and the low watermark rises;
+* CreateTopics is missing: an unknown topic is created with 4 partitions when it is requested; `create_topic` here uses
+  the C API;
+* there is no static membership, there are no fetch sessions, and no transactions that hide records; JoinGroup 6 is
+  announced, but its rules are not kept; a long poll does not return when records are produced.
 
-So a real cluster decides what is right; this one is for a demo and for a first try of a pipeline.
+So only a real cluster shows what is right; this one is for the demo and for a first try of a pipeline.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _ERROR_TEXT = 512
 
 
 class MockCluster:
-    """`brokers` mock brokers on ports of this machine, gone with `stop`, the `with` block or the process.
+    """Mock brokers on ports of this machine, which end with `stop`, the `with` block or the process.
 
-    Needs the `testing` extra. Raises `RuntimeError` where the wheel's librdkafka has no mock cluster.
+    Needs the `testing` extra. Raises `RuntimeError` if the wheel's librdkafka has no mock cluster.
     """
 
     def __init__(self, brokers: int = 3) -> None:
@@ -63,12 +64,12 @@ class MockCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every broker, with commas between."""
+        """`host:port` of every broker, separated by commas."""
         self._running()
         return self._bootstrap
 
     def create_topic(self, name: str, partitions: int = 4, replication_factor: int = 1) -> str:
-        """Creates a topic and returns its name; raises `RuntimeError` where librdkafka refuses."""
+        """Creates a topic and returns its name. Raises `RuntimeError` if librdkafka refuses."""
         library, cluster = self._running()
         code = library.rd_kafka_mock_topic_create(cluster, name.encode(), partitions, replication_factor)
         _check(library, code, f"create topic {name}")
@@ -103,7 +104,7 @@ class MockCluster:
         )
 
     def push_errors(self, api_key: int, *codes: int) -> None:
-        """The next requests with `api_key`, to any broker, are answered with these error codes, one each."""
+        """Makes the brokers answer the next requests with `api_key` with these error codes, one code for each request."""
         library, cluster = self._running()
         array = (ctypes.c_int * len(codes))(*codes)
         library.rd_kafka_mock_push_request_errors_array(cluster, api_key, len(codes), array)
@@ -115,13 +116,13 @@ class MockCluster:
 
 
 def _new_client(library: ctypes.CDLL, brokers: int) -> int:
-    """A producer of the C API whose only work is to own the mock brokers."""
+    """Creates a producer of the C API, which only owns the mock brokers."""
     conf = library.rd_kafka_conf_new()
     text = ctypes.create_string_buffer(_ERROR_TEXT)
     for key, value in ((b"test.mock.num.brokers", str(brokers).encode()), (b"log_level", b"0")):
         if library.rd_kafka_conf_set(conf, key, value, text, _ERROR_TEXT) != 0:
             library.rd_kafka_conf_destroy(conf)
-            raise RuntimeError(f"librdkafka took no {key.decode()}: {text.value.decode()}")
+            raise RuntimeError(f"librdkafka refused {key.decode()}: {text.value.decode()}")
     client: int | None = library.rd_kafka_new(_PRODUCER, conf, text, _ERROR_TEXT)
     if not client:
         library.rd_kafka_conf_destroy(conf)
@@ -135,7 +136,7 @@ def _check(library: ctypes.CDLL, code: int, what: str) -> None:
 
 
 def _librdkafka() -> ctypes.CDLL:
-    """The wheel's own librdkafka, found as what its extension module was linked with: its file name has a hash."""
+    """Loads the wheel's librdkafka through the extension module that is linked with it: the library's own file name has a hash."""
     from confluent_kafka import cimpl
 
     library = ctypes.CDLL(cimpl.__file__)
@@ -164,6 +165,6 @@ def _librdkafka() -> ctypes.CDLL:
         try:
             function = getattr(library, name)
         except AttributeError:
-            raise RuntimeError(f"this confluent-kafka carries a librdkafka without {name}") from None
+            raise RuntimeError(f"the librdkafka of this confluent-kafka has no {name}") from None
         function.restype, function.argtypes = result, arguments
     return library

@@ -1,4 +1,4 @@
-"""One Kafka process, broker, controller or both: its configuration, its directory, and the signals it is sent."""
+"""One Kafka process, a broker, a controller or both: its configuration, its directory, and its signals."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _PORT_TAKEN = "Address already in use"
 
 
 class NodeFailed(RuntimeError):
-    """A Kafka process ended, or did not come up in time; the message ends with the last lines of its log."""
+    """Raised when a Kafka process ended or did not start in time; the message ends with the last lines of its log."""
 
 
 class PortTaken(NodeFailed):
-    """Somebody else took the port between our look and Kafka's bind."""
+    """Raised when another process took the port between the check and Kafka's bind."""
 
 
 def kafka_uuid() -> str:
-    """A random id as Kafka writes them: 22 characters of URL-safe base64 that do not start with a dash."""
+    """Returns a random id in Kafka's form: 22 characters of URL-safe base64 that don't start with a dash."""
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     return "A" + text[1:]
 
 
 class Node:
-    """A node of a cluster: formatted once, then started, signalled and started again on the same ports."""
+    """A node of a cluster. It is formatted once, and can be started, signalled and restarted on the same ports."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class Node:
         self.configure({})
 
     def configure(self, properties: Mapping[str, str]) -> None:
-        """Adds to or replaces what `server.properties` says; the node reads it at its next start."""
+        """Adds to or replaces settings of `server.properties`; the node reads them at its next start."""
         self._properties |= properties
         text = "".join(f"{key}={self._properties[key]}\n" for key in sorted(self._properties))
         (self._directory / "server.properties").write_text(text)
 
     @property
     def log_file(self) -> Path:
-        """Everything the process wrote, over all its starts."""
+        """File with the output of the process, over all its starts."""
         return self._directory / "node.log"
 
     @property
@@ -75,18 +75,18 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process exists; a paused one does."""
+        """Whether the process exists, also while it is paused."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Process id of the running node; raises `NodeFailed` when it does not run."""
+        """Process id of the running node. Raises `NodeFailed` if it does not run."""
         if self._process is None or self._process.poll() is not None:
             raise NodeFailed(f"node {self.node_id} is not running")
         return self._process.pid
 
     def format(self, cluster_id: str) -> None:
-        """Lays the data directory out as `kafka-storage format` does; one that is laid out already is kept."""
+        """Formats the data directory as `kafka-storage format` does; a formatted one is kept."""
         if (self.data / "meta.properties").exists():
             return
         checkpoint = self.data / self._kafka.checkpoint
@@ -116,8 +116,8 @@ class Node:
         self._watchdog.watch(self._process.pid)
 
     def wait_started(self, deadline: float) -> None:
-        """Waits until the server says that it is up; `deadline` is on `time.monotonic()`'s clock."""
-        while _STARTED not in (said := self._said_since_start()):
+        """Waits until the server logs that it has started; `deadline` is a time of `time.monotonic()`."""
+        while _STARTED not in (said := self._log_since_start()):
             if not self.is_running:
                 kind = PortTaken if _PORT_TAKEN in said else NodeFailed
                 raise kind(f"node {self.node_id} ended while starting:\n{self.log_tail()}")
@@ -126,16 +126,16 @@ class Node:
             time.sleep(0.05)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Sends a signal; raises `NodeFailed` when the node does not run."""
+        """Sends a signal. Raises `NodeFailed` if the node does not run."""
         os.kill(self.pid, number)
 
     def end(self, number: signal.Signals, timeout: float = 60.0) -> None:
-        """Ends the process with `number`, by SIGKILL when that takes longer than `timeout` seconds; waits for it."""
+        """Ends the process with the signal `number`, or with SIGKILL if that takes longer than `timeout` seconds, and waits for it."""
         if self._process is None:
             return
         if self._process.poll() is None:
             self._process.send_signal(number)
-            self._process.send_signal(signal.SIGCONT)  # a paused process would never see a SIGTERM
+            self._process.send_signal(signal.SIGCONT)  # a paused process would not handle SIGTERM
             try:
                 self._process.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -148,7 +148,7 @@ class Node:
         """The last lines of the log."""
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
 
-    def _said_since_start(self) -> str:
+    def _log_since_start(self) -> str:
         with self.log_file.open("rb") as log:
             log.seek(self._log_read_from)
             return log.read().decode(errors="replace")

@@ -1,7 +1,7 @@
-"""pytest fixtures on Kafka, for our own tests and for those of users: installed with the `testing` extra.
+"""pytest fixtures with Kafka clusters, for the tests of this library and of its users. Installed with the `testing` extra.
 
-Real clusters are started at their first use and shared by the session; where Java or Maven is missing the tests
-that want one are skipped, unless `CI` is set in the environment: then they fail.
+Real clusters are started at their first use and shared by the session. If Java or Maven is missing, tests that need one
+are skipped, or fail if `CI` is set in the environment.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:  # imported late: the plugin is loaded by every pytest run where the package is installed
+if TYPE_CHECKING:  # imported late: every pytest run with the package installed loads the plugin
     from . import KafkaCluster, MockCluster
     from .produce import Produce
 
 
 def started(brokers: int = 1, **more: Any) -> Iterator[KafkaCluster]:
-    """For fixtures: a real cluster (see `KafkaCluster`), or the test skipped where it can't run, failed under `CI`."""
+    """Yields a real cluster, as the body of a fixture; arguments as for `KafkaCluster`. If Kafka can't run, the test is skipped,
+    or fails if `CI` is set."""
     from . import KafkaCluster, KafkaUnavailable
 
     try:
@@ -32,13 +33,13 @@ def started(brokers: int = 1, **more: Any) -> Iterator[KafkaCluster]:
             yield cluster
         return
     if os.environ.get("CI"):
-        pytest.fail(f"real Kafka is not to be skipped where CI is set: {reason}", pytrace=False)
+        pytest.fail(f"real Kafka can't be skipped while CI is set: {reason}", pytrace=False)
     pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[KafkaCluster]:
-    """One real broker, shared by the session. Don't kill it: `kafka_cluster_3` is for that."""
+    """One real broker, shared by the session. Tests must not kill it; `kafka_cluster_3` is for that."""
     yield from started()
 
 
@@ -49,17 +50,17 @@ def _three_brokers() -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def kafka_cluster_3(_three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
-    """Three real brokers and a controller, shared by the session. What a test killed or paused is restored after it."""
+    """Three real brokers and a controller, shared by the session. Brokers that a test killed or paused run again after it."""
     yield _three_brokers
     _three_brokers.heal()
 
 
 @pytest.fixture
 def kafka_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
-    """Makes a topic of a unique name on `kafka_cluster`: `kafka_topic(partitions=4, config={…}) -> name`.
+    """Creates a topic with a unique name on `kafka_cluster`: `kafka_topic(partitions=4, config={…}) -> name`.
 
-    Takes what `KafkaCluster.create_topic` takes, without the name, and `cluster=` for another cluster; `prefix=`
-    starts the name (the test's name by default).
+    Takes the arguments of `KafkaCluster.create_topic` except the name; `cluster=` for another cluster; and `prefix=` for
+    the start of the name (by default the test's name).
     """
 
     def make(
@@ -81,7 +82,7 @@ def group_id(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def produce(request: pytest.FixtureRequest) -> Produce:
-    """Produces in bulk with confluent-kafka, by default to `kafka_cluster`; see `kafka_actors.testing.produce`."""
+    """Produces records in bulk with confluent-kafka, by default to `kafka_cluster`; see `kafka_actors.testing.produce`."""
     from .produce import Produce
 
     return Produce(lambda: request.getfixturevalue("kafka_cluster").bootstrap_servers)
@@ -89,7 +90,7 @@ def produce(request: pytest.FixtureRequest) -> Produce:
 
 @pytest.fixture
 def mock_cluster() -> Iterator[MockCluster]:
-    """librdkafka's mock cluster with three brokers, one for each test."""
+    """librdkafka's mock cluster with three brokers, a new one for each test."""
     from . import MockCluster
 
     with MockCluster(brokers=3) as cluster:
@@ -97,5 +98,5 @@ def mock_cluster() -> Iterator[MockCluster]:
 
 
 def _unique(text: str) -> str:
-    """A legal name for a topic or a group that starts like `text`."""
+    """Returns a legal and unique name of a topic or group that starts with `text`."""
     return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', text)[:60].strip('-')}-{uuid.uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""Free TCP ports for servers that must be told theirs before they start, and get it back after a restart."""
+"""Free TCP ports for servers whose port is chosen before they start and stays the same over restarts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LOWEST = 15_000
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` different ports that nobody listens on now, below the system's ephemeral range.
+    """Returns `count` different ports that nothing listens on now, below the system's ephemeral range.
 
-    A port of the ephemeral range would be no good for a broker that is killed and restarted: meanwhile an outgoing
-    connection may get it, and a client that reconnects to it may even connect to itself.
+    A port of the ephemeral range can't be used for a broker that is killed and restarted: meanwhile an outgoing connection
+    may get it, and a client that reconnects may even connect to itself.
     """
     highest = _lowest_ephemeral() - 1
     found: set[int] = set()

@@ -1,4 +1,4 @@
-"""Producing test data in bulk with confluent-kafka: a client that is not ours puts in what ours reads."""
+"""Production of test data in bulk with confluent-kafka, so that records under test come from another client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Produce:
-    """A callable that produces records and waits until the brokers have acknowledged all of them."""
+    """Callable that produces records and waits until the brokers have acknowledged all of them."""
 
     def __init__(self, bootstrap_servers: str | Callable[[], str]) -> None:
         self._servers = bootstrap_servers

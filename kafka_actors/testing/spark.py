@@ -1,7 +1,7 @@
-"""Other versions of PySpark than the installed one, and Spark's own Kafka source to compare with.
+"""Other versions of PySpark than the installed one, and Spark's own Kafka source for comparison.
 
-`PYTHONPATH=$(python -m kafka_actors.testing.spark 4.1.4) python …` runs with that PySpark and all else as installed; without a version,
-with the oldest that works.
+`PYTHONPATH=$(python -m kafka_actors.testing.spark 4.1.4) python …` runs with that PySpark and all other packages as
+installed; without a version, with the oldest that works.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 from .distribution import cache_root, find_maven, locked, run_tool
 
 OLDEST_SPARK = "4.1.4"
-"""The oldest PySpark that works."""
+"""Oldest PySpark that works with this library."""
 CONNECTOR_SPARK = "4.2.0"
-"""The PySpark that `CONNECTOR` was made for."""
+"""PySpark version that `CONNECTOR` was built for."""
 CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.0",
 )
-"""Spark's own Kafka source: the newest that there is, and it runs in later Sparks."""
+"""Maven coordinates of Spark's own Kafka source: the newest release, which also runs in later versions of Spark."""
 
 
 def connector_jars() -> str:
-    """The jars of `CONNECTOR` as `spark.jars` wants them, fetched once with Maven.
+    """Returns the jars of `CONNECTOR` as a value of `spark.jars`, fetched once with Maven.
 
-    Raises `KafkaUnavailable` where that fails.
+    Raises `KafkaUnavailable` if that fails.
     """
     directory = cache_root() / "spark-connector"
     jars = []
@@ -47,10 +47,10 @@ def connector_jars() -> str:
 
 
 def pyspark_path(version: str) -> Path:
-    """A directory with PySpark `version` alone, to be put in front of `PYTHONPATH`; fetched with pip at first, which
-    takes half a minute and 400 MB. It lies in this environment, and goes with it.
+    """Returns a directory with only PySpark `version`, to be put in front of `PYTHONPATH`.
 
-    Raises `CalledProcessError` where pip fails.
+    The first call fetches it with pip, which takes half a minute and 400 MB. It is kept in this Python environment.
+    Raises `CalledProcessError` if pip fails.
     """
     home = Path(sys.prefix) / f"pyspark-{version}"
     with locked(home.with_name(f"{home.name}.lock")):
@@ -58,7 +58,7 @@ def pyspark_path(version: str) -> Path:
             draft = Path(tempfile.mkdtemp(prefix=f"{home.name}.", dir=home.parent))
             pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
             try:
-                # Its one dependency, py4j, is of the installed PySpark.
+                # Its one dependency, py4j, comes with the installed PySpark.
                 subprocess.run(
                     [*pip, "--no-deps", "--target", draft, f"pyspark=={version}"],
                     check=True,

@@ -1,7 +1,7 @@
-"""A small process that ends the nodes of a cluster, and removes their directory, when their owner is gone.
+"""A process that ends the nodes of a cluster, and removes their directory, when the process that owns them has ended.
 
-It reads lines `+PID`, `-PID` and `rm PATH` from a pipe; the pipe's end means that the owner ended, however it did.
-PR_SET_PDEATHSIG would not do: it fires at the end of the *thread* that started the child, and cleans nothing up.
+It reads lines `+PID`, `-PID` and `rm PATH` from a pipe; the end of the pipe means that the owner has ended, however.
+PR_SET_PDEATHSIG is no alternative: it fires at the end of the *thread* that started the child, and removes no files.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from contextlib import suppress
 
 
 class Watchdog:
-    """Watches over process ids and directories on behalf of this process."""
+    """Starts the watching process, and tells it which process ids and directories to clean up when this process ends."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C at the owner's terminal is the owner's to handle
+            start_new_session=True,  # Ctrl-C at the owner's terminal must not end it
         )
 
     def watch(self, pid: int) -> None:
-        """Kill `pid` if this process ends first."""
-        self._tell(f"+{pid}")
+        """Adds a process that is killed if this process ends first."""
+        self._send(f"+{pid}")
 
     def forget(self, pid: int) -> None:
-        """`pid` has ended: the number may belong to somebody else from now on."""
-        self._tell(f"-{pid}")
+        """Removes a process that has ended: its id may be reused."""
+        self._send(f"-{pid}")
 
     def remove_at_end(self, directory: str) -> None:
-        """Remove `directory` with all that is in it when this process ends or `close` is called."""
-        self._tell(f"rm {directory}")
+        """Adds a directory that is removed, with its content, when this process ends or `close` is called."""
+        self._send(f"rm {directory}")
 
     def close(self) -> None:
-        """Kills and removes all that is watched, and waits until that is done."""
+        """Kills the processes, removes the directories, and waits until that is done."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.wait()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
@@ -60,17 +60,17 @@ def _is_running(pid: int) -> bool:
 
 
 def main() -> None:
-    """Reads orders until the owner is gone, then carries out what is left."""
+    """Reads lines until the owner has ended, then kills the processes and removes the directories that are left."""
     pids: set[int] = set()
     directories: list[str] = []
     for line in sys.stdin:
-        order = line.rstrip("\n")
-        if order.startswith("+"):
-            pids.add(int(order[1:]))
-        elif order.startswith("-"):
-            pids.discard(int(order[1:]))
-        elif order.startswith("rm "):
-            directories.append(order[3:])
+        command = line.rstrip("\n")
+        if command.startswith("+"):
+            pids.add(int(command[1:]))
+        elif command.startswith("-"):
+            pids.discard(int(command[1:]))
+        elif command.startswith("rm "):
+            directories.append(command[3:])
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""The few group requests that a test kit needs, written by hand in their last classic (non-flexible) versions.
+"""Group requests of the test clusters, encoded by hand in their last classic (non-flexible) versions.
 
-They stand beside `kafka_actors.protocol` on purpose: tests of that package are checked by something that does not
-use it. confluent-kafka's AdminClient would do, if it did not end the process by a segmentation fault now and then
-when a group's coordinator is still loading (2.16.1, ListConsumerGroupOffsets).
+They don't use `kafka_actors.protocol` on purpose, so that tests of that package are checked independently.
+confluent-kafka's AdminClient is not used, because it sometimes ends the process by a segmentation fault while a group's
+coordinator is loading (2.16.1, ListConsumerGroupOffsets).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 _FIND_COORDINATOR, _OFFSET_FETCH, _DESCRIBE_GROUPS = 10, 9, 15
 COORDINATOR_MOVING = {14, 15, 16}
-"""COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: ask again, perhaps elsewhere."""
+"""Error codes to be retried, perhaps at another broker: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
+NOT_COORDINATOR."""
 
 
 class GroupRequestFailed(RuntimeError):
-    """A broker answered a group request with an error code."""
+    """Raised when a broker answers a group request with an error code."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what} was answered with error code {code}")
@@ -44,7 +45,7 @@ class GroupDescription:
 
 
 def find_coordinator(address: tuple[str, int], group: str) -> tuple[int, str, int]:
-    """FindCoordinator v1: the coordinator's broker id, host and port."""
+    """Sends FindCoordinator v1. Returns the coordinator's broker id, host and port."""
     answer = _ask(address, _FIND_COORDINATOR, 1, _string(group) + b"\0")
     answer.skip(4)
     code = answer.int16()
@@ -55,7 +56,7 @@ def find_coordinator(address: tuple[str, int], group: str) -> tuple[int, str, in
 
 
 def fetch_offsets(address: tuple[str, int], group: str) -> dict[tuple[str, int], int]:
-    """OffsetFetch v5 with null topics: all that the group has committed."""
+    """Sends OffsetFetch v5 with null topics. Returns all offsets that the group has committed."""
     answer = _ask(address, _OFFSET_FETCH, 5, _string(group) + struct.pack(">i", -1))
     answer.skip(4)
     offsets = {}
@@ -74,7 +75,7 @@ def fetch_offsets(address: tuple[str, int], group: str) -> dict[tuple[str, int],
 
 
 def describe_group(address: tuple[str, int], group: str) -> GroupDescription:
-    """DescribeGroups v4: state, protocol and members with their assignments."""
+    """Sends DescribeGroups v4. Returns state, protocol and members with their assignments."""
     answer = _ask(address, _DESCRIBE_GROUPS, 4, struct.pack(">i", 1) + _string(group) + b"\0")
     answer.skip(8)  # throttle time, number of groups
     if code := answer.int16():
@@ -105,7 +106,7 @@ def _assignment(data: bytes) -> frozenset[tuple[str, int]]:
 
 
 class _Reader:
-    """Reads Kafka's classic types in order."""
+    """Decodes Kafka's classic types one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -18,8 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from waiting import slow_s, until_ended
+
 ARROWS = ("asked", "planned", "batch", "read", "decided", "handed over", "starting")
-"""Where it may die: before and after the plan is in its file; some time after a micro-batch was planned; behind the
+"""Places where it may die: before and after the plan is in its file; some time after a micro-batch was planned; behind the
 query; before and after the commit; while the job starts."""
 
 
@@ -57,7 +59,7 @@ def pipeline_of(told: dict[str, Any]) -> Any:
         bootstrap_servers=told["servers"],
         isolation_level="read_committed",
         metadata_max_age_ms=1000,
-        start_timeout_s=100,
+        start_timeout_s=600,
     )
     if told["sink"] == "parquet":
         return read.raw(text=True).write_parquet(told["output"], kafka=True)
@@ -151,9 +153,9 @@ class Driver:
         )
 
     def wait(self, seconds: float) -> int:
-        """Until it has ended. Returns how."""
+        """Waits for its end; returns the exit code. Fails after `seconds` of a quiet machine with its log."""
         try:
-            return self.process.wait(seconds)
+            return until_ended(self.process, seconds, self.log)
         finally:
             self._log.close()
 
@@ -166,7 +168,7 @@ class Driver:
         """With all that is in its session, as a test that failed leaves it."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
+            self.process.wait(slow_s(30))
 
     def log(self) -> str:
         """The end of what all of them said."""

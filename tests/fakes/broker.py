@@ -24,6 +24,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from waiting import slow_s
+
 from kafka_actors.protocol import (
     ApiKey,
     ApiVersionsRequest,
@@ -149,7 +151,7 @@ class FakeBroker:
 
     async def wait_for(self, api_key: ApiKey, count: int = 1, within: float = 5.0) -> Call:
         """Wait until `count` requests of this API have arrived in all. Returns the last of them."""
-        async with asyncio.timeout(within), self._arrived:
+        async with asyncio.timeout(slow_s(within)), self._arrived:
             await self._arrived.wait_for(lambda: self.counts[api_key] >= count)
         return self.calls(api_key)[count - 1]
 
@@ -162,7 +164,7 @@ class FakeBroker:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """Number of open connections."""
         return len(self._open)
 
     async def start(self, port: int = 0) -> FakeBroker:
@@ -304,7 +306,7 @@ class FakeCluster:
         self.hidden.add(node_id)
 
     def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
-        """What the brokers answer about these topics, None for all."""
+        """Metadata that the brokers answer about these topics, None for all."""
         listed = [
             MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port)
             for b in self.brokers

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from waiting import slow_s
 from websockets.sync.client import connect
 
 from kafka_actors.testing.watchdog import Watchdog
@@ -35,11 +36,11 @@ SEVERE = frozenset({"error", "warning"})
 
 
 class BrowserError(Exception):
-    """What the browser refused, or an exception in the page."""
+    """Command that the browser refused, or an exception in the page."""
 
 
 def program() -> str | None:
-    """Where the browser is, None if there is none."""
+    """Path of the browser, None if there is none."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
@@ -81,7 +82,7 @@ class Chromium:
             self.call("Browser.close")
         self._opened.close()
         try:
-            self._process.wait(10)
+            self._process.wait(slow_s(10))
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -109,7 +110,7 @@ class Chromium:
         number = self._number
         message = {"id": number, "method": method, "params": params}
         self._socket.send(json.dumps(message if session is None else {**message, "sessionId": session}))
-        end = time.monotonic() + ANSWER_S
+        end = time.monotonic() + slow_s(ANSWER_S)
         while True:
             heard = json.loads(self._socket.recv(timeout=max(0.0, end - time.monotonic())))
             if heard.get("id") != number:
@@ -138,7 +139,7 @@ class Chromium:
     def _address(self) -> str:
         """Port and path of the DevTools, which it writes into its profile."""
         file = self._directory / "profile" / "DevToolsActivePort"
-        end = time.monotonic() + START_S
+        end = time.monotonic() + slow_s(START_S)
         while True:
             lines = file.read_text().split() if file.exists() else []
             if len(lines) == 2:
@@ -178,15 +179,15 @@ class Page:
         self.wait(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
     def run(self, expression: str) -> Any:
-        """What the expression gives, awaited if need be. Raises `BrowserError` with its exception."""
+        """Returns the value of the expression, awaited if need be. Raises `BrowserError` with its exception."""
         done = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if failure := done.get("exceptionDetails"):
             raise BrowserError(failure.get("exception", {}).get("description", failure["text"]))
         return done["result"].get("value")
 
     def wait(self, expression: str, timeout_s: float = 30) -> Any:
-        """What the expression gives as soon as that is something true."""
-        end = time.monotonic() + timeout_s
+        """Waits until the value of the expression is true; returns it."""
+        end = time.monotonic() + slow_s(timeout_s)
         while True:
             try:
                 if found := self.run(expression):
@@ -222,7 +223,7 @@ class Page:
         return x, y
 
     def click(self, selector: str) -> None:
-        """As with a mouse."""
+        """Clicks as with a mouse."""
         x, y = self.hover(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)

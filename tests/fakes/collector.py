@@ -20,7 +20,7 @@ KINDS = {
 
 
 class Scope(NamedTuple):
-    """What one process sent of one library."""
+    """Data that one process sent of one library."""
 
     resource: dict[str, Any]
     schema_url: str

@@ -6,6 +6,8 @@ import asyncio
 from functools import partial
 from typing import Any
 
+from waiting import slow_s
+
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.group import fetch_offsets_of_groups
 from kafka_actors.group.request_versions import send_in_some_shape
@@ -41,7 +43,7 @@ def commit(servers: str, group: str, topic: str, partitions: int, offset: int, m
     )
 
     async def send(client: KafkaClient, node: int) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(slow_s(30)):
             while True:
                 # The broker makes the topic of commits when it is first asked for a coordinator.
                 await send_in_some_shape(

@@ -24,14 +24,19 @@ from kafka_actors.group.machines.error_actions import GroupApi
 from kafka_actors.group.machines.member import ClassicMember
 from kafka_actors.group.machines.member_events import (
     ComputeAssignment,
-    CoordinatorLost,
+    Disconnect,
     GroupRequest,
-    PartitionsGone,
-    PartitionsTaken,
+    LosePartitions,
     RevokePartitions,
+    TakePartitions,
 )
 from kafka_actors.group.machines.ownership import Ownership
-from kafka_actors.group.machines.pending_commits import CommitEligibility, PendingCommit, standing_of
+from kafka_actors.group.machines.pending_commits import (
+    CommitEligibility,
+    MembershipNews,
+    PendingCommit,
+    eligibility_of,
+)
 from kafka_actors.protocol import (
     DescribeGroupsResponse,
     FindCoordinatorResponse,
@@ -356,11 +361,16 @@ class SimMember:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     frozen_until: float = 0.0
     skew: float = 0.0
-    """How far its clock is ahead: it may step, as when a machine was suspended."""
+    """Seconds by which its clock is ahead: it may step, as when a machine was suspended."""
     scheduled: float = float("inf")
 
-    def standing(self) -> CommitEligibility:
-        return standing_of(self.machine, self.ownership.owned() | self.ownership.releasing)
+    def eligibility(self) -> CommitEligibility:
+        return eligibility_of(self.machine, self.ownership.owned() | self.ownership.releasing)
+
+    def fed(self) -> CommitQueue:
+        """The queue, which knows how the member is now."""
+        self.commits.eligibility = self.eligibility()
+        return self.commits
 
 
 class Simulation:
@@ -485,24 +495,11 @@ class Simulation:
         while again:
             again = False
             ready = member.machine.poll(self.clock(member))
-            for event in ready.events:
-                self._carry_out(member, event)
-            for request in ready.requests:
-                self._transmit(
-                    member, request, lambda r, o: member.machine.on_response(r, o, self.clock(member))
-                )
-            commits = member.commits.poll(self.clock(member), member.standing())
-            if commits.request is not None:
-                self._transmit(
-                    member,
-                    commits.request,
-                    lambda r, o: member.commits.on_response(r, o, self.clock(member), member.standing()),
-                )
-            for notice in commits.notices:
-                member.machine.on_membership_error(
-                    notice.error, notice.verdict, notice.generation, self.clock(member)
-                )
-                again = True
+            for action in ready.actions:
+                self._carry_out(member, action)
+            commits = member.fed().poll(self.clock(member))
+            for action in commits.actions:
+                again |= self._carry_out_commit(member, action)
         wakes = [w for w in (ready.next_wake, commits.next_wake) if w is not None]
         if wakes:
             wake = max(min(wakes) - member.skew, self.now)
@@ -510,12 +507,27 @@ class Simulation:
                 member.scheduled = wake
                 self.at(wake - self.now + 1e-6, lambda: self.step(member))
 
-    def _carry_out(self, member: SimMember, event: object) -> None:
-        match event:
-            case CoordinatorLost():
+    def _carry_out_commit(self, member: SimMember, action: object) -> bool:
+        """Returns whether the membership has news, after which its machine is to be polled again."""
+        match action:
+            case GroupRequest():
+                self._transmit(
+                    member, action, lambda r, o: member.fed().on_response(r, o, self.clock(member))
+                )
+            case MembershipNews(error, verdict, generation):
+                member.machine.on_membership_error(error, verdict, generation, self.clock(member))
+                return True
+        return False
+
+    def _carry_out(self, member: SimMember, action: object) -> None:
+        match action:
+            case GroupRequest():
+                self._transmit(
+                    member, action, lambda r, o: member.machine.on_response(r, o, self.clock(member))
+                )
+            case Disconnect():
                 member.connection += 1
-                error = DisconnectedError("given up")
-                member.commits.connection_lost(error, self.clock(member), member.standing())
+                member.fed().connection_lost(DisconnectedError("given up"), self.clock(member))
             case ComputeAssignment(token, protocol, members):
                 assignor = assignors.get(protocol)
                 view = TopicsView({t: tuple(range(n)) for t, n in self.partitions.items()})
@@ -527,7 +539,7 @@ class Simulation:
                     self.step(member)
 
                 self.at(self.random.random(), computed)
-            case PartitionsTaken(_, added, _):
+            case TakePartitions(_, added, _):
                 assert not member.has & added
                 member.has |= added
                 self.owners.update(dict.fromkeys(added, member.machine.generation.member_id))
@@ -537,7 +549,9 @@ class Simulation:
                         member.machine.request_rejoin(reason)
             case RevokePartitions(token, partitions, _):
                 assert partitions <= member.has
-                assert partitions <= (member.standing().owned or frozenset()), "can't commit what it drains"
+                assert partitions <= (member.eligibility().owned or frozenset()), (
+                    "can't commit what it drains"
+                )
 
                 def released() -> None:
                     if member.alive:
@@ -548,7 +562,7 @@ class Simulation:
                 member.has -= partitions
                 self.commit(member, partitions)
                 self.at(self.random.choice([0.0, 0.5, 2.0, 1e6]), released)
-            case PartitionsGone(partitions, _):
+            case LosePartitions(partitions, _):
                 member.has -= partitions
 
     # ------------------------------------------------------------ the network

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 import pytest
+from waiting import slow_s
 
 from kafka_actors.testing.ports import free_ports
 from kafka_actors.testing.watchdog import Watchdog
@@ -90,7 +91,7 @@ def _installable() -> bool:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
     command = ["apt-get", "install", "--simulate", *_PACKAGES]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=slow_s(60), check=False).returncode == 0
 
 
 def _program(name: str) -> str | None:
@@ -133,7 +134,7 @@ class Realm:
         return str(self.directory / f"{principal.replace('/', '-')}.keytab")
 
     def environment(self, cache: str) -> dict[str, str]:
-        """What a process needs to be in this realm, with its tickets in that file."""
+        """Variables with which a process is in this realm, with its tickets in that file."""
         return {"KRB5_CONFIG": self.krb5_conf, "KRB5CCNAME": f"FILE:{cache}"}
 
     def start(self) -> None:
@@ -146,7 +147,7 @@ class Realm:
             [program, "-n", "-r", NAME], env=self._environment(), stderr=subprocess.DEVNULL
         )
         self._watchdog.watch(self._server.pid)
-        end = time.monotonic() + 20
+        end = time.monotonic() + slow_s(20)
         while not self._answers():
             if self._server.poll() is not None or time.monotonic() > end:
                 log = self.directory / "kdc.log"
@@ -202,7 +203,7 @@ class Realm:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=slow_s(60),
             check=False,
         )
         if done.returncode != 0:

@@ -7,14 +7,16 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from waiting import slow_s
+
 
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Decorator: the coroutine function becomes a plain test, fixtures included. It may take 60 s."""
+    """Decorator: the coroutine function becomes a plain test, fixtures included. It may take 60 s of a quiet machine."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         async def bounded() -> None:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(slow_s(60)):
                 await test(*args, **kwargs)
 
         asyncio.run(bounded())
@@ -29,7 +31,7 @@ async def turns(count: int) -> None:
 
 
 async def turns_until(condition: Callable[[], bool]) -> None:
-    """As many turns as `condition` takes to become true. Raises `AssertionError` where that's more than 1,000."""
+    """Gives turns until `condition` becomes true. Raises `AssertionError` where that's more than 1,000."""
     for _ in range(1_000):
         if condition():
             return

@@ -140,9 +140,3 @@ async def member(group: FakeGroup, **options: Any) -> AsyncIterator[Member]:
     finally:
         await one.member.close(timeout_ms=2_000)
         await one.client.close()
-
-
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nothing here has an event of its own
-            await asyncio.sleep(0.01)

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import textwrap
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import slow_s, until
 
 from kafka_actors.testing.ports import free_ports
 
@@ -57,7 +57,7 @@ class Prometheus:
         """The data of an answer of its API; None while it isn't up, and for an expression that is wrong."""
         url = f"http://127.0.0.1:{self._port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=slow_s(5)) as answer:
                 return json.load(answer)["data"]
         except OSError:
             return None
@@ -71,12 +71,15 @@ class Prometheus:
         """Waits until a query of one series has this value."""
         until(
             lambda: [found for _, found in self.query(expression)] == [value],
-            lambda: (expression, self.query(expression)),
+            60,
+            f"{expression} to be {value}",
+            0.2,
+            shown=lambda: self.query(expression),
         )
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(slow_s(10))
 
 
 def metrics_of(expression: str) -> set[str]:
@@ -85,24 +88,16 @@ def metrics_of(expression: str) -> set[str]:
 
 
 def blocked_at(url: str) -> dict[tuple[str, int], str]:
-    """What a job's `/metrics` says of its partitions: of those from which nothing is read or processed, the reason."""
-    with urllib.request.urlopen(f"{url.rstrip('/')}/metrics", timeout=5) as answer:
+    """Partitions of a job's `/metrics` from which nothing is read or processed, each with the reason."""
+    with urllib.request.urlopen(f"{url.rstrip('/')}/metrics", timeout=slow_s(5)) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     blocked = (s for f in families for s in f.samples if s.name == "kafka_actors_partition_blocked")
     return {(s.labels["topic"], int(s.labels["partition"])): s.labels["reason"] for s in blocked if s.value}
 
 
-def until(condition: Callable[[], bool], shown: Callable[[], object], timeout_s: float = 60) -> None:
-    """Waits for it; what is `shown` says what was missing."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, shown()
-        time.sleep(0.2)
-
-
 @contextmanager
 def prometheuses(directory: Path) -> Iterator[Callable[..., Prometheus]]:
-    """What starts one for a target; all of them end with the block. Skips the test where there is no Prometheus."""
+    """Yields a function that starts one for a target; all of them end with the block. Skips the test where there is no Prometheus."""
     if shutil.which("prometheus") is None:
         pytest.skip(MISSING)
     with ExitStack() as stack:

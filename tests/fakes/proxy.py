@@ -19,6 +19,8 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 
+from waiting import slow_s
+
 from kafka_actors.protocol import ApiKey
 from kafka_actors.testing.ports import free_ports
 
@@ -49,7 +51,7 @@ class Proxy:
         self._target = (host, port)
         self._thread.start()
         listening = asyncio.start_server(self._connected, HOST, self._port)
-        asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(listening, self._loop).result(slow_s(10))
 
     @contextmanager
     def keeping(self, *keys: ApiKey) -> Iterator[None]:
@@ -72,13 +74,13 @@ class Proxy:
             self._delays = {}
 
     def lose_connections(self) -> None:
-        """What comes on the connections that there are vanishes from now on, as behind a router that has forgotten them."""
+        """Drops from now on everything that comes on the present connections, as a router that has forgotten them."""
         self._lost = self._connections
 
     def close(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(10)
+            self._thread.join(slow_s(10))
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked: deque[ApiKey] = deque()
@@ -98,7 +100,7 @@ class Proxy:
         writer.close()
 
     async def _frames(self, number: int, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-        """What comes, as long as the connection is not one of the lost ones: from then on it goes nowhere."""
+        """Yields the frames that come, until the connection is one of the lost ones."""
         while True:
             frame = await _frame(reader)
             if number > self._lost:

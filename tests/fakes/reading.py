@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from waiting import until
 
 import kafka_actors as ka
 from kafka_actors.consumer import ConsumerRebalanceListener
@@ -55,14 +56,18 @@ def consumers(servers: str, **defaults: Any) -> Iterator[Callable[..., ka.Consum
 def poll_until(
     polled: Iterable[ka.Consumer],
     holds: Callable[[], object],
-    timeout: float = 40.0,
+    seconds: float = 40.0,
     seen: list[bytes] | None = None,
 ) -> None:
-    """Polls all of them in turn; `seen` gets the values."""
-    deadline = time.monotonic() + timeout
-    while not holds():
-        assert time.monotonic() < deadline, [c.assignment() for c in polled]
+    """Polls all of them in turn until something holds; `seen` gets the values."""
+
+    def poll() -> object:
+        if holds():
+            return True
         for consumer in polled:
             batch = consumer.poll_batch(timeout_ms=50)
             if batch is not None and seen is not None:
-                seen += batch["value"].to_pylist()
+                seen.extend(batch["value"].to_pylist())
+        return False
+
+    until(poll, seconds, pause=0.0, shown=lambda: [c.assignment() for c in polled])

@@ -149,7 +149,7 @@ class SimulatedJob:
             left -= took
 
     def age(self) -> float:
-        """How long ago the oldest record came in that is not processed."""
+        """Seconds since the oldest record came in that is not processed."""
         while self._history and all(self.done[p] >= end - 1 for p, end in self._history[0][1].items()):
             self._history.popleft()
         return self.now - self._history[0][0] if self._history else 0.0

@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509.oid import NameOID
+from waiting import slow_s
 
 from kafka_actors.testing import KafkaCluster
 
@@ -214,7 +215,7 @@ def add_scram_user(kafka: KafkaCluster, user: str, password: str) -> None:
     ):  # one user, one change a request
         change = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode())
         for done in kafka.admin.alter_user_scram_credentials([change]).values():
-            done.result(30)
+            done.result(slow_s(30))
 
 
 def remove_scram_user(kafka: KafkaCluster, user: str) -> None:
@@ -223,7 +224,7 @@ def remove_scram_user(kafka: KafkaCluster, user: str) -> None:
     for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         change = UserScramCredentialDeletion(user, kind)
         for done in kafka.admin.alter_user_scram_credentials([change]).values():
-            done.result(30)
+            done.result(slow_s(30))
 
 
 def unsecured_token(seconds: float, subject: str = USER) -> str:

@@ -67,7 +67,7 @@ class Place:
         ) as consumer:
             ends = sum(self.cluster.end_offsets(topic).values())
             while len(found) < ends:
-                batch = consumer.poll_batch(timeout_ms=10_000)
+                batch = consumer.poll_batch(timeout_ms=100_000)
                 assert batch is not None, f"{len(found)} of {ends}"
                 found += messages_of(batch)
         return found

@@ -1,4 +1,4 @@
-"""What is fuzzed: each takes bytes that a broker, another member or a token endpoint may have sent, and raises nothing.
+"""Targets of fuzzing: each takes bytes that a broker, another member or a token endpoint may have sent, and raises nothing.
 
 A named error of ours is an answer, and is swallowed here; anything else comes out, and so does whatever a message
 should not have been able to do: to pass for an answer that it is not, to ask for ever.
@@ -25,8 +25,7 @@ from kafka_actors.group.machines.assignment import (
 from kafka_actors.net.handshake import handshake
 from kafka_actors.net.machines.api_versions import ApiVersionTable
 from kafka_actors.net.machines.framing import FrameBuffer
-from kafka_actors.net.machines.sasl import oauthbearer
-from kafka_actors.net.machines.scram import scram
+from kafka_actors.net.machines.sasl import oauthbearer, scram
 from kafka_actors.net.security.authentication import authenticate
 from kafka_actors.net.security.oauth import parse_answer
 from kafka_actors.protocol import (
@@ -84,12 +83,12 @@ def framed(pieces: list[bytes]) -> tuple[list[bytes], str | None]:
 
 
 def versions(data: bytes) -> None:
-    """What is answered to ApiVersions."""
+    """Reads an answer to ApiVersions."""
     converse(handshake("me"), cut(data))
 
 
 def login(mechanism: str) -> Callable[[bytes], None]:
-    """What is answered to a login: frames with the right ids, and tokens of any kind in them."""
+    """Returns the reading of answers to a login: frames with the right ids, and tokens of any kind in them."""
     options: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism}
     if mechanism == "OAUTHBEARER":
         options["sasl_oauth_token_provider"] = _Tokens()
@@ -172,7 +171,7 @@ def scram_messages(data: bytes) -> None:
 
 
 def oauth_messages(data: bytes) -> None:
-    """What a broker answers to a token."""
+    """Reads a broker's answer to a token."""
     steps = oauthbearer(Secret("tok.en"))
     next(steps)
     try:
@@ -184,7 +183,7 @@ def oauth_messages(data: bytes) -> None:
 
 
 def token_answers(data: bytes) -> None:
-    """What a token endpoint answers."""
+    """Reads the answer of a token endpoint."""
     try:
         token, seconds = parse_answer("https://idp/token", data)
     except SaslError:
@@ -194,7 +193,7 @@ def token_answers(data: bytes) -> None:
 
 
 def members(data: bytes) -> None:
-    """What the members of a group say of themselves to its leader: it assigns every partition whatever they say."""
+    """Reads the subscriptions of a group's members as its leader: it assigns every partition whatever they say."""
     joined = [JoinGroupResponseMember(member_id=str(n), metadata=m) for n, m in enumerate(cut(data))]
     known = group_topics(joined)
     view = TopicsView({"t": (0, 1, 4), "u": (0,)})

@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 from fakes.records import records
+from waiting import slow_s
 
 from kafka_actors.config import JobConfig, build
 from kafka_actors.fetch import FetchedBytes, FetchProgress
@@ -101,7 +102,7 @@ class Scene:
         self._loop.call_soon_threadsafe(self._news.set)
 
     async def until(self, what):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(slow_s(10)):
             while what not in self.seen:
                 self._news.clear()
                 await self._news.wait()

@@ -12,11 +12,11 @@ import yaml
 CHART = Path(__file__).parents[2] / "helm" / "kafka-actors"
 
 VERSIONS = ("1.28.0", "1.37.0")
-"""Of Kubernetes: the oldest that Chart.yaml allows, and the newest."""
+"""Versions of Kubernetes: the oldest that Chart.yaml allows, and the newest."""
 
 
 class Refused(Exception):
-    """What Helm said."""
+    """Refusal of Helm, with what it said."""
 
 
 @dataclass

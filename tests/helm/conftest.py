@@ -23,6 +23,7 @@ from helm.tools import (
     program,
     sources,
 )
+from waiting import slow_s
 
 
 def _there(path: Path) -> Path:
@@ -41,7 +42,7 @@ def helm() -> Callable[..., str]:
 
     def run(*arguments: str, given: str = "") -> str:
         done = subprocess.run(
-            [found, *arguments], input=given, capture_output=True, text=True, timeout=60, check=False
+            [found, *arguments], input=given, capture_output=True, text=True, timeout=slow_s(60), check=False
         )
         if done.returncode:
             raise Refused(done.stderr + done.stdout)
@@ -101,7 +102,7 @@ def conform(definitions: Path) -> Callable[..., str]:
             input=text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=slow_s(60),
             check=False,
         )
         assert " 0 resources found" not in done.stdout

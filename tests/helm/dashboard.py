@@ -36,7 +36,7 @@ def _called(metric: str) -> str:
 
 
 def _first(ours: str, theirs: str, by: str = "group, topic, partition") -> str:
-    """What the job says, and of what it says nothing an exporter: each once."""
+    """Expression for the job's metric, and an exporter's where the job has none: each series once."""
     return f"(max by ({by}) ({ours}) or max by ({by}) ({theirs}))"
 
 
@@ -242,7 +242,7 @@ GROUPS = (
 
 
 def dashboard() -> dict[str, Any]:
-    """As Grafana imports it, from 10 on."""
+    """Dashboard as Grafana imports it, from 10 on."""
     return {
         "title": "kafka-actors",
         "uid": "kafka-actors",

@@ -32,7 +32,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Failed(Exception):
-    """What a program said that failed."""
+    """Failure of a program, with what it said."""
 
 
 def missing() -> str:
@@ -44,7 +44,7 @@ def missing() -> str:
 
 
 def ran(command: list[str], timeout: float) -> str:
-    """What it says on stdout, once it has ended well; raises `Failed`."""
+    """Runs a command; returns its standard output once it has ended well, and raises `Failed` otherwise."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
         raise Failed(f"{shlex.join(command)}\n{done.stdout[-2_000:]}{done.stderr[-4_000:]}")
@@ -63,7 +63,7 @@ class Images:
         return ran(["buildah", *stores, *map(str, arguments)], timeout)
 
     def make_base(self) -> None:
-        """What stands for `python:3.11-slim-bookworm`: Debian, and a `python` that has `venv`."""
+        """Makes the stand-in for `python:3.11-slim-bookworm`: Debian, and a `python` that has `venv`."""
         archive = self._directory / "base.tar"
         packages = "ca-certificates,python3-venv,python3-dev"
         python = 'ln -s /usr/bin/python3 "$1/usr/local/bin/python"'
@@ -114,7 +114,7 @@ class Images:
             return {str(file.relative_to(files)) for file in files.rglob("*") if not file.is_dir()}
 
     def config(self, tag: str) -> dict[str, Any]:
-        """What the image says of itself: `User`, `Env`, `Cmd`, `WorkingDir`, `Labels`."""
+        """Configuration of the image: `User`, `Env`, `Cmd`, `WorkingDir`, `Labels`."""
         found: dict[str, Any] = json.loads(self("inspect", "--type", "image", tag))["OCIv1"]["config"]
         return found
 

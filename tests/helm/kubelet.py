@@ -25,7 +25,7 @@ _SIOCSIFFLAGS, _UP = 0x8914, 0x1
 
 HEAD = "127.0.0.1"
 OF_KUBERAY = {"RAY_ADDRESS": f"{HEAD}:6379", "RAY_PORT": "6379", "FQ_RAY_IP": HEAD}
-"""What KubeRay adds to a Ray container's variables, as far as pods here need it."""
+"""Variables that KubeRay adds to a Ray container, as far as pods here need them."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Pod:
 
 
 def head_command(parameters: dict[str, str]) -> list[str]:
-    """What KubeRay 1.4 runs in the head's pod."""
+    """Command that KubeRay 1.4 runs in the head's pod."""
     flags = {
         "dashboard-agent-listen-port": "52365",
         "dashboard-host": "0.0.0.0",
@@ -138,7 +138,7 @@ def head_command(parameters: dict[str, str]) -> list[str]:
 
 
 def submit_command(entrypoint: str, job: str) -> list[str]:
-    """What KubeRay 1.4 runs in the submitter's pod: submits what isn't submitted yet, and shows its log."""
+    """Command that KubeRay 1.4 runs in the submitter's pod: it submits what isn't submitted yet, and shows its log."""
     address = f"--address http://{HEAD}:8265"
     text = (
         f"if ! ray job status {address} {job} >/dev/null 2>&1 ; "

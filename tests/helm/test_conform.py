@@ -1,4 +1,4 @@
-"""What the chart makes is what Kubernetes and KubeRay take."""
+"""Manifests of the chart against the schemas of Kubernetes and KubeRay."""
 
 import re
 
@@ -65,7 +65,7 @@ def test_only_objects_of_its_own_and_no_definitions_of_others(render):
 
 
 def test_kuberays_resources_have_no_scale_for_keda(definitions):
-    """What docs/kubernetes/keda.md says."""
+    """docs/kubernetes/keda.md says so."""
     for file in (sources(KUBERAY) / "config" / "crd" / "bases").glob("*.yaml"):
         found = re.findall(r"^    subresources:\n((?:      .*\n)*)", file.read_text(), re.MULTILINE)
         assert set(found) == {"      status: {}\n"}, file.name

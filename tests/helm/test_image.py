@@ -14,7 +14,7 @@ import pytest
 from helm.image import ROOT, Images
 from helm.kubelet import HEAD, Pod, head_command, own_network, submit_command
 from helm.matrix import JOB
-from jobs.journal import until
+from waiting import slow_s, until
 
 from kafka_actors import __version__
 from kafka_actors.testing import KafkaCluster
@@ -30,7 +30,7 @@ COUNT, PARTITIONS = 4_000, 4
 
 @pytest.fixture(scope="module")
 def files(images: Images) -> Iterator[Path]:
-    """Those of a container of the image."""
+    """Files of a container of the image."""
     with images.mounted("kafka-actors") as mounted:
         yield mounted
 
@@ -215,7 +215,7 @@ def test_a_job_of_the_chart_runs_is_well_and_drains(
         (submitted,) = _asked(f"http://{HEAD}:8265/api/jobs/")
         assert submitted["status"] == "STOPPED"
         assert not kafka.describe_group(group).members
-        running[1].wait(60)  # the submitter, when the job's log ends
+        running[1].wait(slow_s(60))  # the submitter, when the job's log ends
         assert "revenue of this worker" in of_job.read_text()
     finally:
         for process in reversed(running):
@@ -226,5 +226,5 @@ def test_a_job_of_the_chart_runs_is_well_and_drains(
 
 
 def _asked(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=slow_s(10)) as answer:
         return json.load(answer)

@@ -1,4 +1,4 @@
-"""What runs in the pods beside Ray: the stop of the job before them, and the probes of the head."""
+"""Programs in the pods beside Ray: the stop of the job before them, and the probes of the head."""
 
 import http.server
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helm.chart import CHART
 from helm.matrix import JOB
+from waiting import slow_s
 
 STOP = CHART / "files" / "stop_jobs.py"
 
@@ -69,7 +70,7 @@ def test_a_heads_pod_stops_what_runs_and_waits_until_it_has_ended() -> None:
     dashboard = Server(answer)
     try:
         subprocess.run(
-            [sys.executable, STOP, "30", f"http://127.0.0.1:{dashboard.port}"], check=True, timeout=30
+            [sys.executable, STOP, "30", f"http://127.0.0.1:{dashboard.port}"], check=True, timeout=slow_s(30)
         )
     finally:
         dashboard.close()
@@ -79,7 +80,7 @@ def test_a_heads_pod_stops_what_runs_and_waits_until_it_has_ended() -> None:
 
 @pytest.mark.parametrize("place", ["variable", "file", "home", "nowhere"])
 def test_a_cluster_with_a_token_is_sent_it_from_where_ray_has_it(tmp_path: Path, place: str) -> None:
-    """As Ray's own clients look for it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
+    """The token is looked for where Ray's own clients do: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
     known = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     environment = {**known, "HOME": str(tmp_path)}
     if place == "variable":
@@ -93,7 +94,7 @@ def test_a_cluster_with_a_token_is_sent_it_from_where_ray_has_it(tmp_path: Path,
     dashboard = Server(lambda method, path: (200, json.dumps([])))
     try:
         command = [sys.executable, STOP, "5", f"http://127.0.0.1:{dashboard.port}"]
-        subprocess.run(command, check=True, timeout=30, env=environment)
+        subprocess.run(command, check=True, timeout=slow_s(30), env=environment)
     finally:
         dashboard.close()
     assert dashboard.authorizations == ({None} if place == "nowhere" else {"Bearer hush"})
@@ -105,7 +106,7 @@ def test_it_waits_no_longer_than_it_may() -> None:
     )
     try:
         subprocess.run(
-            [sys.executable, STOP, "1", f"http://127.0.0.1:{dashboard.port}"], check=True, timeout=20
+            [sys.executable, STOP, "1", f"http://127.0.0.1:{dashboard.port}"], check=True, timeout=slow_s(20)
         )
     finally:
         dashboard.close()
@@ -140,7 +141,10 @@ def _probe(render, port: int, which: str, environment: dict[str, str]) -> bool:
     container = render({"job": JOB, "status": {"enabled": True, "port": port}}).head["spec"]["containers"][0]
     command = container[f"{which}Probe"]["exec"]["command"]
     return (
-        subprocess.run(command, env=environment, timeout=20, check=False, capture_output=True).returncode == 0
+        subprocess.run(
+            command, env=environment, timeout=slow_s(20), check=False, capture_output=True
+        ).returncode
+        == 0
     )
 
 
@@ -171,7 +175,7 @@ def test_a_workers_pod_ends_when_its_head_is_gone_or_after_the_drain(render):
     command = pod["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     gone = {**os.environ, "FQ_RAY_IP": "127.0.0.1"}
     script = command[2].replace("/6379)", "/1)")  # nobody listens on port 1
-    subprocess.run([*command[:2], script], env=gone, check=True, timeout=5)
+    subprocess.run([*command[:2], script], env=gone, check=True, timeout=slow_s(5))
     with socket.create_server(("127.0.0.1", 0)) as head:
         script = command[2].replace("/6379)", f"/{head.getsockname()[1]})").replace("sleep 1", "sleep 0.01")
-        subprocess.run([*command[:2], script], env=gone, check=True, timeout=10)
+        subprocess.run([*command[:2], script], env=gone, check=True, timeout=slow_s(10))

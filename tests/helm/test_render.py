@@ -1,4 +1,4 @@
-"""What the chart makes of its values."""
+"""Manifests that the chart makes of its values."""
 
 import json
 import re
@@ -11,10 +11,8 @@ from helm.chart import CHART, VERSIONS, Refused
 from helm.dashboard import dashboard
 from helm.matrix import JOB, MATRIX, SPREAD
 
-from kafka_actors.cli.config_file import read_config_file
-from kafka_actors.cli.job_options import RunConfig
-from kafka_actors.cli.option_sources import from_environment, from_file, layered
-from kafka_actors.cli.workers import read_workers, written_workers
+from kafka_actors.cli.job_options import RunConfig, read_workers, written_workers
+from kafka_actors.cli.option_sources import from_environment, from_file, layered, read_config_file
 from kafka_actors.config.references import resolve
 from kafka_actors.config.security import Secret
 
@@ -94,7 +92,7 @@ def test_the_job_is_run_with_the_options_of_the_values(render, tmp_path):
 
 
 def test_options_may_stand_in_tables_within_tables(render, tmp_path):
-    """As TOML has them: what is in a table in a table was written as JSON, which is no TOML."""
+    """Tables within tables are written as TOML has them; as JSON they would be none."""
     options = {"fetch": {"max": {"bytes": 1_000_000}, "min": {"bytes": 5}}, "client_id": "x"}
     read = options_of(render({"job": {"target": "orders:job", "options": options}}), tmp_path)
     assert (read["fetch_max_bytes"], read["fetch_min_bytes"], read["client_id"]) == (1_000_000, 5, "x")

@@ -30,7 +30,7 @@ class Missing(RuntimeError):
 
 
 def program(module: tuple[str, str]) -> Path:
-    """Where the program of a module is once it is built."""
+    """Path of a module's program once it is built."""
     path, version = module
     name = path.rpartition("/")[2]
     return cache_root() / "tools" / f"{name}-{version}" / name

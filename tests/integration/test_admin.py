@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import ConfigResource
 from pace import this_run
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.admin import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, AsyncAdmin, NewTopic, OffsetTarget
@@ -66,7 +67,7 @@ def join(kafka_cluster: KafkaCluster, group_id: str) -> Iterator[Callable[..., c
         )
         open_.append(consumer)
         consumer.subscribe([topic])
-        assert len(consumer.consume(10, timeout=30)) == 10
+        assert len(consumer.consume(10, timeout=slow_s(30))) == 10
         consumer.commit(asynchronous=False)
         return consumer
 
@@ -77,10 +78,7 @@ def join(kafka_cluster: KafkaCluster, group_id: str) -> Iterator[Callable[..., c
 
 def _left(admin: Admin, group: str) -> None:
     """A group is empty a moment after its last member has said goodbye."""
-    deadline = time.monotonic() + 20
-    while admin.describe_consumer_groups([group])[group].members:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not admin.describe_consumer_groups([group])[group].members, 20, "the group to be left")
 
 
 # ---------------------------------------------------------------- groups
@@ -348,7 +346,7 @@ def test_groups_are_answered_for_while_their_coordinator_moves(
         admin.alter_consumer_group_offsets(group_id, {TopicPartition(topic, 0): 0})
         killed = kafka_cluster_3.coordinator_of(group_id)
         kafka_cluster_3.kill(killed)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + slow_s(30)
         while True:  # a new coordinator answers from below its high watermark, which lags for a moment
             try:
                 described = admin.describe_consumer_groups([group_id])[group_id]

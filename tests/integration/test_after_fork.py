@@ -1,4 +1,4 @@
-"""What a user holds belongs to the process that made it: a fork is told so, and the parent goes on."""
+"""Clients in a fork: they belong to the process that made them; the fork is told so, and the parent goes on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def servers() -> Iterator[str]:
 
 
 def in_a_fork(call: Callable[[], Any]) -> str:
-    """What a forked child has to say of a call. Empty for one that hangs: the child is ended then."""
+    """Makes a call in a forked child; returns what that says of it, or nothing where it hangs and is ended."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

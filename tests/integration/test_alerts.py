@@ -6,9 +6,10 @@ import signal
 
 import pytest
 import yaml
-from fakes.prometheus import metrics_of, prometheuses, until
+from fakes.prometheus import metrics_of, prometheuses
 from helm.dashboard import expressions
 from pages.blocks import ROOT, blocks_of
+from waiting import slow_s, until
 
 from kafka_actors.testing.ports import free_ports
 
@@ -41,7 +42,7 @@ def lag(seconds):
 
 
 def slow(*counts):
-    """How many records more there are a minute up to each of these bounds, in order."""
+    """Series of a latency histogram to which each minute adds `counts` records, for the bounds in order."""
     bounds = ("1.024", "65.536", "131.072", "+Inf")
     return [
         f'kafka_actors_latency_seconds_bucket{{group="g",le="{bound}"}} 0+{count}x40'
@@ -195,7 +196,7 @@ RARE = (
     "kafka_actors_fetch_failures",
     'messaging_operation_name="commit", error_type!=""',
 )
-"""Of what the dashboard asks for, and this job has no cause for."""
+"""Parts of the dashboard's expressions for which this job has no cause."""
 
 
 def empty(prometheus):
@@ -230,17 +231,20 @@ def test_a_real_prometheus_finds_the_metrics_of_all_alerts_and_of_the_dashboard_
             return [r for g in (prometheus.ask("rules") or {"groups": ()})["groups"] for r in g["rules"]]
 
         try:
-            until(lambda: wanted <= names(), missing)
+            until(lambda: wanted <= names(), 60, "all metrics", 0.2, shown=missing)
             shown = IN_PROMETHEUS.findall(PAGE.read_text())
             assert len(shown) > 5
             assert [name for name in shown if not any(n.startswith(name) for n in names())] == []
-            until(lambda: len(loaded()) == len(alerts()), loaded)
-            until(lambda: all(rule["health"] == "ok" for rule in loaded()), loaded)
+            until(lambda: len(loaded()) == len(alerts()), 60, "all alerts", 0.2, shown=loaded)
+            until(lambda: all(rule["health"] == "ok" for rule in loaded()), 60, pause=0.2, shown=loaded)
             until(
                 lambda: prometheus.query('ALERTS{alertname="RecordsFailed",alertstate="firing"}') != [],
-                loaded,
+                60,
+                "an alert",
+                0.2,
+                shown=loaded,
             )
-            until(lambda: empty(prometheus) == [], lambda: empty(prometheus))
+            until(lambda: empty(prometheus) == [], 60, pause=0.2, shown=lambda: empty(prometheus))
             assert (
                 prometheus.query(
                     'ALERTS{alertname=~"NoWorkers|WorkersDie|PositionsMoved",alertstate="firing"}'
@@ -249,5 +253,5 @@ def test_a_real_prometheus_finds_the_metrics_of_all_alerts_and_of_the_dashboard_
             )
         finally:
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=slow_s(60))
     assert process.returncode == 0, (out, err)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fakes.java_answers import JAVA, Answers
+from waiting import slow_s
 
 import assignors
 from assignors import Assignment, Member, TopicPartition, userdata
@@ -39,7 +40,7 @@ class Program:
         classpath = os.pathsep.join([self._classes.name, kafka.classpath])
         javac = str(Path(kafka.java).with_name("javac"))
         subprocess.run(
-            [javac, "-cp", classpath, "-d", self._classes.name, str(SOURCE)], check=True, timeout=120
+            [javac, "-cp", classpath, "-d", self._classes.name, str(SOURCE)], check=True, timeout=slow_s(120)
         )
         self._java = subprocess.Popen(
             [kafka.java, "-Xshare:auto", "-XX:+UseSerialGC", "-cp", classpath, "Oracle"],
@@ -60,7 +61,7 @@ class Program:
     def close(self) -> None:
         assert self._java.stdin is not None
         self._java.stdin.close()
-        self._java.wait(10)
+        self._java.wait(slow_s(10))
         self._classes.cleanup()
 
 
@@ -163,7 +164,7 @@ def random_group(rnd: random.Random, *, uneven: bool, racks: bool = False, idle:
 
 
 def changed(rnd: random.Random, group: Group, assigned: Mapping[str, list[TopicPartition]]) -> Group:
-    """The same group a while later: members come, go and change their mind, topics come, go and grow."""
+    """The group a while later: members come, go and change their mind, topics come, go and grow."""
     members = {
         member_id: replace(m, owned=assigned[member_id], generation=7)
         for member_id, m in group.members.items()

@@ -1,4 +1,4 @@
-"""What a principal without rights is told, by a broker that checks them (`StandardAuthorizer`)."""
+"""Errors of a principal without rights, at a broker that checks them (`StandardAuthorizer`)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_who_may_not_read_a_topic_is_told_which_right_is_missing(kafka: KafkaClu
     with ka.Consumer(**login(kafka, "alice")) as consumer:
         consumer.assign([("orders", 0)])
         with pytest.raises(TopicAuthorizationFailedError) as caught:
-            consumer.poll_batch(timeout_ms=20_000)
+            consumer.poll_batch(timeout_ms=100_000)
     error = caught.value
     assert error.right == "Describe (Read to consume it, Write to write to it) on topic 'orders'"
     assert str(error).endswith(f"the principal needs the right {error.right}")
@@ -71,7 +71,7 @@ def test_who_may_read_the_topic_and_not_join_the_group_is_told_so(kafka: KafkaCl
         ka.Consumer(topics=["orders"], group_id="scorer", **login(kafka, "bob")) as consumer,
         pytest.raises(GroupAuthorizationFailedError) as caught,
     ):
-        consumer.poll_batch(timeout_ms=20_000)
+        consumer.poll_batch(timeout_ms=100_000)
     assert caught.value.right == "Describe (Read to join it) on group 'scorer'"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from backfills.driver import ARROWS, Driver
-from jobs.journal import until
+from waiting import until
 
 import kafka_actors as ka
 from kafka_actors.backfill import HandoverPlan
@@ -206,7 +206,7 @@ def in_topic(cluster: KafkaCluster, topic: str) -> Counter[str]:
     ) as consumer:
         ends = sum(cluster.end_offsets(topic).values())
         while sum(found.values()) < ends:
-            batch = consumer.poll_batch(timeout_ms=10_000)
+            batch = consumer.poll_batch(timeout_ms=100_000)
             assert batch is not None, f"{sum(found.values())} of {ends}"
             found.update(message.value.decode() for message in messages_of(batch))
     return found
@@ -224,14 +224,12 @@ def check_files(scene: Scene, arrows: list[str], grow_after: int, history: int =
     assert all(schema.equals(schemas[0]) for schema in schemas), "files of both engines have the same columns"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(not LIMITS, reason="the micro-batches have a limit, which needs Spark 4.2")
 def test_files_have_each_record_once_though_the_driver_was_killed(scene: Scene) -> None:
     check_files(scene, ["planned", "batch", "handed over"], grow_after=0)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.skipif(not LIMITS, reason="the micro-batches have a limit, which needs Spark 4.2")
 def test_files_have_each_record_once_though_the_driver_was_killed_twenty_times(scene: Scene) -> None:
     assert set(TWENTY) == set(ARROWS)
@@ -240,7 +238,6 @@ def test_files_have_each_record_once_though_the_driver_was_killed_twenty_times(s
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.skipif(not LIMITS, reason="the micro-batches have a limit, which needs Spark 4.2")
 def test_a_topic_has_at_most_one_micro_batch_twice_for_each_of_twenty_kills(
     scene: Scene, kafka_topic: Callable[..., str]

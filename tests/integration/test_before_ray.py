@@ -1,4 +1,4 @@
-"""What no waiting changes is said before Ray is started."""
+"""Mistakes that no waiting mends are said before Ray is started."""
 
 import logging
 import socket

@@ -3,11 +3,11 @@
 import confluent_kafka
 import pytest
 from fakes.prometheus import blocked_at
-from jobs.journal import until
+from waiting import until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 
 @pytest.fixture

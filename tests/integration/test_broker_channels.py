@@ -8,7 +8,7 @@ import pickle
 import pytest
 from fakes.broker import DROP, Call, FakeBroker, FakeCluster
 from fakes.loop import in_loop
-from fakes.members import until
+from waiting import until_async
 
 from kafka_actors.cluster import BrokerMetadata
 from kafka_actors.config import ClientConfig, build
@@ -103,7 +103,7 @@ async def test_a_channel_that_is_opened_never_has_the_main_one_and_can_be_closed
         assert (broker.connected, fake.accepted) == (True, 3)
         await broker.open_channel("apart")
         broker.close()
-        await until(lambda: fake.connections == 0)
+        await until_async(lambda: fake.connections == 0)
 
 
 @in_loop

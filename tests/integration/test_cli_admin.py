@@ -11,6 +11,7 @@ import confluent_kafka
 import pytest
 import yaml
 from fakes.secure import PASSWORD, USER, secure_kafka
+from waiting import slow_s
 
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.testing import KafkaCluster
@@ -46,7 +47,7 @@ class Shell:
         return out
 
     def tool(self, main: str, *arguments: str) -> str:
-        """What the tool prints, without its log."""
+        """Runs the tool; returns its output without its log."""
         said = self.kafka.tool(main, "--bootstrap-server", self.kafka.bootstrap_servers, *arguments).stdout
         return "\n".join(line for line in said.splitlines() if " INFO " not in line and " WARN " not in line)
 
@@ -91,7 +92,7 @@ def member(
         }
     )
     consumer.subscribe([topic])
-    assert len(consumer.consume(10, timeout=30)) == 10
+    assert len(consumer.consume(10, timeout=slow_s(30))) == 10
     consumer.commit(asynchronous=False)
     yield consumer
     consumer.close()
@@ -311,13 +312,15 @@ def _described(text: str) -> list[dict[str, str]]:
 def test_no_broker_is_one_line_and_a_traceback_only_with_debug(kafka_cluster: KafkaCluster) -> None:
     command = [Path(sys.executable).with_name("kafka-actors"), "topics", "list", "-b", "127.0.0.1:1"]
     command += ["-X", "request.timeout.ms=500"]
-    plain = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    plain = subprocess.run(command, capture_output=True, text=True, check=False, timeout=slow_s(60))
     assert (plain.returncode, plain.stdout) == (1, "")
     assert plain.stderr.startswith(
         "kafka-actors: error: none of the bootstrap_servers answered within 0.5 s: 127.0.0.1:1"
     )
     assert plain.stderr.count("\n") == 1
-    debug = subprocess.run([*command, "--debug"], capture_output=True, text=True, check=False, timeout=60)
+    debug = subprocess.run(
+        [*command, "--debug"], capture_output=True, text=True, check=False, timeout=slow_s(60)
+    )
     assert debug.stderr.startswith("Traceback")
     assert debug.stderr.splitlines()[-1].startswith("kafka-actors: error: none of the bootstrap_servers")
 

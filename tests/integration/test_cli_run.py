@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from waiting import at_pace_s, slow_s
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -46,7 +47,7 @@ def job():
         workers=2,
         batch_rows=100,
         retries=0,
-        config={"start_timeout_s": 60},
+        config={"start_timeout_s": 600},
     )
 """
 
@@ -87,7 +88,7 @@ class Shell:
 
     def run(self, *arguments: str, **more) -> tuple[int, str, str]:
         process = self.start(*arguments, **more)
-        out, err = process.communicate(timeout=150)
+        out, err = process.communicate(timeout=slow_s(150))
         return process.returncode, out, err
 
     def processed(self) -> dict[int, list[int]]:
@@ -100,7 +101,7 @@ class Shell:
         return found
 
     def until_processed(self, count: int, process: subprocess.Popen) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + slow_s(120)
         while sum(map(len, self.processed().values())) < count:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
@@ -108,11 +109,11 @@ class Shell:
 
 
 @pytest.fixture
-def shell(ray_local, kafka_cluster_3, topic, group_id, tmp_path):
-    return Shell(tmp_path, kafka_cluster_3.bootstrap_servers, topic, group_id)
+def shell(ray_local, kafka_cluster, topic, group_id, tmp_path):
+    return Shell(tmp_path, kafka_cluster.bootstrap_servers, topic, group_id)
 
 
-def test_a_bounded_run_ends_by_itself_with_everything_committed(shell, kafka_cluster_3, topic, group_id):
+def test_a_bounded_run_ends_by_itself_with_everything_committed(shell, kafka_cluster, topic, group_id):
     code, out, err = shell.run("--until", "latest", "--workers", "3")
     assert (code, err) == (0, "")
     last = out.splitlines()[-1]
@@ -122,11 +123,11 @@ def test_a_bounded_run_ends_by_itself_with_everything_committed(shell, kafka_clu
     assert all(re.search(r"  3 workers  .* records  .*/s  lag .*  restarts 0$", each) for each in progress)
     assert "\x1b" not in out
     assert {p: len(o) for p, o in shell.processed().items()} == dict.fromkeys(range(4), 3_000)
-    assert kafka_cluster_3.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
+    assert kafka_cluster.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
 
 
 def test_a_file_says_what_to_run_and_how_and_the_environment_wins(
-    shell, kafka_cluster_3, topic, group_id, tmp_path
+    shell, kafka_cluster, topic, group_id, tmp_path
 ):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "group").write_text(group_id + "\n")
@@ -142,7 +143,7 @@ def test_a_file_says_what_to_run_and_how_and_the_environment_wins(
     code, out, err = shell.run("-c", "etc/job.toml", named=False)
     assert (code, err) == (0, "")
     assert "  3 workers  " in out
-    assert kafka_cluster_3.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
+    assert kafka_cluster.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
 
 
 def test_a_json_log_has_an_object_a_line_and_progress_in_it(shell):
@@ -175,8 +176,8 @@ def test_on_a_terminal_there_is_a_live_view(shell):
     os.close(theirs)
     reader = threading.Thread(target=read)
     reader.start()
-    assert process.wait(timeout=150) == 0
-    reader.join(10)
+    assert process.wait(timeout=slow_s(150)) == 0
+    reader.join(slow_s(10))
     os.close(ours)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(drawn).decode())
     for shown in (
@@ -213,7 +214,7 @@ def test_debug_shows_the_traceback_of_the_users_function(shell):
 
 def test_a_topic_that_does_not_exist_is_waited_for_and_named(shell):
     shell.environment["TOPIC"] = "ordres"
-    code, out, err = shell.run("-X", "start_timeout_s=10")
+    code, out, err = shell.run("-X", f"start_timeout_s={at_pace_s(10):.0f}")
     assert code == 1
     assert re.search(r"starting  0 of 2 workers ready  waits for topics: UNKNOWN_TOPIC.*\bordres\b", out)
     assert re.fullmatch(r"kafka-actors: error: .*UNKNOWN_TOPIC_OR_PARTITION.*\bordres\b.*\n", err)
@@ -233,7 +234,7 @@ def test_an_address_where_nobody_answers_is_waited_for_and_named(shell):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-        code, out, err = shell.run("-b", address, "-X", "start_timeout_s=10")
+        code, out, err = shell.run("-b", address, "-X", f"start_timeout_s={at_pace_s(10):.0f}")
     assert code == 1
     assert re.search(rf"waits for a broker: {address}: can't connect: {address} connection refused", out)
     assert err.startswith("kafka-actors: error: ")
@@ -283,7 +284,7 @@ def test_what_keeps_a_job_from_starting_is_said_while_it_is_waited_for(shell, de
     watchdog.start()
     said = next((line for line in process.stdout if waits_for in line), "")
     process.terminate()
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=slow_s(30))
     watchdog.cancel()
     assert re.match(r" +[\d.]+ s  starting  0 of 2 workers ready  waits for ", said)
     assert (process.returncode, out.splitlines()[-1]) == (0, "stopped before it had started")
@@ -294,33 +295,33 @@ def test_a_run_says_where_its_status_page_is_and_a_port_that_is_taken_is_one_lin
     process = shell.start("--status", ":0", work_s=0.5)
     page = re.compile(r"status page: (http://127\.0\.0\.1:(\d+)/)\n")
     said = next(found for line in process.stdout if (found := page.fullmatch(line)))
-    with urllib.request.urlopen(said[1] + "status.json", timeout=10) as answer:
+    with urllib.request.urlopen(said[1] + "status.json", timeout=slow_s(10)) as answer:
         assert json.load(answer)["job"]["group"] == group_id
     shell.environment["KAFKA_ACTORS_STATUS"] = f":{said[2]}"
     taken = f"status: localhost:{said[2]} can't be listened on: Address already in use"
     code, _, err = shell.run()
     assert (code, err) == (2, f"kafka-actors: error: {taken} (in KAFKA_ACTORS_STATUS)\n")
     process.terminate()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=slow_s(60))
     assert (process.returncode, err) == (0, "")
     assert out.splitlines()[-1].startswith("stopped: ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_and_commits_what_is_in_hand_and_leaves_the_group(
-    shell, kafka_cluster_3, topic, group_id, number
+    shell, kafka_cluster, topic, group_id, number
 ):
     process = shell.start(work_s=0.2)
     shell.until_processed(1_000, process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=slow_s(30))
     assert (process.returncode, err) == (0, "")
     assert re.match(r"stopped: [\d,]+ records in ", out.splitlines()[-1])
     processed = {(topic, p): len(offsets) for p, offsets in shell.processed().items()}
     assert 1_000 <= sum(processed.values()) < 12_000
-    committed = kafka_cluster_3.committed(group_id)
+    committed = kafka_cluster.committed(group_id)
     assert {partition: offset for partition, offset in committed.items() if offset} == processed
-    assert kafka_cluster_3.describe_group(group_id).state == "Empty"
+    assert kafka_cluster.describe_group(group_id).state == "Empty"
 
 
 def test_a_second_signal_ends_at_once(shell):
@@ -330,5 +331,5 @@ def test_a_second_signal_ends_at_once(shell):
     time.sleep(1)
     assert process.poll() is None  # it waits for the call in hand
     process.terminate()
-    assert process.wait(timeout=2) == -signal.SIGTERM
+    assert process.wait(timeout=slow_s(2)) == -signal.SIGTERM
     process.communicate()

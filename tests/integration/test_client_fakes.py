@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from fakes.broker import DROP, SILENCE, Call, FakeBroker, FakeCluster, Raw
 from fakes.loop import in_loop
+from pace import this_run
+from waiting import until_async, within
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import (
@@ -48,12 +50,6 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
-
-
-async def until(condition: Any, seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 # ---------------------------------------------------------------- bootstrap
@@ -158,7 +154,7 @@ async def test_metadata_is_refreshed_by_age() -> None:
     async with FakeCluster(1, {"a": 1}) as cluster, client_of(cluster, metadata_max_age_ms=150) as client:
         await client.set_topics(["a"])
         cluster.create_topic("a", 5)
-        await until(lambda: client.snapshot.partitions_for_topic("a") == {0, 1, 2, 3, 4})
+        await until_async(lambda: client.snapshot.partitions_for_topic("a") == {0, 1, 2, 3, 4})
 
 
 @in_loop
@@ -171,7 +167,7 @@ async def test_metadata_is_refreshed_whatever_a_listener_raises(caplog: pytest.L
         client.cluster.add_listener(fail)
         for partitions in (2, 3):
             cluster.create_topic("a", partitions)
-            await until(lambda n=partitions: client.snapshot.partitions_for_topic("a") == set(range(n)))  # type: ignore[misc]
+            await until_async(lambda n=partitions: client.snapshot.partitions_for_topic("a") == set(range(n)))  # type: ignore[misc]
     assert "a listener's mistake" in caplog.text
 
 
@@ -192,7 +188,7 @@ async def test_metadata_is_refreshed_after_an_answer_that_could_not_be_taken_in(
         with pytest.raises(ValueError, match="a mistake of ours"):
             await client.update_metadata()
         cluster.create_topic("a", 2)
-        await until(lambda: client.snapshot.partitions_for_topic("a") == {0, 1})
+        await until_async(lambda: client.snapshot.partitions_for_topic("a") == {0, 1})
     assert "a mistake of ours" in caplog.text
 
 
@@ -211,7 +207,7 @@ async def test_requests_per_second_in_a_leaderless_window() -> None:
         assert sum(b.counts[ApiKey.METADATA] for b in cluster.brokers) <= 30
         for partition in range(3):
             cluster.move("a", partition, 1)
-        await until(lambda: client.snapshot.leader(TopicPartition("a", 0)) == 1, 2.0)
+        await until_async(lambda: client.snapshot.leader(TopicPartition("a", 0)) == 1, 2.0)
 
 
 @in_loop
@@ -220,7 +216,7 @@ async def test_a_broker_that_does_not_answer_holds_up_no_refresh() -> None:
         for broker in cluster.brokers[:2]:
             broker.on(ApiKey.METADATA, SILENCE)
         for _ in range(3):
-            async with asyncio.timeout(5):
+            with within(5):
                 await client.update_metadata()
 
 
@@ -248,7 +244,7 @@ async def test_when_all_known_brokers_are_gone_it_bootstraps_again() -> None:
             await broker.start()
         client.cluster.request_update()
         now_at = {broker.port for broker in cluster.brokers[:3]}
-        await until(lambda: {b.port for b in client.snapshot.brokers.values()} == now_at)
+        await until_async(lambda: {b.port for b in client.snapshot.brokers.values()} == now_at)
         assert (await client.send(1, HEARTBEAT)).error_code == 0
         await client.close()
 
@@ -262,7 +258,7 @@ async def test_a_broker_may_demand_to_bootstrap_again() -> None:
         cluster.brokers[0].on(ApiKey.METADATA, MetadataResponse(error_code=129))
         cluster.hide(0)
         client.cluster.request_update()
-        await until(lambda: set(client.snapshot.brokers) == {1})
+        await until_async(lambda: set(client.snapshot.brokers) == {1})
         await client.close()
 
 
@@ -300,7 +296,7 @@ async def test_a_lost_connection_is_opened_again_and_metadata_asked_for() -> Non
         with pytest.raises(DisconnectedError):
             await client.send(1, HEARTBEAT)
         assert (await client.send(1, HEARTBEAT)).error_code == 0
-        await until(lambda: sum(b.counts[ApiKey.METADATA] for b in cluster.brokers) > before)
+        await until_async(lambda: sum(b.counts[ApiKey.METADATA] for b in cluster.brokers) > before)
 
 
 @in_loop
@@ -322,8 +318,9 @@ async def test_reconnects_back_off_exponentially_within_a_fifth() -> None:
                 await client.send(1, HEARTBEAT)
         hole.close()
         gaps = [b - a for a, b in pairwise(times)]
+        added = 0.15 * this_run().since(started)  # by what else runs
         for gap, base in zip(gaps, [0.05, 0.1, 0.2, 0.4, 0.4, 0.4], strict=False):
-            assert base * 0.8 <= gap <= base * 1.2 + 0.15  # what two busy cores add
+            assert base * 0.8 <= gap <= base * 1.2 + added
         assert len(times) <= 12
 
 
@@ -361,7 +358,7 @@ async def test_an_unknown_node_is_refused_and_metadata_asked_for() -> None:
     async with FakeCluster(1) as cluster, client_of(cluster) as client:
         with pytest.raises(NodeNotReadyError, match="broker 7 is not in the cluster's metadata"):
             await client.send(7, HEARTBEAT)
-        await until(lambda: cluster.brokers[0].counts[ApiKey.METADATA] == 2)
+        await until_async(lambda: cluster.brokers[0].counts[ApiKey.METADATA] == 2)
 
 
 @in_loop
@@ -377,7 +374,7 @@ async def test_a_request_timeout_covers_connecting_and_waiting() -> None:
 async def test_an_idle_connection_is_closed_and_opened_again_without_an_error() -> None:
     async with FakeCluster(1) as cluster, client_of(cluster, connections_max_idle_ms=200) as client:
         await client.send(0, HEARTBEAT)
-        await until(lambda: not client.connected(0))
+        await until_async(lambda: not client.connected(0))
         assert not client.is_disconnected(0)
         accepted = cluster.brokers[0].accepted
         assert (await client.send(0, HEARTBEAT)).error_code == 0
@@ -413,7 +410,7 @@ async def test_what_it_tells_about_its_nodes() -> None:
             client.cluster.request_update()
             assert client.is_ready(1, metadata_priority=False)
             await broker.stop()
-            await until(lambda: client.is_disconnected(1))
+            await until_async(lambda: client.is_disconnected(1))
             assert 0 < client.connection_delay(1) <= 60
 
 
@@ -436,7 +433,7 @@ async def test_close_ends_everything_and_tells_who_waits() -> None:
         assert isinstance(update.exception(), NodeNotReadyError)
         with pytest.raises(UsageError, match="closed"):
             await client.send(0, HEARTBEAT)
-        await until(lambda: len(asyncio.all_tasks()) <= 1 + cluster.brokers[0].connections)
+        await until_async(lambda: len(asyncio.all_tasks()) <= 1 + cluster.brokers[0].connections)
 
 
 @in_loop

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fakes.asking import answer_to
 from fakes.loop import in_loop
+from waiting import slow_s, until_async, within
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import (
@@ -45,15 +46,9 @@ from kafka_actors.testing import KafkaCluster
 Topic = Callable[..., str]
 
 
-async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
 async def retried(call: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """What callers do with retriable errors: again, after a pause."""
-    async with asyncio.timeout(seconds):
+    """Repeats a call after retriable errors, with a pause, as callers do."""
+    async with asyncio.timeout(slow_s(seconds)):
         while True:
             try:
                 return await call()
@@ -85,9 +80,9 @@ async def test_a_recreated_topic_has_another_id(kafka_cluster: KafkaCluster, kaf
         old = client.snapshot.topic_id(topic)
         await asyncio.to_thread(kafka_cluster.delete_topic, topic)
         await client.update_metadata()
-        await until(lambda: client.snapshot.topic_error(topic) == 3)
+        await until_async(lambda: client.snapshot.topic_error(topic) == 3)
         await asyncio.to_thread(kafka_cluster.create_topic, topic, 2)
-        await until(lambda: client.snapshot.partitions_for_topic(topic) == {0, 1})
+        await until_async(lambda: client.snapshot.partitions_for_topic(topic) == {0, 1})
         assert client.snapshot.topic_id(topic) not in (None, old)
 
 
@@ -192,7 +187,7 @@ async def test_a_join_that_waits_holds_up_no_heartbeat(kafka_cluster: KafkaClust
         async def beats(broker: Any) -> int:
             return (await broker.request(beat, offsets_channel=True, timeout_ms=1_000)).error_code
 
-        async with asyncio.timeout(3):
+        with within(3):
             while await beats(first) != RebalanceInProgressError.code:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         for _ in range(5):
@@ -267,10 +262,11 @@ async def test_a_client_whose_bootstrap_server_is_stopped_finds_another(
     kafka_cluster_3.pause(1)
     try:
         for _ in range(3):  # servers are asked in random order
-            async with asyncio.timeout(5), KafkaClient(bootstrap_servers=addresses) as client:
-                assert len(client.snapshot.brokers) >= 2
-                response = await retried(lambda: client.send(2, MetadataRequest(topics=[])))
-                assert len(response.brokers) >= 2
+            with within(5):
+                async with KafkaClient(bootstrap_servers=addresses) as client:
+                    assert len(client.snapshot.brokers) >= 2
+                    response = await retried(lambda: client.send(2, MetadataRequest(topics=[])))
+                    assert len(response.brokers) >= 2
     finally:
         kafka_cluster_3.resume(1)
 
@@ -278,11 +274,13 @@ async def test_a_client_whose_bootstrap_server_is_stopped_finds_another(
 @in_loop
 async def test_tls_to_a_listener_without_it_is_named_at_once(kafka_cluster: KafkaCluster) -> None:
     client = KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers, security_protocol="SSL")
-    async with asyncio.timeout(10):
-        with pytest.raises(
+    with (
+        within(10),
+        pytest.raises(
             SslAuthenticationError, match="the port does not speak TLS, and security_protocol asks"
-        ):
-            await client.bootstrap(timeout_ms=60_000)
+        ),
+    ):
+        await client.bootstrap(timeout_ms=60_000)
     await client.close()
 
 
@@ -309,7 +307,7 @@ async def test_an_idle_connection_is_closed_before_the_broker_does_and_had_anew(
         bootstrap_servers=kafka_cluster.bootstrap_servers, connections_max_idle_ms=300
     ) as client:
         await client.send(1, ListGroupsRequest())
-        await until(lambda: not client.connected(1))
+        await until_async(lambda: not client.connected(1))
         assert not client.is_disconnected(1)
         assert (await client.send(1, ListGroupsRequest())).error_code == 0
         assert await client.poll(timeout_ms=50) == []

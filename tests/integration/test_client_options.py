@@ -13,6 +13,7 @@ import pytest
 from fakes.broker import SILENCE, FakeBroker, FakeCluster
 from fakes.loop import in_loop
 from pace import this_run
+from waiting import until_async, within
 
 from kafka_actors import AsyncConsumer
 from kafka_actors.config import ClientConfig, ConsumerConfig, JobConfig, build
@@ -47,14 +48,8 @@ def client_of(cluster: FakeCluster, **options: Any) -> KafkaClient:
 
 
 def socket_of(connection: Connection) -> socket.socket:
-    assert connection._transport is not None
-    return connection._transport.get_extra_info("socket")
-
-
-async def until(condition: Any, seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    assert connection._frames.transport is not None
+    return connection._frames.transport.get_extra_info("socket")
 
 
 @in_loop
@@ -96,7 +91,7 @@ async def test_max_in_flight_requests_per_connection() -> None:
             await broker.wait_for(ApiKey.HEARTBEAT)
             live = client._pool.live(0)
             assert live is not None
-            assert len(live._table) == 2
+            assert len(live._requests.in_flight) == 2
             release.set()
             await asyncio.gather(*sends)
 
@@ -121,9 +116,9 @@ async def test_a_connection_that_is_set_up_too_slowly_is_given_more_time_up_to_a
             started = time.monotonic() + client.connection_delay(1) / 1000
             with pytest.raises(ConnectionFailedError, match="no answer to ApiVersions in time"):
                 await client.send(1, HEARTBEAT)
-            took.append(time.monotonic() - started)
-        for seconds, least in zip(took, [0.1, 0.2, 0.2], strict=True):
-            assert least - 0.01 <= seconds < least + 0.15
+            took.append((time.monotonic() - started, this_run().since(started)))
+        for (seconds, pace), least in zip(took, [0.1, 0.2, 0.2], strict=True):
+            assert least - 0.01 <= seconds < least + 0.15 * pace
 
 
 # ---------------------------------------------------------------- sockets
@@ -185,7 +180,7 @@ async def test_client_rack_is_told_with_each_fetch_so_that_a_near_replica_may_an
         consumer = AsyncConsumer(bootstrap_servers=cluster.bootstrap, config=config)
         await consumer.assign([TopicPartition("t", 0)])
         await consumer.seek(TopicPartition("t", 0), 0)
-        polled = asyncio.create_task(consumer.poll_batch(timeout_ms=5_000))
+        polled = asyncio.create_task(consumer.poll_batch(timeout_ms=100_000))
         fetched = await broker.wait_for(ApiKey.FETCH)
         assert fetched.request.rack_id == "here"
         polled.cancel()
@@ -227,16 +222,16 @@ def test_an_api_version_that_is_none_fails_before_anything_connects(given: Any) 
 async def test_api_version_auto_timeout_ms_ends_bootstrapping_where_no_api_version_is_given() -> None:
     async with FakeCluster(1) as cluster:
         cluster.brokers[0].on(ApiKey.API_VERSIONS, SILENCE)
-        limits = {"api_version_auto_timeout_ms": 300, "request_timeout_ms": 1_200}
+        limits = {"api_version_auto_timeout_ms": 300, "request_timeout_ms": 3_000}
         started = time.monotonic()
         with pytest.raises(NoBrokersAvailable):
             await client_of(cluster, **limits).bootstrap()
         assert time.monotonic() - started >= 0.3
-        assert this_run().quiet_s(started, time.monotonic()) < 1.2
+        assert this_run().quiet_s(started, time.monotonic()) < 3.0
         started = time.monotonic()
         with pytest.raises(NoBrokersAvailable):
             await client_of(cluster, **limits, api_version=(3, 9)).bootstrap()
-        assert time.monotonic() - started >= 1.2
+        assert time.monotonic() - started >= 3.0
 
 
 @in_loop
@@ -282,7 +277,7 @@ async def test_what_check_version_raises() -> None:
             await client.check_version(1, timeout=0.2)
         for broker in cluster.brokers:
             await broker.stop()
-        await until(lambda: not client.connected(0))
+        await until_async(lambda: not client.connected(0))
         with pytest.raises(NodeNotReadyError, match="connection refused"):
             await client.check_version(0)
         with pytest.raises(NoBrokersAvailable, match=r"connection refused|in time"):
@@ -302,7 +297,7 @@ async def test_metrics_count_what_the_connections_do_in_the_group_of_the_prefix(
         for _ in range(2):  # clients may share a registry
             async with client_of(cluster, metrics=metrics, metric_group_prefix="orders") as client:
                 await client.send(0, HEARTBEAT)
-        await until(lambda: broker.connections == 0)
+        await until_async(lambda: broker.connections == 0)
     assert {name.group for name in metrics.metrics()} == {"orders-metrics"}
     found = {name.name: value for name, value in metrics.metrics().items()}
     asked = broker.counts[ApiKey.HEARTBEAT] + broker.counts[ApiKey.METADATA]
@@ -356,18 +351,20 @@ async def test_tls_to_a_plaintext_listener_is_named_at_once() -> None:
     async with FakeCluster(1) as cluster:
         broker = cluster.brokers[0]
         client = client_of(cluster, security_protocol="SSL", ssl_check_hostname=False)
-        async with asyncio.timeout(5):
-            with pytest.raises(
+        with (
+            within(5),
+            pytest.raises(
                 SslAuthenticationError, match="the port does not speak TLS, and security_protocol asks for it"
-            ):
-                await client.bootstrap(timeout_ms=60_000)
+            ),
+        ):
+            await client.bootstrap(timeout_ms=60_000)
         assert broker.counts[ApiKey.API_VERSIONS] == 1
         await client.close()
 
 
 @in_loop
 async def test_a_listener_that_hangs_up_on_everything_is_tried_again() -> None:
-    """It may be a broker that starts or stops: no reason to give up."""
+    """The listener may be a broker that starts or stops: no reason to give up."""
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal accepted
@@ -379,6 +376,6 @@ async def test_a_listener_that_hangs_up_on_everything_is_tried_again() -> None:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = KafkaClient(bootstrap_servers=address, security_protocol="SSL")
         with pytest.raises(NoBrokersAvailable, match="the connection ended during the TLS handshake"):
-            await client.bootstrap(timeout_ms=700)
+            await client.bootstrap(timeout_ms=2_000)
         assert accepted >= 4
         await client.close()

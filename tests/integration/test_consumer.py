@@ -4,6 +4,7 @@ import time
 
 import pytest
 from fakes.reading import consumers, values
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.errors import (
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.kafka
 
 def read(consumer, count, timeout=30.0):
     """The values of `count` records by partition, in the order in which they came."""
-    seen, got, deadline = {}, 0, time.monotonic() + timeout
+    seen, got, deadline = {}, 0, time.monotonic() + slow_s(timeout)
     while got < count and time.monotonic() < deadline:
         batch = consumer.poll_batch(timeout_ms=500)
         if batch is not None:
@@ -56,7 +57,7 @@ def test_every_record_is_read_once_and_in_order_whatever_its_codec(consumer_of, 
     ("codec", "sent"), [("gzip", "lz4"), ("snappy", "zstd"), ("lz4", "gzip"), ("zstd", "snappy")]
 )
 def test_what_brokers_compress_anew_is_read_whole(consumer_of, kafka_topic, produce, codec, sent):
-    """As a topic's own `compression.type` has them do: their frames are not a producer's."""
+    """Brokers compress by the topic's own `compression.type`: their frames are not a producer's."""
     topic = kafka_topic(config={"compression.type": codec})
     produce(topic, values(20_000), partition=0, compression=sent)
     consumer = consumer_of()
@@ -75,7 +76,7 @@ def test_a_batch_has_the_columns_that_spark_expects(consumer_of, kafka_topic, pr
     )
     consumer = consumer_of()
     consumer.assign([TopicPartition(topic, 0)])
-    batch = consumer.poll_batch(timeout_ms=10_000)
+    batch = consumer.poll_batch(timeout_ms=100_000)
     assert batch.schema == SCHEMA
     rows = batch.to_pylist()
     assert [(r["key"], r["value"], r["offset"], r["topic"], r["partition"]) for r in rows] == [
@@ -191,7 +192,7 @@ def test_auto_commit_goes_on_between_polls(consumer_of, kafka_cluster, kafka_top
     produce(topic, values(50))
     consumer = consumer_of([topic], group_id=group_id, auto_commit_interval_ms=200)
     assert read(consumer, 50)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + slow_s(10)
     while time.monotonic() < deadline and not kafka_cluster.committed(group_id):
         consumer.poll_batch(timeout_ms=100)
     assert {p: o for (_, p), o in kafka_cluster.committed(group_id).items()} == {0: 50}
@@ -214,7 +215,7 @@ def test_an_auto_commit_that_failed_is_tried_again_though_nothing_new_was_read(
         await commit(offsets, timeout_s)
 
     core.commit = fails_once
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + slow_s(20)
     while kafka_cluster.committed(group_id) != {(topic, 0): 10}:
         assert time.monotonic() < deadline, failed
         assert consumer.poll_batch(timeout_ms=100) is None
@@ -227,17 +228,17 @@ def test_seek_moves_the_position_whatever_is_fetched_already(consumer_of, kafka_
     produce(topic, values(1000))
     consumer = consumer_of()
     consumer.assign([tp])
-    assert consumer.poll_batch(timeout_ms=10_000)["offset"][0].as_py() == 0
+    assert consumer.poll_batch(timeout_ms=100_000)["offset"][0].as_py() == 0
     consumer.seek(tp, 500)
     assert consumer.position(tp) == 500
-    assert consumer.poll_batch(timeout_ms=10_000)["offset"][0].as_py() == 500
+    assert consumer.poll_batch(timeout_ms=100_000)["offset"][0].as_py() == 500
     consumer.seek_to_beginning(tp)
     assert consumer.position(tp) == 0
-    assert consumer.poll_batch(timeout_ms=10_000)["offset"][0].as_py() == 0
+    assert consumer.poll_batch(timeout_ms=100_000)["offset"][0].as_py() == 0
     consumer.seek_to_end()
     assert consumer.position(tp) == 1000
     produce(topic, [b"new"])
-    assert consumer.poll_batch(timeout_ms=10_000)["value"].to_pylist() == [b"new"]
+    assert consumer.poll_batch(timeout_ms=100_000)["value"].to_pylist() == [b"new"]
     consumer.seek(tp, 10)
     assert next(iter(consumer)).offset == 10
 

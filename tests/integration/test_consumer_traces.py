@@ -5,6 +5,7 @@ import time
 import pytest
 from fakes.spans import kept_spans
 from opentelemetry import trace
+from waiting import slow_s
 
 import kafka_actors as ka
 
@@ -27,7 +28,7 @@ def consumer_of(kafka_cluster, topic, group_id):
         consumer = ka.Consumer(
             topic, group_id=group_id, bootstrap_servers=servers, auto_offset_reset="earliest"
         )
-        count, deadline = 0, time.monotonic() + 30
+        count, deadline = 0, time.monotonic() + slow_s(30)
         while count < 10 and time.monotonic() < deadline:
             batch = consumer.poll_batch(timeout_ms=1_000)
             count += 0 if batch is None else batch.num_rows

@@ -8,7 +8,8 @@ import json
 
 import pytest
 from fakes.loop import in_loop
-from fakes.members import FakeGroup, member, until
+from fakes.members import FakeGroup, member
+from waiting import until_async
 
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
@@ -78,23 +79,23 @@ async def shares(group, wants, **options):
 async def test_hooks_make_a_group_of_any_kind():
     group = FakeGroup()
     async with group.cluster, shares(group, "abc") as one:
-        await one.ensure_active_group(timeout_ms=5_000)
-        await until(lambda: one.calls == [("have", ["a", "b"])])
+        await one.ensure_active_group(timeout_ms=100_000)
+        await until_async(lambda: one.calls == [("have", ["a", "b"])])
         assert one.leader
         assert not one.need_rejoin()
         async with shares(group, "bc") as two:
-            await two.ensure_active_group(timeout_ms=5_000)
-            await until(lambda: len(two.calls) == 1 and one.joined)
+            await two.ensure_active_group(timeout_ms=100_000)
+            await until_async(lambda: len(two.calls) == 1 and one.joined)
             # Everything was given up, in the generation it was had in, before it was shared out anew.
             assert one.calls[1] == ("give up", 1)
             assert one.calls[2] == ("have", ["a", "b"])
             assert two.calls == [("have", ["c"])]
         assert two.generation == -1
         assert two.member_id == ""
-        await until(lambda: len(one.calls) >= 5)
+        await until_async(lambda: len(one.calls) >= 5)
         group.model.members.clear()  # the coordinator forgets everybody
-        await until(lambda: any(call[0] == "lost" for call in one.calls))
-        await until(lambda: one.calls[-1] == ("have", ["a", "b"]))
+        await until_async(lambda: any(call[0] == "lost" for call in one.calls))
+        await until_async(lambda: one.calls[-1] == ("have", ["a", "b"]))
         (join, *_) = group.broker.requests(ApiKey.JOIN_GROUP)
         assert join.protocol_type == "letters"
 
@@ -103,15 +104,15 @@ async def test_hooks_make_a_group_of_any_kind():
 async def test_heartbeat_task_turns_heartbeats_off_and_on():
     group = FakeGroup()
     async with group.cluster, shares(group, "abc") as one:
-        await one.ensure_active_group(timeout_ms=5_000)
-        await until(lambda: group.broker.counts[ApiKey.HEARTBEAT] >= 2)
+        await one.ensure_active_group(timeout_ms=100_000)
+        await until_async(lambda: group.broker.counts[ApiKey.HEARTBEAT] >= 2)
         one.heartbeat_task.disable()
         await asyncio.sleep(0.05)
         before = group.broker.counts[ApiKey.HEARTBEAT]
         await asyncio.sleep(0.5)
         assert group.broker.counts[ApiKey.HEARTBEAT] == before
         one.heartbeat_task.reset()
-        await until(lambda: group.broker.counts[ApiKey.HEARTBEAT] > before)
+        await until_async(lambda: group.broker.counts[ApiKey.HEARTBEAT] > before)
 
 
 @in_loop
@@ -129,7 +130,7 @@ async def test_what_happens_is_measured():
     group = FakeGroup()
     metrics = Metrics()
     async with group.cluster, member(group, metrics=metrics) as one:
-        await until(lambda: len(one.listener.has) == 2 and group.broker.counts[ApiKey.HEARTBEAT] >= 3)
+        await until_async(lambda: len(one.listener.has) == 2 and group.broker.counts[ApiKey.HEARTBEAT] >= 3)
         await one.member.commit_offsets_sync({A: OffsetAndMetadata(1)})
         values = {name.name: value for name, value in metrics.metrics().items()}
         assert values["join-total"] == values["sync-total"] == values["rebalance-total"] == 1
@@ -140,7 +141,7 @@ async def test_what_happens_is_measured():
         assert 0 <= values["last-heartbeat-seconds-ago"] < 2
         assert values["assigned-partitions"] == 2
         one.member.request_rejoin("to see it counted")
-        await until(lambda: {n.name: v for n, v in metrics.metrics().items()}["rebalance-total"] == 2)
+        await until_async(lambda: {n.name: v for n, v in metrics.metrics().items()}["rebalance-total"] == 2)
     assert metrics.metrics() == {}
 
 
@@ -149,7 +150,7 @@ async def test_committed_offsets_are_asked_for_only_where_they_may_have_changed(
     group = FakeGroup()
     group.model.offsets[A] = OffsetAndMetadata(5, "noted")
     async with group.cluster, member(group) as one:
-        await until(lambda: len(one.listener.has) == 2)
+        await until_async(lambda: len(one.listener.has) == 2)
         refresh = one.member.refresh_committed_offsets_if_needed
         assert await refresh() == {A: (5, "noted", -1), B: None}
         assert group.broker.counts[ApiKey.OFFSET_FETCH] == 1
@@ -160,7 +161,7 @@ async def test_committed_offsets_are_asked_for_only_where_they_may_have_changed(
         asked = group.broker.requests(ApiKey.OFFSET_FETCH)[-1].groups[0].topics
         assert [(t.name, t.partition_indexes) for t in asked] == [("t", [1])]
         async with member(group) as two:
-            await until(lambda: len(two.listener.has) == 1 and one.member.joined)
+            await until_async(lambda: len(two.listener.has) == 1 and one.member.joined)
             assert set(await refresh()) == one.listener.has
 
 
@@ -175,7 +176,7 @@ async def test_default_callback_of_commits_can_be_another_one():
 
     callback = lambda offsets, outcome: told.append((offsets, outcome))  # noqa: E731
     async with group.cluster, member(group, default_offset_commit_callback=callback) as one:
-        await until(lambda: len(one.listener.has) == 2)
+        await until_async(lambda: len(one.listener.has) == 2)
         group.broker.once(ApiKey.OFFSET_COMMIT, refuse)
         offsets = {A: OffsetAndMetadata(1, "much too long")}
         outcome = await one.member.commit_offsets_async(offsets)

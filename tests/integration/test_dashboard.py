@@ -14,7 +14,7 @@ EXPORTERS = {
     "kafka_consumergroup_members",
     "kafka_consumergroup_group_lag_seconds",
 }
-"""Of kafka_exporter, and the last of kafka-lag-exporter. Those of the collector's kafkametrics receiver are ours, too."""
+"""Metrics of kafka_exporter; the last one is kafka-lag-exporter's. Ours have the names of the collector's kafkametrics receiver."""
 UNITS = {"s": "_seconds", "By": "_bytes"}
 
 

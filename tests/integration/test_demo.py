@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import slow_s
 
 from kafka_actors.cli.demo.fill import Filled, check_kept
 from kafka_actors.cli.demo.place import DemoFailed, embedded
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.ray
 
 COMMAND = Path(sys.executable).with_name("kafka-actors")
 
@@ -21,7 +22,7 @@ COMMAND = Path(sys.executable).with_name("kafka-actors")
 def _demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "160"}
     return subprocess.run(
-        [COMMAND, "demo", *arguments], env=environment, capture_output=True, text=True, timeout=360
+        [COMMAND, "demo", *arguments], env=environment, capture_output=True, text=True, timeout=slow_s(360)
     )
 
 
@@ -59,14 +60,14 @@ def test_the_demo_on_embedded_brokers_ends_with_every_cent():
     _check_shown(done.stdout)
 
 
-def test_the_demo_on_a_real_cluster_ends_with_every_cent_and_leaves_nothing_behind(kafka_cluster_3):
-    before = set(kafka_cluster_3.admin.list_topics(timeout=10).topics)
-    done = _demo("--kafka", kafka_cluster_3.bootstrap_servers)
+def test_the_demo_on_a_real_cluster_ends_with_every_cent_and_leaves_nothing_behind(kafka_cluster):
+    before = set(kafka_cluster.admin.list_topics(timeout=slow_s(10)).topics)
+    done = _demo("--kafka", kafka_cluster.bootstrap_servers)
     assert done.returncode == 0, done.stdout + done.stderr
     _check_shown(done.stdout)
-    after = set(kafka_cluster_3.admin.list_topics(timeout=10).topics)
+    after = set(kafka_cluster.admin.list_topics(timeout=slow_s(10)).topics)
     assert not [topic for topic in after - before if topic.startswith("orders-")]
-    groups = kafka_cluster_3.admin.list_consumer_groups(request_timeout=10).result().valid
+    groups = kafka_cluster.admin.list_consumer_groups(request_timeout=slow_s(10)).result().valid
     assert not [group.group_id for group in groups if group.group_id.startswith("demo-")]
 
 

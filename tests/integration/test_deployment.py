@@ -21,12 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import slow_s
 
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.ports import free_ports
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
 Topic = Callable[..., str]
 
@@ -102,14 +103,14 @@ job = ka.Job(
     config={"start_timeout_s": 120},
 )
 with job.start() as running:
-    running.wait(timeout=120)
+    running.wait(timeout=slow_s(120))
 ray.shutdown()
 """
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a copy of the sources: building leaves files among them."""
+    """Wheel of a copy of the sources: building leaves files among them."""
     directory = tmp_path_factory.mktemp("wheel")
     copy = directory / "sources"
     copy.mkdir()
@@ -167,14 +168,14 @@ def clean(**variables: str) -> dict[str, str]:
 
 
 def ran(command: list[str], directory: Path, **variables: str) -> str:
-    """What it says on stdout, once it has ended well."""
+    """Runs a command; returns its standard output once it has ended well."""
     done = subprocess.run(
         command,
         cwd=directory,
         env=clean(**variables),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=slow_s(300),
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-4_000:]
@@ -197,7 +198,7 @@ def test_the_bare_environment_has_not_got_the_package(bare: Path, tmp_path: Path
     """Without this the others show nothing."""
     command = [str(bare / "bin" / "python"), "-c", "import pyspark, ray, msgspec, kafka_actors"]
     done = subprocess.run(
-        command, cwd=tmp_path, env=clean(), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=tmp_path, env=clean(), capture_output=True, text=True, timeout=slow_s(60), check=False
     )
     assert "No module named 'kafka_actors'" in done.stderr
 
@@ -263,7 +264,7 @@ def test_clients_of_a_connect_server_that_has_it_need_it_not(
         assert ran([*client, kafka_cluster.bootstrap_servers, topic], tmp_path).split() == [str(COUNT)]
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
+        server.wait(slow_s(30))
 
 
 @pytest.mark.ray

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 from pages.blocks import ADDRESS, ROOT, blocks_of, needs_of, pages, program_of, topics_of
+from waiting import slow_s
 
 from kafka_actors.testing import MockCluster
 
-pytestmark = pytest.mark.timeout(240)
-
-LIMIT_S = 200
+LIMIT_S = slow_s(200)
 FOREIGN = re.compile(
     r'<(?:script|img|iframe|source|audio|video)\b[^>]*\bsrc(?:set)?="(?:https?:)?//[^"]*"'
     r'|<link\b[^>]*\bhref="(?:https?:)?//[^"]*"'
@@ -58,10 +57,12 @@ def leaves_nothing(admin) -> Iterator[None]:
     """Pages have the same names for their topics and groups."""
 
     def topics():
-        return {name for name in admin.list_topics(timeout=10).topics if not name.startswith("__")}
+        return {name for name in admin.list_topics(timeout=slow_s(10)).topics if not name.startswith("__")}
 
     def groups():
-        return {group.group_id for group in admin.list_consumer_groups(request_timeout=10).result().valid}
+        return {
+            group.group_id for group in admin.list_consumer_groups(request_timeout=slow_s(10)).result().valid
+        }
 
     topics_before, groups_before = topics(), groups()
     try:
@@ -73,7 +74,7 @@ def leaves_nothing(admin) -> Iterator[None]:
         if joined := [*groups() - groups_before]:
             answers += admin.delete_consumer_groups(joined).values()
         for answer in answers:
-            answer.result(30)
+            answer.result(slow_s(30))
 
 
 @pytest.mark.parametrize("page", list(programs(with_ray=False)))

@@ -9,8 +9,9 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
+from waiting import slow_s
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -18,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def run(name, *arguments):
     environment = {k: v for k, v in os.environ.items() if k != "BOOTSTRAP"}
     command = [sys.executable, str(EXAMPLES / name), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=slow_s(240))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -62,7 +63,7 @@ def test_workers_come_for_a_burst_and_go_again():
 def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
     notebook = nbformat.read(EXAMPLES / "pipeline.ipynb", as_version=4)
     nbclient.NotebookClient(
-        notebook, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(EXAMPLES)}}
+        notebook, timeout=slow_s(200), kernel_name="python3", resources={"metadata": {"path": str(EXAMPLES)}}
     ).execute()
     shown = [str(output) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("before rows enter the JVM" in output for output in shown)

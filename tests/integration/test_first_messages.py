@@ -1,28 +1,30 @@
-"""What a process decodes first may come in several of its threads at once: a worker has one for each broker."""
+"""First messages that a process decodes, in several threads at once: a worker has one for each broker."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from waiting import slow_s
+
 PROCESSES = 4
 
 FIRST = """
 import sys, threading
 from fakes.arbitrary import filled
-from kafka_actors.job.transport.shm_client import Answered, Asked
-from kafka_actors.job.messages import Grant, Holding, Orders, Report, pack, unpack
-from kafka_actors.fetch.messages import Fetched, FetchReply, Pull, Want
+from kafka_actors.job.transport.shm_client import PullResponse, PullRequest
+from kafka_actors.job.messages import Grant, HeldReport, Orders, Report, pack, unpack
+from kafka_actors.fetch.messages import FetchedPartition, FetchReply, Pull, PartitionFetch
 from kafka_actors.protocol import ApiKey, decode_message, message_class
 from kafka_actors.types import TopicPartition
 
 THREADS = 8
 P, EPOCH = TopicPartition("t", 0), (1, 1)
 mine = [
-    Answered(FetchReply(1, 1, [Fetched("t", 0, EPOCH, 0, 1)])),
-    Asked(Pull(1, [Want("t", 0, EPOCH, 0, 1)])),
+    PullResponse(FetchReply(1, 1, [FetchedPartition("t", 0, EPOCH, 0, 1)])),
+    PullRequest(Pull(1, [PartitionFetch("t", 0, EPOCH, 0, 1)])),
     Orders(EPOCH, [Grant(P, EPOCH)], [], 1.0),
-    Report("w", EPOCH, True, [Holding(P, EPOCH)]),
+    Report("w", EPOCH, True, [HeldReport(P, EPOCH)]),
 ]
 first = [lambda data=pack(message), kind=type(message): unpack(data, kind) for message in mine]
 for api in ApiKey:
@@ -49,5 +51,5 @@ def test_the_first_messages_of_a_process_may_come_in_several_threads_at_once():
         subprocess.Popen([sys.executable, "-c", FIRST], stdout=subprocess.PIPE, text=True, env=environment)
         for _ in range(PROCESSES)
     ]
-    ended = [(process.communicate(timeout=60)[0], process.returncode) for process in started]
+    ended = [(process.communicate(timeout=slow_s(60))[0], process.returncode) for process in started]
     assert ended == [("done True\n", 0)] * PROCESSES, "-11 is SIGSEGV"

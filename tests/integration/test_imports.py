@@ -1,10 +1,11 @@
-"""What is imported when: in a process of its own."""
+"""Imports of the package: which modules come when, in a process of its own."""
 
 import pathlib
 import subprocess
 import sys
 
 import pytest
+from waiting import slow_s
 
 import kafka_actors
 
@@ -28,7 +29,7 @@ def test_the_first_message_does_not_wait_for_pandas_to_be_imported():
         "assert len(list(messages_of(batch))) == 2\n"
         "sys.exit('pandas' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=slow_s(60))
     assert done.returncode == 0
 
 
@@ -49,7 +50,7 @@ def test_the_process_of_an_actor_does_not_wait_for_what_only_others_need(actor: 
         f"import kafka_actors.ray.actors.{actor}_actor\n"
         f"sys.exit(' '.join(name for name in {absent!r} if name in sys.modules) or 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=slow_s(60), capture_output=True)
     assert done.stderr.decode().strip() == ""
     assert done.returncode == 0
 
@@ -85,6 +86,6 @@ def test_threads_may_use_the_package_for_the_first_time_at_once(
         "sys.exit('\\n'.join(wrong) or 0)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=slow_s(60)
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,8 +1,9 @@
 """A job on real Kafka and real Ray: the whole way from a topic to committed offsets."""
 
 import pytest
-from jobs.journal import Journal, until
+from jobs.journal import Journal
 from jobs.scene import recorder
+from waiting import slow_s, until
 
 import kafka_actors as ka
 
@@ -29,7 +30,7 @@ def test_a_bounded_job_processes_everything_once_and_commits_to_the_end(
         until="latest",
     )
     with job.start() as running:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     ends = kafka_cluster_3.end_offsets(topic)
     assert sum(ends.values()) == 24_000
     assert journal.missing(ends) == {}
@@ -60,7 +61,7 @@ def test_another_client_of_the_group_sees_the_same_offsets_and_nothing_left(scen
     assert consumer.consume(10, timeout=5) == []
     assert len(consumer.assignment()) == 12
     produce(scene.topic, [b"one more"], partition=3, bootstrap_servers=servers)
-    assert [m.value() for m in consumer.consume(1, timeout=10)] == [b"one more"], (
+    assert [m.value() for m in consumer.consume(1, timeout=slow_s(10))] == [b"one more"], (
         "or it would see nothing ever"
     )
     consumer.close()
@@ -84,13 +85,13 @@ def test_partitions_that_appear_are_read_from_their_start_under_latest(scene, pr
 
 
 def test_a_bounded_job_ends_behind_records_that_were_aborted(
-    ray_local, kafka_cluster_3, kafka_topic, group_id, journal
+    ray_local, kafka_cluster, kafka_topic, group_id, journal
 ):
     """Its end is a marker: no record has the offset before it, and none of the last twenty is handed out."""
     from confluent_kafka import Producer
 
-    servers = kafka_cluster_3.bootstrap_servers
-    topic = kafka_topic(cluster=kafka_cluster_3, replication_factor=3)
+    servers = kafka_cluster.bootstrap_servers
+    topic = kafka_topic()
     producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
     producer.init_transactions()
     for end, count in ((producer.commit_transaction, 10), (producer.abort_transaction, 20)):
@@ -105,12 +106,12 @@ def test_a_bounded_job_ends_behind_records_that_were_aborted(
         bootstrap_servers=servers,
         process=recorder(journal),
         until="latest",
-        config={"isolation_level": "read_committed", "start_timeout_s": 150},
+        config={"isolation_level": "read_committed", "start_timeout_s": 600},
     )
     with job.start() as running:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     assert {partition: sorted(seen) for partition, seen in journal.counts().items()} == {
         (topic, 0): list(range(10))
     }
-    assert kafka_cluster_3.committed(group_id) == kafka_cluster_3.end_offsets(topic) == {(topic, 0): 32}
+    assert kafka_cluster.committed(group_id) == kafka_cluster.end_offsets(topic) == {(topic, 0): 32}
     assert running.status().lag == 0

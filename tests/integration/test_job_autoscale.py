@@ -7,21 +7,21 @@ import time
 
 import pyarrow as pa
 import pytest
-from jobs.journal import until
+from waiting import at_pace_s, until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 # A call takes 50 ms, most of them asleep, and has 50 records: a worker does at most 1,000 a second, on any machine.
 WORK = {"work": 0.05, "batch_rows": 50}
 POLICY = ka.Autoscale(min=1, max=4, target_lag_seconds=8, upscale_delay_seconds=2, downscale_delay_seconds=6)
 START_S = 15.0
-"""So long a few workers may take to start on a busy machine with two cores."""
+"""Seconds that a few workers may take to start on a busy machine with two cores."""
 
 
 def burst(scene, records):
-    """So many records at once, the same number to each partition. They count for what the brokers have to have."""
+    """Produces `records` at once, the same number to each partition."""
     each = records // len(scene.partitions)
     with ka.Producer(bootstrap_servers=scene.cluster.bootstrap_servers) as producer:
         for partition in scene.partitions:
@@ -96,7 +96,12 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
     policy = ka.Autoscale(
         min=1, max=4, target_lag_seconds=5, upscale_delay_seconds=1, downscale_delay_seconds=6
     )
-    scene.start(workers=policy, **WORK, resources_per_worker={"num_cpus": 3}, config={"start_timeout_s": 20})
+    scene.start(
+        workers=policy,
+        **WORK,
+        resources_per_worker={"num_cpus": 3},
+        config={"start_timeout_s": at_pace_s(20)},
+    )
     burst(scene, 24_000)
     until(lambda: scene.status().scaling.workers > 1, 20, "more workers wanted")
     until(lambda: requested() == [{"CPU": 3}] * scene.status().scaling.workers, 10, "room asked for")
@@ -114,7 +119,7 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
 
 
 def requested():
-    """What Ray's autoscaler is asked for."""
+    """Resources that Ray's autoscaler is asked for."""
     from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
     from ray.experimental.internal_kv import _internal_kv_get
 

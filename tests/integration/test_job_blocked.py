@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from jobs.journal import Recorder, until
+from jobs.journal import Recorder
+from waiting import until
 
 from kafka_actors.types import TopicPartition
 

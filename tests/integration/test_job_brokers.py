@@ -7,13 +7,13 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from jobs.driver import exists
-from jobs.journal import until
 from jobs.scene import Scene
 from pace import this_run
+from waiting import slow_s, until
 
 from kafka_actors.testing import KafkaCluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def elected(scene, partitions):
         {"bootstrap.servers": scene.cluster.bootstrap_servers, "socket.timeout.ms": 1000, "log_level": 0}
     )
     left, found = set(partitions), {}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + slow_s(30)
     while left:
         assert time.monotonic() < deadline, "no new leaders"
         try:

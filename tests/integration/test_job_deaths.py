@@ -1,4 +1,4 @@
-"""What becomes of a job whose function ends its process: deaths in the same call count as tries of it."""
+"""Jobs whose function ends its process: deaths in the same call count as tries of it."""
 
 import asyncio
 import ctypes
@@ -7,13 +7,14 @@ import signal
 import time
 
 import pytest
-from jobs.journal import Recorder, until
+from jobs.journal import Recorder
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import ProcessError
 from kafka_actors.types import TopicPartition
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 EACH = 60
 
@@ -54,7 +55,7 @@ def test_a_function_that_ends_its_process_ends_the_job_with_how_and_where(filled
     process = ending(filled, how, [45])
     running = filled.start(workers=2, process=process, retries=1, batch_rows=20, config=config)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     cause = failed.value.cause
     assert isinstance(cause, ProcessError)
     assert (cause.topic, cause.partition) == bad
@@ -76,7 +77,7 @@ def test_under_skip_the_record_at_fault_is_found_and_no_other_is_lost(filled, ki
 
     process = made if kind == "function" else Asynchronous
     running = filled.start(workers=2, process=process, retries=1, on_error="skip", until="latest")
-    running.wait(timeout=150)
+    running.wait(timeout=slow_s(150))
     assert filled.journal.counts().keys() == set(filled.partitions)
     assert filled.committed() == filled.ends()
     calls = [e for e in filled.journal.entries() if e.partition.partition == 3]

@@ -4,10 +4,10 @@ import signal
 import time
 
 import pytest
-from jobs.journal import until
 from pace import this_run
+from waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 
 def test_a_killed_driver_leaves_no_actor_and_the_next_of_its_name_goes_on(scene):

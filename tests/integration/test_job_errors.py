@@ -1,4 +1,4 @@
-"""What becomes of a job whose function, or its constructor, raises, hangs, or returns what it should not."""
+"""Jobs whose function, or its constructor, raises, hangs, or returns what it should not."""
 
 import asyncio
 import ctypes
@@ -7,8 +7,9 @@ import signal
 import time
 
 import pytest
-from jobs.journal import Recorder, until
+from jobs.journal import Recorder
 from pace import this_run
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import ProcessError
@@ -36,7 +37,7 @@ def raising(scene, partition, offset, error=None):
 
 
 def attempts_at(scene, partition, offset):
-    """How often `process` was given this offset."""
+    """Number of times that `process` was given this offset."""
     return scene.journal.counts()[partition][offset]
 
 
@@ -44,7 +45,7 @@ def test_a_function_that_raises_ends_the_job_with_where_and_why(filled):
     bad = TopicPartition(filled.topic, 3)
     running = filled.start(workers=2, process=raising(filled, 3, 45), retries=2, batch_rows=20)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     cause = failed.value.cause
     assert isinstance(cause, ProcessError)
     assert (cause.topic, cause.partition) == bad
@@ -66,7 +67,7 @@ def test_of_process_message_the_error_names_the_record(filled):
 
     running = filled.start(workers=2, process_message=each, retries=1)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     cause = failed.value.cause
     assert (cause.partition, cause.first_offset, cause.last_offset, cause.attempts) == (5, 17, 17, 2)
     assert isinstance(cause.__cause__, KeyError)
@@ -88,7 +89,7 @@ def test_on_error_skip_goes_on_behind_what_failed(filled):
             os.write(self._file, line.encode())
 
     running = filled.start(workers=2, process_message=Each, retries=0, on_error="skip", until="latest")
-    running.wait(timeout=60)
+    running.wait(timeout=slow_s(60))
     assert filled.journal.missing(filled.ends()) == {TopicPartition(filled.topic, 5): [17]}
     assert filled.journal.duplicates() == {}
     assert filled.committed() == filled.ends()
@@ -97,7 +98,7 @@ def test_on_error_skip_goes_on_behind_what_failed(filled):
 def test_a_result_that_is_not_none_is_a_type_error(filled):
     running = filled.start(workers=1, process=lambda batch: batch.num_rows, retries=3)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     assert isinstance(failed.value.cause, ProcessError)
     assert isinstance(failed.value.cause.__cause__, TypeError)
     assert "the job has no sink=" in str(failed.value.cause.__cause__)
@@ -107,12 +108,11 @@ def test_a_result_that_is_not_none_is_a_type_error(filled):
 def test_sys_exit_in_a_worker_is_an_error_of_the_call(filled):
     running = filled.start(workers=1, process=raising(filled, 3, 45, SystemExit(3)), retries=1)
     with pytest.raises(ka.JobFailed) as failed:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     assert isinstance(failed.value.cause, ProcessError)
     assert failed.value.cause.attempts == 2
 
 
-@pytest.mark.timeout(300)
 def test_a_function_that_hangs_is_replaced_and_the_group_never_rebalances(scene, tmp_path):
     """Asleep, and then in C with the interpreter: one that holds that answers no ping either, and its time is counted from its last
     answer, a second before at most."""
@@ -201,7 +201,7 @@ def test_a_flush_that_exits_ends_the_job(filled):
             raise SystemExit(3)
 
     with pytest.raises(ka.JobFailed, match="SystemExit: 3"):
-        filled.start(workers=1, process=Leaving).wait(timeout=60)
+        filled.start(workers=1, process=Leaving).wait(timeout=slow_s(60))
 
 
 def test_a_constructor_that_ends_its_process_is_tried_again(filled, tmp_path):
@@ -219,7 +219,7 @@ def test_a_constructor_that_ends_its_process_is_tried_again(filled, tmp_path):
 
     running = filled.start(workers=1, process=Deadly, until="latest")
     assert "worker-0.1 died" in "".join(entry.text for entry in running.status().timeline)
-    running.wait(timeout=60)
+    running.wait(timeout=slow_s(60))
     assert filled.committed() == filled.ends()
 
 
@@ -241,8 +241,8 @@ def test_async_functions_overlap_over_partitions_and_keep_the_order_within_one(f
 
     running = filled.start(workers=1, process=Async, until="latest", batch_rows=10)
     began = time.monotonic()
-    running.wait(timeout=60)
-    took = time.monotonic() - began
+    running.wait(timeout=slow_s(60))
+    took = this_run().quiet_s(began, time.monotonic())
     assert filled.journal.missing(filled.ends()) == {}
     assert filled.journal.duplicates() == {}
     assert filled.committed() == filled.ends()

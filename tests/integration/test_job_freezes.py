@@ -6,10 +6,10 @@ import time
 
 import pytest
 from jobs.faults import keep_alive, stop_actor
-from jobs.journal import until
 from pace import this_run
+from waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 
 @pytest.fixture

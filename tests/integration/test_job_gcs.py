@@ -10,10 +10,10 @@ import pytest
 from jobs.audit import lowered
 from jobs.driver import exists
 from jobs.head import STORED, Head
-from jobs.journal import until
 from jobs.scene import Scene
+from waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 slow = pytest.mark.slow
 

@@ -7,12 +7,12 @@ import time
 
 import pytest
 import ray
-from jobs.journal import until
+from waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.slow]
 
 LOST_PERCENT = 10
-"""Of the calls, and as many of the answers."""
+"""Share of the calls that are lost, and as many of the answers."""
 
 
 def test_one_call_in_five_is_lost_and_nobody_is_replaced(scene):

@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import pytest
+from waiting import slow_s
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -30,7 +31,7 @@ SCRIPT = textwrap.dedent(
             resources_per_worker=json.loads(resources), config={"worker_buffer_bytes": 16 << 20},
         )
         with job.start() as running:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + slow_s(60)
             while (status := running.status()).lag or status.records < 4000:
                 assert time.monotonic() < deadline, status
                 time.sleep(0.2)
@@ -66,7 +67,7 @@ def test_workers_spread_over_nodes_and_connection_actors_stand_on_their_nodes(
         ],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=slow_s(170),
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from jobs.journal import until
+from waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 
 def test_one_job_grows_shrinks_and_pauses_and_repeats_nothing(scene):

@@ -1,4 +1,4 @@
-"""What keeps a job from starting is said in one clear line; and a detached job goes on without its driver."""
+"""Starts of jobs: what keeps one from starting is said in one clear line; a detached job goes on without its driver."""
 
 import signal
 import socket
@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from fakes.loop import in_loop
-from jobs.journal import until
 from jobs.scene import recorder
 from pace import this_run
+from waiting import at_pace_s, slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import (
@@ -23,7 +23,7 @@ from kafka_actors.errors import (
     UsageError,
 )
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 
 def refused_port():
@@ -54,7 +54,7 @@ def one_line(error):
 def test_workers_that_no_node_can_take_are_named_with_what_is_missing(scene):
     began = time.monotonic()
     with pytest.raises(StartTimeoutError) as failed:
-        scene.start(workers=2, resources_per_worker={"num_gpus": 1}, config={"start_timeout_s": 8})
+        scene.start(workers=2, resources_per_worker={"num_gpus": 1}, config={"start_timeout_s": at_pace_s(8)})
     assert this_run().quiet_s(began, time.monotonic()) < 8 + 15
     assert "num_gpus=1" in one_line(failed.value)
     assert "worker-0" in str(failed.value) or "worker-1" in str(failed.value)
@@ -155,7 +155,7 @@ def test_an_interrupt_while_starting_leaves_no_actor_and_no_member(scene):
 def test_a_detached_job_that_has_ended_gives_its_name_to_the_next(scene):
     for _ in range(2):
         running = scene.job(name=scene.group, detached=True, until="latest").start()
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
         running.wait(timeout=0)
         assert ka.Job.attach(scene.group).status().state == "stopped"
     ka.Job.attach(scene.group).stop()
@@ -236,7 +236,7 @@ def test_a_ray_that_was_started_for_jobs_ends_with_the_last_of_them(monkeypatch)
 
 
 def test_a_job_that_two_threads_stop_is_taken_down_once():
-    """As where one stops it while another leaves its `with`: both see its end in the same moment."""
+    """One thread stops the job while another leaves its `with`: both see its end in the same moment."""
     from kafka_actors.base.io_thread import IoThread
     from kafka_actors.ray.control import LocalControl
 
@@ -271,5 +271,5 @@ def test_a_job_that_two_threads_stop_is_taken_down_once():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(slow_s(30))
     assert (done, errors) == (["told", "closed", "let go"], [])

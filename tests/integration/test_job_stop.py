@@ -4,14 +4,13 @@ import time
 
 import pytest
 from jobs.driver import exists
-from jobs.journal import until
 from pace import this_run
+from waiting import until
 
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.kafka,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 
 

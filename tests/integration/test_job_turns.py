@@ -1,7 +1,7 @@
 """A worker with a backlog in each of its partitions: all of them move, and status says who waits for whom."""
 
 import pytest
-from jobs.journal import until
+from waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 

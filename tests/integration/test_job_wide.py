@@ -3,10 +3,10 @@
 from contextlib import closing
 
 import pytest
-from jobs.journal import until
 from jobs.scene import Scene
+from waiting import until
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.slow]
 
 EACH = 3
 

@@ -1,10 +1,10 @@
 """The Kafka versions that the README names, as real brokers: reading, the group with a foreign member, the admin."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
+from waiting import until
 
 import kafka_actors as ka
 from kafka_actors.admin import Admin, NewTopic, OffsetTarget
@@ -36,7 +36,7 @@ def topic(kafka: KafkaCluster, group_id: str) -> str:
     name = f"t-{group_id}"
     with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name, 4, 1, configs={"retention.ms": "-1"})])
-        _eventually(lambda: kafka._has_leaders(name, 4))
+        until(lambda: kafka._has_leaders(name, 4))
         described = admin.describe_topics([name])[name]
         assert [(p.partition, p.leader) for p in described.partitions] == [(p, 1) for p in range(4)]
         assert admin.topic_configs([name])[name]["retention.ms"] == "-1"
@@ -49,16 +49,9 @@ def topic(kafka: KafkaCluster, group_id: str) -> str:
     return name
 
 
-def _eventually(holds: Callable[[], bool], timeout: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
 def _read(consumer: ka.Consumer, count: int) -> list[int]:
     values: list[int] = []
-    _eventually(lambda: _poll(consumer, values) >= count, 60)
+    until(lambda: _poll(consumer, values) >= count, 60)
     return values
 
 
@@ -131,7 +124,7 @@ def test_a_group_is_shared_with_confluents_consumer(kafka: KafkaCluster, topic: 
     try:
         with _consumer(kafka, topic, group_id) as consumer:
             foreign.subscribe([topic])
-            _eventually(halves_are_read, 60)
+            until(halves_are_read, 60)
             mine = {tp.partition for tp in consumer.assignment()}
             assert mine | {tp.partition for tp in foreign.assignment()} == {0, 1, 2, 3}
             assert set(ours) | set(theirs) == set(range(RECORDS))
@@ -142,7 +135,7 @@ def test_a_group_is_shared_with_confluents_consumer(kafka: KafkaCluster, topic: 
             foreign.close()  # its half comes back, at what it has committed
             ours.clear()
             Produce(kafka.bootstrap_servers)(topic, [b"7"] * 40, partition=[n % 4 for n in range(40)])
-            _eventually(lambda: _poll(consumer, ours) >= 40, 60)
+            until(lambda: _poll(consumer, ours) >= 40, 60)
             assert ours == [7] * 40
             assert len(consumer.assignment()) == 4
     finally:

@@ -1,4 +1,4 @@
-"""What Kafka's improvement proposals promise a consumer, on two real brokers in a rack each."""
+"""Promises of Kafka's improvement proposals to a consumer, on two real brokers in a rack each."""
 
 import re
 import shutil
@@ -7,8 +7,9 @@ import time
 from collections import Counter
 
 import pytest
-from jobs.journal import Journal, until
+from jobs.journal import Journal
 from jobs.scene import recorder
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import LogTruncationError, NoOffsetForPartitionError
@@ -90,8 +91,8 @@ def given(monkeypatch):
 
 
 def read(consumer, count, timeout=30.0):
-    """So many offsets, as they come."""
-    got, deadline = [], time.monotonic() + timeout
+    """Reads `count` records; returns their offsets as they come."""
+    got, deadline = [], time.monotonic() + slow_s(timeout)
     while len(got) < count:
         assert time.monotonic() < deadline, f"{len(got)} of {count}"
         batch = consumer.poll_batch(timeout_ms=500)
@@ -171,7 +172,7 @@ def test_a_jobs_records_come_from_the_replica_in_its_rack(racks, topic, produce_
         bootstrap_servers=racks.bootstrap_servers,
         process=lambda batch: None,
         workers=1,
-        config={"client_rack": NEAR, "start_timeout_s": 150},
+        config={"client_rack": NEAR, "start_timeout_s": 600},
     )
     with job.start() as running:
 
@@ -269,13 +270,13 @@ def test_offsets_of_a_group_without_members_expire_and_the_policy_says_what_foll
         "process": recorder(journal),
         "workers": 1,
         "until": "latest",
-        "config": {"start_timeout_s": 150},
+        "config": {"start_timeout_s": 600},
     }
     with pytest.raises(ka.JobFailed) as failed, ka.Job(**job, auto_offset_reset="none").start() as running:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     assert isinstance(failed.value.cause, NoOffsetForPartitionError)
     assert journal.records() == 0
     with ka.Job(**job).start() as running:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     assert journal.counts() == {TopicPartition(topic, 0): dict.fromkeys(range(11), 1)}
     assert racks.committed(gone) == {(topic, 0): 11}

@@ -8,16 +8,16 @@ from contextlib import closing
 import pytest
 from fakes.proxy import Proxy
 from jobs.driver import exists
-from jobs.journal import until
 from jobs.scene import Scene
 from pace import this_run
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.protocol import ApiKey
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 PARTITIONS = 6
 LOST_S = 30.0
@@ -167,7 +167,7 @@ def test_two_consumers_read_what_they_own_though_offsets_or_the_coordinator_come
         finally:
             ended.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(slow_s(60))
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -206,7 +206,7 @@ def test_close_in_the_midst_of_a_commit_returns_in_its_time(proxied, group_id):
         auto_commit_interval_ms=100,
     )
     with proxy.keeping(ApiKey.OFFSET_COMMIT):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + slow_s(20)
         while not proxy.kept[ApiKey.OFFSET_COMMIT]:
             assert time.monotonic() < deadline, "no commit"
             consumer.poll_batch(timeout_ms=100)
@@ -253,7 +253,7 @@ def test_connections_that_a_router_forgot_cost_a_request_timeout_after_a_pause(p
 
 def read(consumer, count, seconds):
     """The values of so many records."""
-    found, deadline = [], time.monotonic() + seconds
+    found, deadline = [], time.monotonic() + slow_s(seconds)
     while len(found) < count:
         assert time.monotonic() < deadline, f"{len(found)} of {count} records"
         batch = consumer.poll_batch(timeout_ms=100)

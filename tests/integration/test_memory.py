@@ -5,11 +5,11 @@ import time
 
 import psutil
 import pytest
-from jobs.journal import until
+from waiting import until
 
 import kafka_actors as ka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ BUFFER = 48 * MB
 """`worker_buffer_bytes`."""
 WATCHED_S = 25.0
 IDLE_S = float(os.environ.get("KAFKA_ACTORS_TEST_IDLE_S", "45"))
-"""How long an idle consumer is looked at."""
+"""Seconds for which an idle consumer is watched."""
 
 
 def memory(pids):
-    """What these processes take, with a share of what they have in common, in MB."""
+    """Memory of these processes in MB, with their shares of what they have in common (PSS)."""
     return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) / MB
 
 
@@ -93,7 +93,7 @@ def test_a_backlog_at_full_speed_costs_no_more_than_the_buffers(scene, produce, 
 
 
 def kinds(pid):
-    """What a process takes, in MB by what it is."""
+    """Memory of a process in MB, by kind."""
     found = {}
     with open(f"/proc/{pid}/smaps_rollup") as rollup:
         for line in rollup:

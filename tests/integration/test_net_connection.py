@@ -99,7 +99,7 @@ async def test_requests_are_pipelined_up_to_the_window_and_answered_in_order() -
         sends = [asyncio.create_task(connection.send(HeartbeatRequest("g", i))) for i in range(8)]
         await broker.wait_for(ApiKey.HEARTBEAT, 1)
         assert connection.in_flight == 8
-        assert len(connection._table) == 3
+        assert len(connection._requests.in_flight) == 3
         release.set()
         assert [r.error_code for r in await asyncio.gather(*sends)] == list(range(8))
         assert [r.generation_id for r in broker.requests(ApiKey.HEARTBEAT)] == list(range(8))
@@ -331,7 +331,7 @@ async def test_options_of_the_socket() -> None:
     async with FakeBroker() as broker:
         config = build(ClientConfig, receive_buffer_bytes=65_536, send_buffer_bytes=32_768)
         connection = await Connection.open(broker.host, broker.port, config, source=("127.0.0.1", 0))
-        sock = connection._transport.get_extra_info("socket")  # type: ignore[union-attr]
+        sock = connection._frames.transport.get_extra_info("socket")  # type: ignore[union-attr]
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert (

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 from fakes.asking import answer_to
+from waiting import slow_s
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import (
@@ -69,7 +70,7 @@ def served() -> Iterator[Callable[[Serve], FetchSocket]]:
     for listener in listeners:
         listener.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(slow_s(5))
 
 
 def until_closed(conn: socket.socket) -> None:
@@ -155,7 +156,7 @@ def test_close_from_another_thread_wakes_a_receive_at_once(served) -> None:
     thread.start()
     time.sleep(0.2)
     fetch.close()
-    thread.join(5)
+    thread.join(slow_s(5))
     assert not thread.is_alive()
     assert "closed by this side" in str(raised[0])
     assert fetch._socket is None  # its descriptor is free
@@ -198,7 +199,7 @@ def test_a_server_that_hangs_up_during_the_handshake() -> None:
         thread.start()
         with pytest.raises(ConnectionFailedError):
             FetchSocket("127.0.0.1", listener.getsockname()[1], CONFIG).open()
-        thread.join(5)
+        thread.join(slow_s(5))
 
 
 def test_a_server_that_says_nothing_is_given_up_in_time() -> None:

@@ -1,4 +1,4 @@
-"""What the page of options says of Java's clients, beside the clients themselves."""
+"""The page of options against Java's clients themselves."""
 
 import subprocess
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from fakes.java_answers import JAVA, Answers
 from pyspark.sql.types import StringType, StructField, StructType
+from waiting import slow_s
 
-from kafka_actors.cli.java_names import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA
-from kafka_actors.cli.reference import SECTIONS, options
+from kafka_actors.cli.reference import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA, SECTIONS, options
 from kafka_actors.config.java import without_effect
 from kafka_actors.errors import ConfigError
 from kafka_actors.options import ProducerConfig
@@ -21,10 +21,10 @@ OF_JOBS_OWN = {"retries"}  # Java's option of this name is another thing
 
 
 def printed() -> str:
-    """What Java's clients say of their options."""
+    """Asks Java's clients for their options."""
     kafka = Distribution.get()
     command = [kafka.java, "-Xshare:auto", "-XX:+UseSerialGC", "-cp", kafka.classpath, str(SOURCE)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=slow_s(120)).stdout
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-from jobs.journal import until
 from ray import cloudpickle
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError, SinkError, StageError, UnknownTopicOrPartitionError
 
-pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 SCHEMA = "id BIGINT NOT NULL, country STRING, amount DOUBLE"
 COUNTRIES = ["DE", "FR", "IT"]
@@ -67,7 +67,7 @@ class Place:
         )
 
     def read(self, **options):
-        given = {"bootstrap_servers": self.servers, "start_timeout_s": 100, **options}
+        given = {"bootstrap_servers": self.servers, "start_timeout_s": 600, **options}
         return ka.Pipeline.read_kafka(self.input, group_id=self.group, **given)
 
     def records(self, topic):
@@ -81,7 +81,7 @@ class Place:
         ) as consumer:
             ends = sum(self.cluster.end_offsets(topic).values())
             while len(found) < ends:
-                batch = consumer.poll_batch(timeout_ms=10_000)
+                batch = consumer.poll_batch(timeout_ms=100_000)
                 assert batch is not None, f"{len(found)} of {ends}"
                 found += messages_of(batch)
         return found
@@ -90,7 +90,7 @@ class Place:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         change = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         for done in self.cluster.admin.incremental_alter_configs([change]).values():
-            done.result(30)
+            done.result(slow_s(30))
 
     def settled(self):
         committed = {tuple(tp): o for tp, o in self.cluster.committed(self.group).items()}
@@ -130,7 +130,7 @@ def test_orders_are_enriched_keyed_and_all_there_before_their_offsets_are_commit
     )
     with pipeline.on_ray(workers=2, until="latest").start() as run:
         assert run.status().group_id == place.group
-        run.wait(timeout=60)
+        run.wait(timeout=slow_s(60))
     sent = place.records(place.output)
     found = {row["id"]: row for row in (msgspec.json.decode(m.value) for m in sent)}
     assert found == {
@@ -185,7 +185,7 @@ def test_under_fail_the_job_ends_with_the_stage_and_the_offsets(place):
     )
     run = pipeline.on_ray(workers=1).start()
     with pytest.raises(ka.JobFailed) as failed:
-        run.wait(timeout=60)
+        run.wait(timeout=slow_s(60))
     run.stop()
     cause = failed.value.cause
     assert isinstance(cause, StageError)
@@ -241,7 +241,7 @@ def test_a_sink_that_fails_ends_the_job_and_none_of_its_records_are_committed(pl
     # What it has drained has no commit to wait for: it would be waited for longer than the test does.
     run = pipeline.on_ray(workers=1, config={"drain_timeout_ms": 50_000}).start()
     with pytest.raises(ka.JobFailed) as failed:
-        run.wait(timeout=40)
+        run.wait(timeout=slow_s(40))
     run.stop()
     assert isinstance(failed.value.cause, SinkError)
     assert "write(Sink): OSError: disk full" in str(failed.value.cause)
@@ -261,7 +261,7 @@ def test_dead_letters_that_are_not_written_keep_their_records_from_being_committ
     how = {"workers": 1, "until": "latest", "config": {"drain_timeout_ms": 50_000}}
     run = pipeline.on_ray(**how).start()
     with pytest.raises(ka.JobFailed) as failed:
-        run.wait(timeout=40)
+        run.wait(timeout=slow_s(40))
     run.stop()
     assert "dead_letters: UndeliveredError" in str(failed.value.cause)
     assert place.cluster.committed(place.group).get((place.input, 5 % PARTITIONS), -1) <= 5 // PARTITIONS
@@ -322,10 +322,10 @@ def test_a_job_sends_what_process_returns_and_its_dead_letters_too(place):
         retries=0,
         batch_rows=10,
         until="latest",
-        config={"start_timeout_s": 100},
+        config={"start_timeout_s": 600},
     )
     with job.start() as running:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     written = [int(m.key[1:]) for m in place.records(place.output)]
     assert sorted(written) == [n for n in range(300) if n != 151]
     dead = place.records(place.dead)
@@ -346,7 +346,7 @@ def test_a_topic_that_is_written_to_and_is_not_there_is_named_before_the_start(p
         sink=ka.KafkaSink(topics["the sink's topic"]),
         on_error="dead_letter",
         dead_letter_topic=topics["the dead-letter topic"],
-        config={"start_timeout_s": 100},
+        config={"start_timeout_s": 600},
     )
     with pytest.raises(UnknownTopicOrPartitionError, match=f"for misspelt: {misspelt} is not there on"):
         job.start()
@@ -375,10 +375,10 @@ def test_null_and_empty_stay_apart_in_what_a_job_writes_and_in_its_dead_letters(
         retries=0,
         batch_rows=1,
         until="latest",
-        config={"start_timeout_s": 100},
+        config={"start_timeout_s": 600},
     )
     with job.start() as running:
-        running.wait(timeout=60)
+        running.wait(timeout=slow_s(60))
     ours = "kafka_actors."
     for topic in (place.output, place.dead):
         found = [

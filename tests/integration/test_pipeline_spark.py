@@ -13,7 +13,7 @@ from pyspark.sql import functions
 import kafka_actors as ka
 from kafka_actors.errors import ConfigError
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 SCHEMA = "id BIGINT NOT NULL, country STRING, amount DOUBLE"
 COUNTRIES = ["DE", "FR", "IT"]

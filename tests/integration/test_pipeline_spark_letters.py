@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from kafka_actors.errors import ConfigError
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_in_a_stream_they_go_past_the_dataframe_stage(place, tmp_path):
 
 
 def test_a_stream_with_totals_has_them_and_the_dead_letters_of_each_micro_batch(place, tmp_path):
-    """It starts at the latest offsets, which is asked once for rows and dead letters."""
+    """The stream starts at the latest offsets, which are looked up once for rows and dead letters."""
     pipeline = (
         place.read(auto_offset_reset="latest")
         .decode_json(SCHEMA, on_error="dead_letter")

@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 
 from kafka_actors.errors import ConfigError, JobFailed, StageError
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_a_pipeline_runs_in_each_session_of_an_application(place, tmp_path):
 
 
 def reader(batch):
-    """Which process reads, and which of its threads has the connections: the newest, because a process that has worked for
+    """Columns with the process that reads, and with its thread that has the connections: the newest one, because a process that has worked for
     another test keeps that one's for a while."""
     *_, thread = [t.native_id for t in threading.enumerate() if t.name == "kafka-read"]
     rows = batch.num_rows

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.errors import UsageError
@@ -20,7 +21,7 @@ def producer(kafka_cluster):
 
 
 def test_a_callback_that_raises_holds_up_nobodys_outcome(kafka_cluster, kafka_topic):
-    """Of four partitions that are acknowledged together, and of all that memory that they took."""
+    """Outcomes of four partitions that are acknowledged together, and the memory that they took."""
     topic, first = kafka_topic(4), []
     with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers, linger_ms=200) as producer:
         futures = [producer.send(topic, b"x", partition=p) for p in range(4)]
@@ -31,8 +32,8 @@ def test_a_callback_that_raises_holds_up_nobodys_outcome(kafka_cluster, kafka_to
 
         for future in futures:
             future.add_done_callback(raising)
-        assert [future.result(timeout=20).partition for future in futures] == [0, 1, 2, 3]
-        producer.flush(timeout_ms=20_000)
+        assert [future.result(timeout=slow_s(20)).partition for future in futures] == [0, 1, 2, 3]
+        producer.flush(timeout_ms=200_000)
     assert producer._core.intake.used == 0
     assert len(first) == 4
 
@@ -56,12 +57,12 @@ def test_a_callback_that_would_wait_for_what_comes_through_its_thread_is_told_so
         over.set()
 
     producer.send(topic, b"x").add_done_callback(callback)
-    assert over.wait(20)
+    assert over.wait(slow_s(20))
     (error,) = errors
     assert isinstance(error, UsageError)
     assert "callback" in str(error)
-    producer.flush(timeout_ms=20_000)
-    assert producer.send(other, b"z").result(timeout=20).offset == 0
+    producer.flush(timeout_ms=200_000)
+    assert producer.send(other, b"z").result(timeout=slow_s(20)).offset == 0
 
 
 def test_the_asyncio_twin_belongs_to_one_event_loop(kafka_cluster, kafka_topic):
@@ -88,16 +89,16 @@ def test_a_partition_that_a_topic_has_got_meanwhile_is_sent_to(producer, kafka_c
     from confluent_kafka.admin import NewPartitions
 
     def grow(topic):
-        producer.send(topic, b"x").result(timeout=20)
+        producer.send(topic, b"x").result(timeout=slow_s(20))
         (grown,) = kafka_cluster.admin.create_partitions([NewPartitions(topic, 3)]).values()
         grown.result()
 
     for send in (
-        lambda topic: producer.send(topic, b"x", partition=2).result(timeout=20).partition == 2,
+        lambda topic: producer.send(topic, b"x", partition=2).result(timeout=slow_s(20)).partition == 2,
         lambda topic: (
             (topic, 2)
             in producer.send_batch(pa.record_batch({"value": [b"x"], "partition": [2]}), topic)
-            .result(timeout=20)
+            .result(timeout=slow_s(20))
             .partitions
         ),
     ):
@@ -125,10 +126,10 @@ def test_what_is_no_partition_fails_alone(producer, kafka_topic, partition):
         producer.send(topic, b"x", timestamp_ms=1_800_000_000_000_000_000)
     with pytest.raises(UsageError, match=r"timestamp_ms is .*: it must be an int of 64 bits"):
         producer.send(topic, b"x", timestamp_ms=2**63)
-    assert sent.result(timeout=20).offset == 0
+    assert sent.result(timeout=slow_s(20)).offset == 0
 
 
 def test_javas_longest_time_means_without_end(kafka_cluster, kafka_topic):
     servers, topic = kafka_cluster.bootstrap_servers, kafka_topic(1)
     with ka.Producer(bootstrap_servers=servers, max_block_ms=2**63 - 1) as producer:
-        assert producer.send(topic, b"x").result(timeout=20).offset == 0
+        assert producer.send(topic, b"x").result(timeout=slow_s(20)).offset == 0

@@ -6,12 +6,13 @@ import time
 import pyarrow as pa
 import pytest
 from pace import this_run
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import DeliveryTimeoutError, KafkaTimeoutError, UndeliveredError
 from kafka_actors.types import TopicPartition
 
-pytestmark = [pytest.mark.kafka]
+pytestmark = pytest.mark.kafka
 
 PARTITIONS = 4
 
@@ -46,14 +47,14 @@ class Load:
         return sum(f.rows for f in self.futures if f.done())
 
     def wait(self, more, within=40.0):
-        wanted, began = self.acknowledged() + more, time.monotonic()
-        while self.acknowledged() < wanted:
-            assert this_run().quiet_s(began, time.monotonic()) < within, f"{self.acknowledged()} of {wanted}"
-            time.sleep(0.02)
+        wanted = self.acknowledged() + more
+        until(
+            lambda: self.acknowledged() >= wanted, within, f"{wanted} records", 0.02, shown=self.acknowledged
+        )
 
     def stop(self):
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(slow_s(60))
         assert not self._thread.is_alive()
         self.producer.close(timeout_ms=60_000)
         for future in self.futures:
@@ -67,7 +68,7 @@ def read_all(cluster, topic):
     with ka.Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, p) for p in range(PARTITIONS)])
         found = {p: [] for p in range(PARTITIONS)}
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + slow_s(40)
         while sum(map(len, found.values())) < sum(ends.values()) and time.monotonic() < deadline:
             batch = consumer.poll_batch(timeout_ms=200)
             if batch is not None:
@@ -92,7 +93,6 @@ def topic(kafka_cluster_3, kafka_topic):
 
 
 # What is sent again is the same bytes, whatever the codec: the faults with another one are for the whole run.
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.slow)])
 def test_brokers_that_die_stand_still_or_hand_over_under_load_lose_nothing_and_repeat_nothing(
     kafka_cluster_3, topic, codec
@@ -126,11 +126,11 @@ def test_what_no_broker_acknowledges_fails_in_its_time_and_says_so(kafka_cluster
         request_timeout_ms=1_000,
         delivery_timeout_ms=3_000,
     )
-    producer.send(topic, b"before").result(timeout=20)
+    producer.send(topic, b"before").result(timeout=slow_s(20))
     kafka_cluster_3.kill(alone)
     began = time.monotonic()
     asked, unasked = producer.send(topic, b"one"), producer.send(topic, b"two")
-    error = asked.exception(timeout=20)
+    error = asked.exception(timeout=slow_s(20))
     assert isinstance(error, DeliveryTimeoutError)
     now = time.monotonic()
     assert now - began > 2.5
@@ -146,7 +146,7 @@ def test_close_ends_in_its_time_without_any_broker(kafka_cluster_3, kafka_topic)
     alone = kafka_cluster_3.broker_ids[0]
     topic = kafka_topic(1, cluster=kafka_cluster_3, replica_assignment=[[alone]])
     producer = ka.Producer(bootstrap_servers=kafka_cluster_3.bootstrap_servers)
-    producer.send(topic, b"before").result(timeout=20)
+    producer.send(topic, b"before").result(timeout=slow_s(20))
     kafka_cluster_3.pause(alone)
     future = producer.send(topic, b"late")
     began = time.monotonic()

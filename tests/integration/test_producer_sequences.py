@@ -5,6 +5,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.net import KafkaClient
@@ -105,13 +106,13 @@ def test_records_that_the_topic_takes_only_in_small_batches_keep_their_order(kaf
     topic = kafka_topic(1, config={"max.message.bytes": 100_000})
     values = [b"%06d" % n + bytes(194) for n in range(2_700)]
     with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
-        producer.send_batch(pa.record_batch({"value": values}), topic).result(timeout=30)
+        producer.send_batch(pa.record_batch({"value": values}), topic).result(timeout=slow_s(30))
     with ka.Consumer(
         bootstrap_servers=kafka_cluster.bootstrap_servers, auto_offset_reset="earliest"
     ) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         found = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + slow_s(30)
         while len(found) < len(values) and time.monotonic() < deadline:
             read = consumer.poll_batch(timeout_ms=200)
             found += [] if read is None else read["value"].to_pylist()

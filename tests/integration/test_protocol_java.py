@@ -12,6 +12,7 @@ import zipfile
 import pytest
 from fakes.java_answers import JAVA, Answers
 from fakes.messages import REQUESTS, RESPONSES
+from waiting import slow_s
 
 from kafka_actors import errors, protocol
 from kafka_actors.protocol.schema import Element, FieldSpec, Message, Range, fields_of
@@ -162,7 +163,9 @@ def test_all_apis_that_were_asked_for_are_there(definitions):
 
 
 def test_error_codes_are_kafkas(oracle):
-    printed = oracle.answers.get(b"errors", lambda: run_java("errors").communicate(timeout=120)[0].decode())
+    printed = oracle.answers.get(
+        b"errors", lambda: run_java("errors").communicate(timeout=slow_s(120))[0].decode()
+    )
     kafkas = {}
     for line in printed.splitlines():
         code, name, retriable, invalid_metadata = line.split()
@@ -241,7 +244,7 @@ class Oracle:
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=slow_s(30))
 
 
 def random_message(cls: type[Element], version: int, rng: random.Random) -> Element:

@@ -13,6 +13,7 @@ import crc32c
 import pyarrow as pa
 import pytest
 import zstandard
+from waiting import slow_s
 
 from kafka_actors import records
 from kafka_actors.errors import CorruptRecordBatchError, MalformedTimestampError
@@ -79,7 +80,7 @@ class Oracle:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(slow_s(20))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def java(tmp_path_factory):
     kafka = Distribution.get()
     classes = tmp_path_factory.mktemp("oracle")
     javac = str(Path(kafka.java).with_name("javac"))
-    subprocess.run([javac, "-d", classes, "-cp", kafka.classpath, SOURCE], check=True, timeout=120)
+    subprocess.run([javac, "-d", classes, "-cp", kafka.classpath, SOURCE], check=True, timeout=slow_s(120))
     oracle = Oracle(kafka.java, f"{classes}:{kafka.classpath}")
     yield oracle
     oracle.close()
@@ -141,7 +142,7 @@ def marker(kind: str, producer_id: int, base: int) -> dict:
 
 
 def ours(data: bytes, kernel="active", limits: records.Limits | None = None, **options: object) -> dict:
-    """What our Decoder makes of `data`, in the oracle's terms."""
+    """Decodes `data` with our Decoder; returns it in the oracle's terms."""
     chosen = {"kernel": _reference} if kernel == "reference" else {}
     decoder = records.Decoder("t", 0, limits=limits or records.Limits(), **options, **chosen)
     chunks = list(decoder.feed(data))

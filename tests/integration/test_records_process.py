@@ -1,4 +1,4 @@
-"""What needs a process of its own: memory under hostile batches, a missing extension, a missing compiler."""
+"""Records in a process of its own: memory under hostile batches, a missing extension, a missing compiler."""
 
 import gzip
 import os
@@ -13,6 +13,7 @@ import cramjam
 import crc32c
 import pytest
 import zstandard
+from waiting import slow_s
 
 from kafka_actors.records.batch import HEADER
 from kafka_actors.records.compression import CODECS, XERIAL_MAGIC
@@ -117,7 +118,7 @@ def test_a_bomb_costs_at_most_the_limit(codec, make, limit, tmp_path):
     file = tmp_path / "bomb"
     file.write_bytes(sealed(codec, make()))
     command = [sys.executable, "-c", READ, file, str(limit)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=slow_s(120), check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     grown_kib = int(done.stdout)
     assert grown_kib * 1024 < limit + 24 * MIB
@@ -146,7 +147,7 @@ def test_many_small_messages_of_an_old_format_cost_what_their_bytes_do(magic, tm
     file = tmp_path / "old"
     file.write_bytes(message(OLD_MESSAGES - 1, 1, gzip.compress(inner, 1)))
     command = [sys.executable, "-c", READ_OLD, file]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=slow_s(120), check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     rows, grown_kib = map(int, done.stdout.split())
     assert rows == OLD_MESSAGES
@@ -154,7 +155,7 @@ def test_many_small_messages_of_an_old_format_cost_what_their_bytes_do(magic, tm
 
 
 def test_without_the_extension_one_warning_and_the_same_answers():
-    subprocess.run([sys.executable, "-c", WITHOUT], check=True, timeout=60, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", WITHOUT], check=True, timeout=slow_s(60), cwd=ROOT)
 
 
 def test_the_build_survives_a_missing_compiler(tmp_path):
@@ -200,6 +201,6 @@ for codec in ("gzip", "snappy", "lz4", "zstd"):
 def test_being_out_of_memory_is_not_a_corrupt_batch():
     """Under on_bad_batch="skip" the batch would be left out."""
     command = [sys.executable, "-c", WITHOUT_MEMORY]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=slow_s(120), check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{codec} True" for codec in ("gzip", "snappy", "lz4", "zstd")]

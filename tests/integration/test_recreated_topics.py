@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 from fakes.commits import commit, committed_by
 from fakes.reading import consumers, values
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.errors import IllegalGenerationError, JobFailed, TopicRecreatedError
@@ -33,7 +34,7 @@ def consumer_of(kafka_cluster, group_id):
 
 
 class Broker:
-    """What stands at the broker: ids of topics, and commits as any other client sees them."""
+    """State of the broker: ids of topics, and commits as any other client sees them."""
 
     def __init__(self, cluster, group):
         self.cluster, self.group = cluster, group
@@ -48,7 +49,7 @@ class Broker:
             return admin.describe_cluster().cluster_id
 
     def committed(self, topic, partitions=4):
-        """Of each partition (offset, metadata)."""
+        """Commits of a topic: partition → (offset, metadata)."""
         return committed_by(self.servers, self.group, topic, partitions)
 
     def make_anew(self, topic, gap_s, partitions, produce):
@@ -65,7 +66,7 @@ def spread(partitions):
 
 def poll(consumer, seen, until, commits, timeout=40.0):
     """Polls, and commits by hand where that is wanted, until all is there or an error comes out."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + slow_s(timeout)
     while not until():
         assert time.monotonic() < deadline, (len(seen), consumer.assignment())
         batch = consumer.poll_batch(timeout_ms=20)
@@ -218,7 +219,7 @@ def test_the_async_twin_reads_a_topic_that_is_made_anew(kafka_cluster, kafka_top
         ) as consumer:
 
             async def until(holds):
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(slow_s(60)):
                     while not holds():
                         batch = await consumer.poll_batch(timeout_ms=20)
                         if batch is not None:
@@ -262,12 +263,12 @@ def test_a_job_under_which_a_topic_is_made_anew(
         return written.read_bytes().split() if written.exists() else []
 
     def until(holds):
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + slow_s(120)
         while not holds():
             assert time.monotonic() < deadline, len(seen())
             time.sleep(0.1)
 
-    config = {"metadata_max_age_ms": 500, "heartbeat_interval_ms": 300, "start_timeout_s": 150}
+    config = {"metadata_max_age_ms": 500, "heartbeat_interval_ms": 300, "start_timeout_s": 600}
     job = ka.Job(
         topics=[topic],
         process=process,

@@ -13,6 +13,7 @@ from fakes.token_endpoint import TokenEndpoint
 from jobs.journal import Journal, Recorder
 from jobs.scene import Load
 from pace import this_run
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import SaslAuthenticationFailedError, SslAuthenticationError
@@ -21,7 +22,7 @@ from kafka_actors.testing.produce import Produce
 pytestmark = pytest.mark.kafka
 
 LOADED_S = float(os.environ.get("KAFKA_ACTORS_TEST_SASL_S", "45"))
-"""How long connections that are renewed every second or so are under load."""
+"""Seconds under load of connections that are renewed every second or so."""
 WARM_S = 7.0
 """By then every connection has been needed: commits begin after five seconds."""
 
@@ -59,7 +60,7 @@ def test_a_consumer_reads_and_commits_over_renewed_sessions(secure, options, pro
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + LOADED_S)
+@pytest.mark.timeout(900 + LOADED_S)
 def test_the_same_connections_serve_a_consumer_under_load_over_many_sessions(
     secure, options, group_id, caplog
 ):
@@ -163,7 +164,7 @@ def test_a_running_consumer_outlives_a_token_endpoint_that_is_away(secure, optio
 
 def _produce_and_read(consumer, kafka, topic, value):
     Produce(kafka.bootstrap_servers)(topic, [value])
-    end, seen = time.monotonic() + 30, []
+    end, seen = time.monotonic() + slow_s(30), []
     while value not in seen and time.monotonic() < end:
         batch = consumer.poll_batch(timeout_ms=200)
         seen += [] if batch is None else batch["value"].to_pylist()
@@ -213,16 +214,11 @@ def test_a_job_over_sasl_ssl(secure, options, ray_local, produce, group_id, tmp_
     ends = kafka.end_offsets(topic)
     with job.start() as running:
         assert PASSWORD not in repr(running.status())
-        deadline = time.monotonic() + 60
-        while kafka.committed(group_id) != ends:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: kafka.committed(group_id) == ends, 60, "everything committed", 0.2)
         time.sleep(2 * RENEW_MS / 1000)
         produce(topic, [b"%d" % n for n in range(6_000)], bootstrap_servers=kafka.bootstrap_servers)
         ends = kafka.end_offsets(topic)
-        while kafka.committed(group_id) != ends:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: kafka.committed(group_id) == ends, 60, "everything committed", 0.2)
     assert journal.missing(ends) == {}
     assert journal.duplicates() == {}
 

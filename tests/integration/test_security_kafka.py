@@ -151,7 +151,7 @@ def test_a_session_is_renewed_under_load_without_losing_a_request(kafka, files, 
 
     async def run():
         connection = await Connection.open(*address, config)
-        renewals = [connection._renew_at]
+        renewals = [connection._requests.renew_at]
         served = 0
 
         async def load():
@@ -160,8 +160,8 @@ def test_a_session_is_renewed_under_load_without_losing_a_request(kafka, files, 
             while time.monotonic() < until:
                 await connection.send(MetadataRequest(topics=[]))
                 served += 1
-                if connection._renew_at != renewals[-1]:
-                    renewals.append(connection._renew_at)
+                if connection._requests.renew_at != renewals[-1]:
+                    renewals.append(connection._requests.renew_at)
 
         await asyncio.gather(*(load() for _ in range(8)))
         assert not connection.closed

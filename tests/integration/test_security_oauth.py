@@ -10,6 +10,7 @@ import pytest
 import trustme
 from fakes.token_endpoint import TokenEndpoint
 from pace import this_run
+from waiting import until
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.config.security import Secret
@@ -63,13 +64,6 @@ def test_what_is_asked(endpoint):
     kind, pair = authorization.split()
     number = config.sasl_oauthbearer_client_credentials_client_id.split(":")[1]
     assert (kind, base64.b64decode(pair)) == ("Basic", f"me%3A{number}:hush%26hush".encode())
-
-
-def until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def numbered(endpoint, count, lifetime=100):

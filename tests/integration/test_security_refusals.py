@@ -144,7 +144,7 @@ def test_a_token_that_is_over(kafka, ask):
     ("failure", "kind"), [(OSError("no route"), ConnectionFailedError), (ValueError("no key"), SaslError)]
 )
 def test_a_provider_that_fails(kafka, ask, failure, kind):
-    """What can't be reached may be there again soon."""
+    """An address that can't be reached may be there again soon: that error is retriable."""
 
     class Broken:
         def token(self):

@@ -5,7 +5,7 @@ from fakes.secure import PASSWORD, USER
 from fakes.spark import spark_session
 from pyspark.sql.utils import AnalysisException
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")

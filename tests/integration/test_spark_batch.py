@@ -20,7 +20,7 @@ from pyspark.sql.utils import AnalysisException
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 Topic = Callable[..., str]
 
@@ -337,6 +337,7 @@ def test_the_package_that_spark_looks_up_imports_little() -> None:
         "kafka_actors",
         "kafka_actors.errors",
         "kafka_actors.lazy",
+        "kafka_actors.spark",
         "kafka_actors.spark.source",
         "kafka_actors.spark.source.spark_calls",
         "kafka_actors.spark.source.data_source",

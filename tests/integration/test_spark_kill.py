@@ -15,12 +15,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from fakes.spark import written
+from waiting import slow_s
 
 from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 SCRIPT = """
 import sys
@@ -50,9 +51,9 @@ def test_each_record_is_written_once_however_often_the_driver_is_killed(
         planned = wait_for_a_batch(query, tmp_path / "checkpoint" / "offsets")
         time.sleep(rand.uniform(0.0, 0.6))  # between planning, reading, writing and committing
         os.killpg(query.pid, signal.SIGKILL)
-        query.wait(30)
+        query.wait(slow_s(30))
         assert planned
-    assert start(kafka_cluster.bootstrap_servers, topic, tmp_path).wait(120) == 0
+    assert start(kafka_cluster.bootstrap_servers, topic, tmp_path).wait(slow_s(120)) == 0
     found = Counter(pq.read_table(written(tmp_path / "out"), columns=["value"])["value"].to_pylist())
     assert set(found) == {b"%d" % i for i in range(sent)}
     assert set(found.values()) == {1}
@@ -72,7 +73,7 @@ def start(servers: str, topic: str, directory: Path) -> subprocess.Popen[bytes]:
 def wait_for_a_batch(query: subprocess.Popen[bytes], offsets: Path) -> bool:
     """Whether the query planned one more, or ended."""
     before = set(offsets.glob("[0-9]*"))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + slow_s(60)
     while time.monotonic() < deadline:
         if query.poll() is not None or set(offsets.glob("[0-9]*")) - before:
             return True

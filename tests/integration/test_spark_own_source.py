@@ -21,7 +21,7 @@ from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 from kafka_actors.testing.spark import connector_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 Topic = Callable[..., str]
 BOTH = ("kafka", "kafka_actors")
@@ -201,7 +201,7 @@ class Sides:
         return writer.foreachBatch(self._take).trigger(**trigger).start()
 
     def run(self, source: str, **more: str) -> None:
-        """What is there now."""
+        """Reads everything that is there now."""
         assert self.start(source, {"availableNow": True}, **more).awaitTermination(120)
 
     def fail(self, source: str, *values: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a Spark task plans and reads, against real Kafka and without Spark: ranges, gaps, transactions, lost data."""
+"""Plans and reads of a Spark task, against real Kafka and without Spark: ranges, gaps, transactions, lost data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.errors import (
@@ -165,7 +166,7 @@ def test_a_compacted_topic_ends_although_records_before_its_end_are_gone(
         time.sleep(0.3)
     ranges = reads.plan(subscribe=topic)
     assert [(r.start, r.end) for r in ranges] == [(0, total)]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + slow_s(60)
     while len(rows := reads.read(ranges, subscribe=topic)) == total:
         assert time.monotonic() < deadline, "the topic was not compacted"
         time.sleep(0.5)
@@ -361,7 +362,7 @@ def test_a_timestamp_of_nanoseconds_is_an_error_with_its_offset(
         topic, bootstrap_servers=servers, group_id=topic, events=seen.append, **options
     ) as consumer:
         values: list[bytes] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + slow_s(30)
         while len(values) < 3 and time.monotonic() < deadline:
             if (batch := consumer.poll_batch(timeout_ms=1000)) is not None:
                 values += batch["value"].to_pylist()

@@ -13,7 +13,7 @@ from pyspark import TaskContext, cloudpickle
 
 from kafka_actors.errors import JobFailed
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")

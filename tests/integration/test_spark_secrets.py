@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 from fakes.secure import PASSWORD, USER
+from waiting import slow_s
 
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 REPOSITORY = str(Path(__file__).parents[2])
 WRONG = "wrong-hush"
 SHOWN = (PASSWORD.partition("ä")[0], WRONG)
-"""What would be seen of them, also by who can't write an umlaut."""
+"""Parts by which the passwords would be found where they leak; without the umlaut, which a log may encode."""
 
 # Python imports this by itself, in the driver and in all of Spark's Python processes.
 LOUD = """
@@ -183,7 +184,7 @@ def test_no_secret_is_said_by_what_goes_well_and_what_fails(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=slow_s(300),
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]

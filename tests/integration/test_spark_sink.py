@@ -14,11 +14,12 @@ from pace import this_run
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.utils import AnalysisException
+from waiting import slow_s
 
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 Topic = Callable[..., str]
 HEADERS = "headers array<struct<key:string,value:binary>>"
@@ -49,7 +50,7 @@ def log(kafka_cluster: KafkaCluster) -> Iterator[Callable[..., list[Any]]]:
     consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "group.id": "unused"})
 
     def read(topic: str, partition: int = 0) -> list[Any]:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=slow_s(10))
         consumer.assign([TopicPartition(topic, partition, 0)])
         found: list[Any] = []
         while not found or found[-1].offset() < end - 1:

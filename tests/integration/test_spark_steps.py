@@ -15,12 +15,13 @@ import pytest
 from fakes.spark import spark_session, written
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from waiting import slow_s
 
 from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 STEPS = 50
 NAMES = 4
@@ -46,9 +47,9 @@ class World:
         self.sent: dict[str, set[bytes]] = {}
         """By the topics that there are."""
         self.may_be: set[bytes] = set()
-        """What was in topics when they were deleted."""
+        """Records of topics when they were deleted."""
         self.has_been: set[bytes] = set()
-        """What of it was read before."""
+        """Records of deleted topics that were read before."""
 
     # ------------------------------------------------------------ the query
 
@@ -73,7 +74,7 @@ class World:
             self.query = None
 
     def catch_up(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + slow_s(60)
         while not {value for values in self.sent.values() for value in values} <= set(self.found()):
             assert self.query is not None
             assert self.query.isActive, self.query.exception()
@@ -81,7 +82,7 @@ class World:
             time.sleep(0.2)
 
     def found(self) -> Counter[bytes]:
-        """What is in the files of finished micro-batches."""
+        """Records in the files of finished micro-batches."""
         files = written(self._out)
         return Counter(pq.read_table(files, columns=["value"])["value"].to_pylist() if files else [])
 

@@ -13,6 +13,7 @@ from fakes.commits import commit, committed_by
 from fakes.spark import errors_line, spark_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from waiting import slow_s
 
 from kafka_actors.admin import Admin
 from kafka_actors.group.commit_metadata import unpack
@@ -20,7 +21,7 @@ from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 needs_limits = pytest.mark.skipif(not LIMITS, reason="Spark before 4.2 has no read limits for Python sources")
 
 Topic = Callable[..., str]
@@ -72,7 +73,7 @@ class Streams:
         return [value for batch in self.batches for *_, value in batch]
 
     def wait(self, query: StreamingQuery, count: int) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + slow_s(60)
         while len(self.values) < count:
             assert query.isActive, query.exception()
             assert time.monotonic() < deadline, f"only {len(self.values)} of {count} records"
@@ -133,7 +134,7 @@ def test_a_running_query_takes_what_comes_also_in_new_partitions(
     from confluent_kafka.admin import NewPartitions
 
     for done in kafka_cluster.admin.create_partitions([NewPartitions(topic, 2)]).values():
-        done.result(30)
+        done.result(slow_s(30))
     produce(topic, [b"new-0", b"new-1"], partition=1)
     streams.wait(query, 3)
     query.stop()

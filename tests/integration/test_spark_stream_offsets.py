@@ -1,4 +1,4 @@
-"""What a stream answers Spark at its triggers, against real Kafka and without Spark: offsets, groups, connections kept."""
+"""Answers of a stream to Spark's triggers, against real Kafka and without Spark: offsets, groups, connections kept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions
+from waiting import slow_s
 
 from kafka_actors import Consumer
 from kafka_actors.admin import Admin
@@ -48,7 +49,7 @@ class Query:
         return self._kept(self.driver.latest(start, limited=limited))
 
     def old_latest(self) -> Json:
-        """As Spark 4.1 asks."""
+        """Latest offsets, as Spark 4.1 asks for them."""
         return self._kept(self.driver.latest())
 
     def rows(self, start: Json, end: Json) -> list[tuple[int, int, bytes]]:
@@ -302,7 +303,7 @@ def test_a_group_with_members_is_refused_at_the_start_and_warned_of_later(
     running = query(**options)
     end = running.latest(running.initial())
     with Consumer([topic], group_id=group_id, bootstrap_servers=kafka_cluster.bootstrap_servers) as member:
-        member.poll_batch(timeout_ms=20_000)
+        member.poll_batch(timeout_ms=100_000)
         with pytest.raises(
             NonEmptyGroupError, match=rf"^NON_EMPTY_GROUP.*commitOffsets: group '{group_id}' has"
         ):
@@ -374,7 +375,7 @@ def test_a_partition_that_is_newer_than_the_connections_is_read_at_once(
     produce(topic, [b"x"] * 5)
     assert sum(batch.num_rows for batch in read_ranges(options, tuple(plan(options)))) == 5
     for done in kafka_cluster.admin.create_partitions([NewPartitions(topic, 2)]).values():
-        done.result(30)
+        done.result(slow_s(30))
     produce(topic, [b"y"] * 3, partition=1)
     ranges = tuple(r for r in plan(options) if r.partition == 1)
     assert sum(batch.num_rows for batch in read_ranges(options, ranges)) == 3

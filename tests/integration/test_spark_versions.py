@@ -1,4 +1,4 @@
-"""What Spark's versions do differently, with the oldest that works: other tests run with the installed one, the newest."""
+"""Differences of Spark's versions, with the oldest that works: other tests run with the installed one, the newest."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(2_400)
 def test_tests_of_what_differs_pass_with_the_oldest_spark() -> None:
     """In a Python of their own, in which that PySpark is found first, and our data source where it looks for some."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -1,4 +1,4 @@
-"""What a running job tells others of itself: to an OpenTelemetry collector, and to a real Prometheus."""
+"""Telemetry of a running job: to an OpenTelemetry collector, and to a real Prometheus."""
 
 import json
 import os
@@ -12,8 +12,10 @@ from functools import partial
 
 import pytest
 from fakes.collector import Collector, plain
-from fakes.prometheus import blocked_at, prometheuses, until
+from fakes.prometheus import blocked_at, prometheuses
+from pace import this_run
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import slow_s, until
 
 from kafka_actors.telemetry.instruments import BY_NAME, LATENCY_SECONDS, SCHEMA_URL, SECONDS, InstrumentKind
 from kafka_actors.testing.ports import free_ports
@@ -50,9 +52,9 @@ job = ka.Job(
 
 
 @pytest.fixture
-def start(run_job, kafka_cluster_3, topic, group_id, tmp_path):
+def start(run_job, kafka_cluster, topic, group_id, tmp_path):
     """Starts `kafka-actors run` on the job above, with these arguments and variables."""
-    servers = kafka_cluster_3.bootstrap_servers
+    servers = kafka_cluster.bootstrap_servers
     return partial(run_job, JOB.format(topic=topic, group=group_id, servers=servers, directory=tmp_path))
 
 
@@ -72,19 +74,19 @@ def number(point):
 
 
 def test_a_collector_gets_what_the_conventions_say(start, topic, group_id):
+    began = time.monotonic()
     with Collector() as collector:
         process = start(
             *("--until", "latest", "--otlp", collector.url, "--log-format", "json", "--log-level", "info"),
             OTEL_METRIC_EXPORT_INTERVAL="300",
             OTEL_TRACES_EXPORTER="none",
         )
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=slow_s(120))
         assert process.returncode == 0, (out, err)
     check_log([json.loads(line) for line in err.splitlines()], topic, group_id)
     check_log_records(list(collector.scopes("logs")), topic, group_id)
-    check_metrics(
-        [scope for scope in collector.scopes("metrics") if scope.name == "kafka_actors"], topic, group_id
-    )
+    ours = [scope for scope in collector.scopes("metrics") if scope.name == "kafka_actors"]
+    check_metrics(ours, topic, group_id, this_run().since(began))
     assert list(collector.scopes("traces")) == []
 
 
@@ -106,7 +108,7 @@ def check_log(lines, topic, group_id):
 
 
 def check_log_records(scopes, topic, group_id):
-    """The same lines, from where they are said."""
+    """Checks the lines of the log as the collector got them, with the job and node of the process that wrote each."""
     records = {}
     for scope in scopes:
         assert scope.resource["messaging.consumer.group.name"] == group_id
@@ -123,7 +125,7 @@ def check_log_records(scopes, topic, group_id):
     assert (level, retry["messaging.destination.partition.id"]) == ("WARNING", "1")
 
 
-def check_metrics(scopes, topic, group_id):
+def check_metrics(scopes, topic, group_id, pace):
     assert scopes
     last = {}
     gauges = {}
@@ -157,7 +159,7 @@ def check_metrics(scopes, topic, group_id):
     assert consumed == {str(n): 3_000 for n in range(4)}
     calls = {a.get("error.type"): p for a, p in last["messaging.process.duration"]}
     assert (calls[None].count, calls["ValueError"].count) == (120, 1)
-    assert calls[None].sum == pytest.approx(120 * 0.02, rel=0.5)
+    assert 120 * 0.02 <= calls[None].sum < 120 * 0.03 * pace
     assert tuple(calls[None].explicit_bounds) == SECONDS
     assert sum(calls[None].bucket_counts[:2]) == 0, "no call took less than ten milliseconds"
     check_latency(last["kafka_actors.latency"], group_id)
@@ -258,19 +260,19 @@ def id_of(span):
 
 
 def test_traces_go_from_the_producer_over_all_actors_to_the_commit_and_the_sink(
-    run_job, kafka_cluster_3, kafka_topic, group_id
+    run_job, kafka_cluster, kafka_topic, group_id
 ):
-    servers = kafka_cluster_3.bootstrap_servers
-    source, sink = (kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3) for _ in range(2))
+    servers = kafka_cluster.bootstrap_servers
+    source, sink = (kafka_topic(4) for _ in range(2))
     with Collector() as collector:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
         script = PRODUCE.format(servers=servers, topic=source)
         subprocess.run(
-            [sys.executable, "-c", script], env={**os.environ, **variables}, check=True, timeout=60
+            [sys.executable, "-c", script], env={**os.environ, **variables}, check=True, timeout=slow_s(60)
         )
         job = PASS_ON.format(topic=source, out=sink, group=group_id, servers=servers)
         process = run_job(job, "--until", "latest", **variables)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=slow_s(120))
         assert (process.returncode, err) == (0, ""), out
     assert "PAYLOAD" not in "".join(str(request) for _, request in collector.requests) + out
     found = traced(collector)
@@ -307,7 +309,7 @@ def test_traces_go_from_the_producer_over_all_actors_to_the_commit_and_the_sink(
 
 
 def check_where(found):
-    """What is known of the cluster, of who answered, and of a record that was sent alone."""
+    """Checks the attributes of the cluster, of the broker that answered, and of a record that was sent alone."""
     by_operation = {name: found[name] for name in ("send", "process", "commit")}
     clusters = {a["messaging.kafka.cluster.id"] for spans in by_operation.values() for _, a, _ in spans}
     assert len(clusters) == 1
@@ -329,7 +331,7 @@ def headers_of(servers, topic, count):
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "x", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, p, 0) for p in range(4)])
     found = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + slow_s(30)
     while len(found) < count:
         assert time.monotonic() < deadline, len(found)
         for message in consumer.consume(count, timeout=1):
@@ -402,7 +404,7 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
         ]
     finally:
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=slow_s(60))
     assert process.returncode == 0, (out, err)
 
 
@@ -431,9 +433,9 @@ job = ka.Job(
 
 
 def gauges_of(port):
-    """What is to be scraped: the sums of all series of a name, and how many there are."""
+    """Scrapes the metrics: the sum of all series of a name, and their number."""
     try:
-        with urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=slow_s(5)) as answer:
             text = answer.read().decode()
     except OSError:
         return {}
@@ -446,15 +448,15 @@ def gauges_of(port):
 
 
 def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
-    run_job, kafka_cluster_3, kafka_topic, produce, group_id, tmp_path
+    run_job, kafka_cluster, kafka_topic, produce, group_id, tmp_path
 ):
-    """Where the lag is largest a worker hears least of it."""
-    servers = kafka_cluster_3.bootstrap_servers
-    name = kafka_topic(4, cluster=kafka_cluster_3, replication_factor=3)
+    """Workers with full buffers fetch nothing, and hear nothing of new ends: the lag comes from the brokers."""
+    servers = kafka_cluster.bootstrap_servers
+    name = kafka_topic(4)
 
     def more():
         values, where = [b"x" * 10_000] * 400, [n % 4 for n in range(400)]
-        produce(name, values, partition=where, bootstrap_servers=servers)
+        produce(name, values, partition=where)
 
     more()
     gate, port = tmp_path / "gate", free_ports(1)[0]
@@ -468,14 +470,14 @@ def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
         return process.poll(), gauges_of(port)
 
     try:
-        until(has("kafka_partition_current_offset", 400, 4), shown)
+        until(has("kafka_partition_current_offset", 400, 4), 60, pause=0.2, shown=shown)
         usage = "kafka_actors_buffer_usage_bytes"
-        until(lambda: gauges_of(port).get(usage, (0, 0))[0] > 200_000, shown)
+        until(lambda: gauges_of(port).get(usage, (0, 0))[0] > 200_000, 60, pause=0.2, shown=shown)
         before = None
         while before != (before := gauges_of(port)[usage]):
             time.sleep(2)
         more()
-        until(has("kafka_partition_current_offset", 800, 4), shown)
+        until(has("kafka_partition_current_offset", 800, 4), 60, pause=0.2, shown=shown)
         late = gauges_of(port)
         assert late[usage] == before, "nothing more was fetched"
         assert late["kafka_consumer_group_lag"][0] >= 400
@@ -485,5 +487,5 @@ def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
     finally:
         gate.touch()
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=slow_s(60))
     assert process.returncode == 0, (out, err)

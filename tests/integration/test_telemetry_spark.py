@@ -1,4 +1,4 @@
-"""What Spark's tasks tell a collector: real sessions, in a process of their own, whose workers inherit the variables."""
+"""Telemetry of Spark's tasks: real sessions, in a process of their own, whose workers inherit the variables."""
 
 import os
 import subprocess
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from fakes.collector import Collector, plain
+from waiting import slow_s
 
 from kafka_actors.telemetry.logs import read_line
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 REPOSITORY = str(Path(__file__).parents[2])
-"""Where Spark finds the data source by its name."""
+"""Directory in which Spark finds the data source by its name."""
 SESSION = """
 import sys
 
@@ -81,7 +82,7 @@ def topics(kafka_cluster, kafka_topic, produce):
 
 
 def run(script, cluster, topics, directory, **variables):
-    """What the program prints, by the first word of each line."""
+    """Runs the program; returns its output by the first word of each line."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     environment = {
         **clean,
@@ -96,7 +97,7 @@ def run(script, cluster, topics, directory, **variables):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=slow_s(300),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
@@ -172,7 +173,7 @@ def check_lines(collector, resources, err):
 
 
 def test_variables_that_this_library_has_no_use_for_fail_no_task(kafka_cluster, topics, tmp_path):
-    """They may be meant for the JVM, or for all programs of a machine."""
+    """Such variables may be meant for the JVM, or for all programs of a machine."""
     script = """
 options = {"kafka.bootstrap.servers": servers, "subscribe": source}
 print("rows", spark.read.format("kafka_actors").options(**options).load().count())

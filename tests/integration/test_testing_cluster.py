@@ -5,24 +5,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from waiting import slow_s, until
 
 from kafka_actors.testing import CONTROLLER_ID, KafkaCluster, NodeFailed
 from kafka_actors.testing.produce import Produce
 
 Topic = Callable[..., str]
-
-
-def _eventually(holds: Callable[[], bool], timeout: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def _is_running(pid: int) -> bool:
@@ -50,7 +43,7 @@ def test_what_is_produced_is_read_back_with_keys_headers_and_timestamps(
     assert kafka_cluster.end_offsets(topic) == {(topic, 0): 0, (topic, 1): 3}
     consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "group.id": group_id})
     consumer.assign([TopicPartition(topic, 1, 0)])
-    got = consumer.consume(3, timeout=20)
+    got = consumer.consume(3, timeout=slow_s(20))
     consumer.close()
     assert [(m.key(), m.value(), m.headers(), m.timestamp()[1]) for m in got] == [
         (b"k", b"one", [("h", b"1"), ("h", None)], 1_000),
@@ -82,7 +75,7 @@ def test_topics_grow_lose_their_start_and_go(
 def test_topics_are_not_made_by_asking_for_them(kafka_cluster: KafkaCluster, produce: Produce) -> None:
     with pytest.raises((KafkaException, TimeoutError)):
         produce("nobody-made-me", [b"x"], config={"message.timeout.ms": 3_000})
-    assert "nobody-made-me" not in kafka_cluster.admin.list_topics(timeout=10).topics
+    assert "nobody-made-me" not in kafka_cluster.admin.list_topics(timeout=slow_s(10)).topics
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -98,7 +91,7 @@ def test_both_group_protocols_are_on(
     }
     consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.subscribe([topic])
-    assert len(consumer.consume(5, timeout=30)) == 5
+    assert len(consumer.consume(5, timeout=slow_s(30))) == 5
     consumer.commit(asynchronous=False)
     if protocol == "classic":
         [member] = kafka_cluster.describe_group(group_id).members
@@ -138,7 +131,7 @@ def test_a_killed_brokers_partitions_get_other_leaders_and_it_comes_back(
     assert not _is_running(pid)
     with pytest.raises(NodeFailed, match="not running"):
         kafka.node_pid(1)
-    _eventually(lambda: kafka.leaders(topic) == {0: 2, 1: 2, 2: 3})
+    until(lambda: kafka.leaders(topic) == {0: 2, 1: 2, 2: 3})
     assert produce(topic, [b"x"] * 9, partition=0, bootstrap_servers=servers) == {0: 9}
     assert kafka.coordinator_of("any-group") in (2, 3)
     kafka.restart(1)
@@ -150,7 +143,9 @@ def test_a_killed_brokers_partitions_get_other_leaders_and_it_comes_back(
 def test_a_paused_broker_answers_nothing_until_it_is_resumed(kafka_cluster_3: KafkaCluster) -> None:
     kafka = kafka_cluster_3
     kafka.pause(2)
-    with socket.create_connection(kafka.address(2), timeout=1) as connection:  # the kernel still accepts
+    with socket.create_connection(
+        kafka.address(2), timeout=slow_s(1)
+    ) as connection:  # the kernel still accepts
         connection.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\0\0")  # ApiVersions 0
         with pytest.raises(TimeoutError):
             connection.recv(4)
@@ -194,7 +189,7 @@ def test_nothing_is_left_when_the_owner_is_killed(kafka_cluster: KafkaCluster) -
     assert _is_running(int(pid))
     owner.send_signal(signal.SIGKILL)
     owner.wait()
-    _eventually(lambda: not _is_running(int(pid)) and not os.path.exists(directory))
+    until(lambda: not _is_running(int(pid)) and not os.path.exists(directory))
 
 
 def test_a_kept_directory_starts_again_with_its_data(kafka_cluster: KafkaCluster, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""What librdkafka's mock cluster keeps and what it drops: the demo stands on this."""
+"""State that librdkafka's mock cluster keeps and drops: the demo stands on this."""
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from fakes.loop import in_loop
+from waiting import slow_s
 
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.net import KafkaClient
@@ -14,7 +15,7 @@ from kafka_actors.testing.produce import Produce
 
 def _watermarks(mock: MockCluster, topic: str, partition: int) -> tuple[int, int]:
     consumer = Consumer({"bootstrap.servers": mock.bootstrap_servers, "group.id": "looks", "log_level": 0})
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=slow_s(10))
     consumer.close()
     return low, high
 
@@ -22,7 +23,7 @@ def _watermarks(mock: MockCluster, topic: str, partition: int) -> tuple[int, int
 def test_a_topic_is_made_with_the_partitions_and_replicas_asked_for(mock_cluster: MockCluster) -> None:
     mock_cluster.create_topic("six", partitions=6, replication_factor=3)
     admin = AdminClient({"bootstrap.servers": mock_cluster.bootstrap_servers})
-    found = admin.list_topics("six", timeout=10)
+    found = admin.list_topics("six", timeout=slow_s(10))
     assert sorted(found.brokers) == [1, 2, 3]
     assert {p: sorted(data.replicas) for p, data in found.topics["six"].partitions.items()} == {
         p: [1, 2, 3] for p in range(6)
@@ -32,7 +33,12 @@ def test_a_topic_is_made_with_the_partitions_and_replicas_asked_for(mock_cluster
 def test_a_topic_that_is_asked_for_appears_with_four_partitions(mock_cluster: MockCluster) -> None:
     sent = Produce(mock_cluster.bootstrap_servers)("appears", [b"x"] * 40, compression="zstd")
     admin = AdminClient({"bootstrap.servers": mock_cluster.bootstrap_servers})
-    assert sorted(admin.list_topics("appears", timeout=10).topics["appears"].partitions) == [0, 1, 2, 3]
+    assert sorted(admin.list_topics("appears", timeout=slow_s(10)).topics["appears"].partitions) == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert sum(sent.values()) == 40
 
 
@@ -59,7 +65,7 @@ def test_leaders_move_when_told(mock_cluster: MockCluster) -> None:
     admin = AdminClient({"bootstrap.servers": mock_cluster.bootstrap_servers})
     for broker in (1, 2, 3):
         mock_cluster.set_leader("moves", 0, broker)
-        assert admin.list_topics("moves", timeout=10).topics["moves"].partitions[0].leader == broker
+        assert admin.list_topics("moves", timeout=slow_s(10)).topics["moves"].partitions[0].leader == broker
     with pytest.raises(RuntimeError, match="make 1 the leader of moves-9"):
         mock_cluster.set_leader("moves", 9, 1)
 

@@ -50,7 +50,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "send_batch": (pa.record_batch({"value": [b"v"]}), TP.topic),
     "topic_configs": ([TP.topic],),
 }
-"""What calls need beside the limit."""
+"""Arguments of the calls beside the limit."""
 
 UNDER_MAX_BLOCK = {"partitions_for", "send", "send_batch"}
 CLASSES = [ka.Admin, ka.AsyncAdmin, ka.AsyncConsumer, ka.AsyncProducer, ka.Consumer, ka.Producer]
@@ -60,7 +60,7 @@ Ended = tuple[str, float]
 
 @pytest.fixture(params=["nobody", "silent"])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where nobody listens, and where connections are taken and nothing is ever answered."""
+    """Addresses: one where nobody listens, and one that takes connections and never answers."""
     if request.param == "nobody":
         yield f"127.0.0.1:{free_ports(1)[0]}"
         return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 
+from waiting import slow_s
+
 from kafka_actors.types import TopicPartition
 
 _TOPIC = "__consumer_offsets"
@@ -18,7 +20,7 @@ def commits(servers: str, group: str) -> dict[TopicPartition, list[int]]:
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "audit", "enable.partition.eof": True, "log_level": 0}
     )
-    partitions = consumer.list_topics(_TOPIC, timeout=10).topics[_TOPIC].partitions
+    partitions = consumer.list_topics(_TOPIC, timeout=slow_s(10)).topics[_TOPIC].partitions
     consumer.assign([Theirs(_TOPIC, p, 0) for p in partitions])
     found: dict[TopicPartition, list[int]] = defaultdict(list)
     left = set(partitions)

@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from waiting import slow_s, until, until_ended
+
 
 def main() -> None:
     import kafka_actors as ka
@@ -58,7 +60,7 @@ def answer(running: Any) -> None:
 
 
 class Driver:
-    """The same, from the test's side."""
+    """Process of `main`, as a test starts, asks and ends it."""
 
     def __init__(
         self,
@@ -99,30 +101,34 @@ class Driver:
 
     def started(self, seconds: float = 90.0) -> Driver:
         """Waits until its job runs."""
-        deadline = time.monotonic() + seconds
-        while not self.actors:
-            for line in list(self.said):
-                if line.startswith("{"):
-                    self.actors = json.loads(line)
-            assert self.process.poll() is None, "".join(self.complained)
-            assert time.monotonic() < deadline, "the driver's job does not start\n" + "".join(self.complained)
-            time.sleep(0.05)
+        self.actors = self._line("{", 0, seconds, "the driver's job to start")
         return self
 
     def ask(self, scale: int | None = None, seconds: float = 20.0) -> dict[str, Any]:
-        """What its job's status is now; after it was told how many workers there are to be, if that is to change."""
+        """Returns the present status of its job; `scale` sets the number of workers first."""
         assert self.process.stdin is not None
-        known, deadline = len(self.said), time.monotonic() + seconds
+        known = len(self.said)
         self.process.stdin.write("status\n" if scale is None else f"{scale}\n")
         self.process.stdin.flush()
-        while True:
-            for line in self.said[known:]:
-                if line.startswith('{"asked"'):
-                    found: dict[str, Any] = json.loads(line)["asked"]
-                    return found
-            assert self.process.poll() is None, "".join(self.complained)
-            assert time.monotonic() < deadline, "the driver does not say how its job is"
-            time.sleep(0.05)
+        found: dict[str, Any] = self._line('{"asked"', known, seconds, "the driver to say how its job is")[
+            "asked"
+        ]
+        return found
+
+    def _line(self, begins: str, known: int, seconds: float, what: str) -> dict[str, Any]:
+        """Waits for a line with JSON that begins so, behind the first `known` ones; fails where the driver ends before."""
+
+        def lines() -> list[str]:
+            assert self.process.poll() is None, self.log()
+            return [line for line in self.said[known:] if line.startswith(begins)]
+
+        until(lines, seconds, what, shown=self.log)
+        found: dict[str, Any] = json.loads(lines()[0])
+        return found
+
+    def log(self) -> str:
+        """The end of what the driver and its actors wrote to standard error."""
+        return "".join(self.complained)[-6000:]
 
     def send(self, number: signal.Signals) -> float:
         at = time.monotonic()
@@ -130,13 +136,14 @@ class Driver:
         return at
 
     def wait(self, seconds: float) -> int:
-        return self.process.wait(seconds)
+        """Waits for its end; returns the exit code. Fails after `seconds` of a quiet machine with its log."""
+        return until_ended(self.process, seconds, self.log)
 
     def workers(self) -> set[int]:
         return {pid for name, pid in self.actors.items() if name.startswith("worker")}
 
     def left(self) -> set[int]:
-        """Which of the actors that it started with still exist."""
+        """Returns the processes of those first actors that still exist."""
         return {pid for pid in self.actors.values() if exists(pid)}
 
     def close(self) -> None:
@@ -144,7 +151,7 @@ class Driver:
             with suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGCONT)
                 self.process.kill()
-        self.process.wait(10)
+        self.process.wait(slow_s(10))
 
 
 def exists(pid: int) -> bool:

@@ -12,12 +12,12 @@ from typing import Any
 
 import ray
 from pace import this_run
+from waiting import until
 
 from kafka_actors.job.messages import CommitEntry, CommitReply, CommitRequest, Orders, Report, pack, unpack
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 
 from .audit import commits
-from .journal import until
 from .scene import Scene
 
 KILLED_S = 4.0
@@ -147,12 +147,12 @@ def audit_is_whole(scene: Scene) -> None:
 def _ask(scene: Scene, method: str, message: Any, kind: type) -> Any:
     """One message to the coordinator actor, as a worker sends it."""
     supervisor = scene.running._control._supervisor  # type: ignore[union-attr]
-    handle = supervisor._job.roster[ActorKey("coordinator")].ref.raw
+    handle = supervisor._job.running[ActorKey("coordinator")].ref.raw
     return unpack(ray.get(getattr(handle, method).remote(pack(message))), kind)
 
 
 def keep_alive(scene: Scene, pid: int) -> None:
-    """As where the supervisor can't reach a worker's node: what it gave up on is not ended."""
+    """Keeps the supervisor from ending this process, which it gave up: its node can't be reached."""
     runtime = scene.running._control._supervisor._job.runtime  # type: ignore[union-attr]
     end = runtime.kill
     runtime.kill = lambda ref, info: end(ref, info) if info is None or info.pid != pid else None

@@ -7,6 +7,8 @@ import time
 from collections import defaultdict
 from typing import Any
 
+from waiting import slow_s
+
 from kafka_actors.types import TopicPartition
 
 
@@ -55,7 +57,7 @@ class Foreign(threading.Thread):
 
     def leave(self) -> None:
         self._end.set()
-        self.join(30)
+        self.join(slow_s(30))
         assert not self.is_alive()
 
     def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from waiting import slow_s
 
 STORED = {"RAY_gcs_storage": "rocksdb"}
 """Variables of a head whose GCS finds again what it knew: actors outlive it. Without them all ends with it."""
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 class Head:
-    """The same, from the test's side. `directory` is for what its GCS stores; `variables` are of its environment and, with
+    """Head of Ray of `main`, as a test starts, freezes and kills its GCS. `directory` is for what its GCS stores; `variables` are of its environment and, with
     what leads to it, of those of its drivers."""
 
     def __init__(self, directory: Path, variables: Mapping[str, str]) -> None:
@@ -117,10 +118,10 @@ class Head:
         with suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(slow_s(20))
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)  # Ray's processes see its end
-            self._process.wait(10)
+            self._process.wait(slow_s(10))
         self._errors.close()
 
 

@@ -1,4 +1,4 @@
-"""What the workers of a job under test really did: one line per call of `process`, in a file per process.
+"""Journal of the workers of a job under test: one line per call of `process`, in a file per process.
 
 A line is written with one `write` to a file opened for appending, so it survives SIGKILL right after the call.
 Times are CLOCK_MONOTONIC, which all processes of a machine share.
@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,7 +96,7 @@ class Journal:
         return time.monotonic()
 
     def held(self) -> int:
-        """How many have done so, or are at it."""
+        """Number of calls that hold the GIL, or did so."""
         return len(list(self.directory.glob("*.held")))
 
     def entries(self) -> list[Entry]:
@@ -108,7 +108,7 @@ class Journal:
         return sorted(found, key=lambda e: e.at)
 
     def counts(self) -> dict[TopicPartition, Counter[int]]:
-        """How often each offset was handed to `process`."""
+        """Counts of each offset's hand-overs to `process`."""
         counted: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
         for entry in self.entries():
             counted[entry.partition].update(entry.offsets)
@@ -181,12 +181,3 @@ class Ledger:
 def _entry(line: dict[str, object]) -> Entry:
     offsets = tuple(o for first, last in line["offsets"] for o in range(first, last + 1))  # type: ignore[attr-defined]
     return Entry(line["at"], line["pid"], TopicPartition(line["topic"], line["partition"]), offsets)  # type: ignore[arg-type]
-
-
-def until(condition: Callable[[], object], seconds: float, what: str, pause: float = 0.05) -> None:
-    """Waits for a condition, so many seconds of a quiet machine; fails with what was waited for."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > seconds * this_run().since(began):
-            raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(pause)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from waiting import slow_s
 
 
 def main() -> None:
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 class Raylets:
-    """The same, from the test's side: one node for each of `nodes`, which are Ray's options for it. `variables` lead a driver
+    """Ray cluster of `main`, as a test starts, kills and freezes its nodes: one node for each of `nodes`, which are Ray's options for it. `variables` lead a driver
     there."""
 
     def __init__(self, directory: Path, nodes: Iterable[Mapping[str, Any]]) -> None:
@@ -73,12 +74,12 @@ class Raylets:
         return self._signal(self._processes(node), signal.SIGKILL)
 
     def freeze(self, node: str) -> float:
-        """SIGSTOP to the same. Returns when."""
+        """SIGSTOP to the raylet and all its processes. Returns when."""
         self._frozen = self._processes(node)
         return self._signal(self._frozen, signal.SIGSTOP)
 
     def thaw(self) -> float:
-        """SIGCONT to what was frozen last."""
+        """SIGCONT to the processes that were frozen last."""
         frozen, self._frozen = self._frozen, []
         return self._signal(frozen, signal.SIGCONT)
 
@@ -101,10 +102,10 @@ class Raylets:
         with suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(40)
+            self._process.wait(slow_s(40))
         except subprocess.TimeoutExpired:
             self._process.kill()  # Ray's processes see its end
-            self._process.wait(10)
+            self._process.wait(slow_s(10))
         self._errors.close()
 
 

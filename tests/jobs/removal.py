@@ -1,4 +1,4 @@
-"""What an administrator can do to a member of a group: Java's `Admin.removeMembersFromConsumerGroup`, and its tools by it."""
+"""Removal of members from a group by an administrator, as Java's `Admin.removeMembersFromConsumerGroup` does it."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from waiting import slow_s, until
+
 import kafka_actors as ka
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.types import TopicPartition
@@ -21,7 +23,7 @@ from kafka_actors.types import TopicPartition
 from .audit import lowered
 from .driver import Driver
 from .foreign import Foreign
-from .journal import Entry, Journal, Recorder, until
+from .journal import Entry, Journal, Recorder
 
 Offsets = dict[TopicPartition, int]
 
@@ -86,7 +88,7 @@ class Load(threading.Thread):
         """Ends and returns how many records the brokers have acknowledged."""
         self._end.set()
         if self.is_alive():
-            self.join(90)
+            self.join(slow_s(90))
         assert not self.failures, self.failures[:3]
         assert self.acknowledged.total() == self.sent
         return self.sent
@@ -113,7 +115,7 @@ class Scene:
     # ------------------------------------------------------------ the job and its load
 
     def options(self, **more: Any) -> dict[str, Any]:
-        """What every job of this scene has in common."""
+        """Options of every job of this scene, and `more`."""
         return {
             "topics": [self.topic],
             "group_id": self.group,
@@ -121,7 +123,7 @@ class Scene:
             "workers": 2,
             **more,
             # A busy machine may take its time to start a dozen processes; that is not what is tested here.
-            "config": {"start_timeout_s": 150, **more.get("config", {})},
+            "config": {"start_timeout_s": 600, **more.get("config", {})},
         }
 
     def job(self, *, work: float = 0.0, make: float = 0.0, late: bool = False, **options: Any) -> ka.Job:
@@ -145,7 +147,7 @@ class Scene:
     def driver(
         self, *, work: float = 0.0, variables: Mapping[str, str] | None = None, **options: Any
     ) -> Driver:
-        """The same job in a process of its own, with the same journal; on the same Ray cluster, or the one that these variables of its
+        """Starts the job in a process of its own, with the same journal; on the same Ray cluster, or the one that these variables of its
         environment lead to."""
         made = Driver(self.journal.directory, self.options(**options), variables, work=work)
         self._others.append(made.close)

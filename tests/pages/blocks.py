@@ -84,7 +84,7 @@ def _read(info: str) -> tuple[str, str | None]:
 
 
 def needs_of(page: Path) -> set[str]:
-    """What its program needs. Raises `ValueError` for a word that isn't known."""
+    """Returns the needs of its program. Raises `ValueError` for a word that isn't known."""
     said = NEEDS.search(page.read_text())
     words = set() if said is None else set(re.split(r"[, ]+", said["words"].strip()))
     if words - KNOWN:

@@ -22,7 +22,7 @@ EXTRAS = re.compile(r"\bkafka-actors\[([\w, ]+)\]")
 
 
 def problems_of(block: Block) -> list[str]:
-    """What a shell block names and nobody has: subcommands and options of `kafka-actors`, targets of make, extras."""
+    """Names in a shell block that nobody has: subcommands and options of `kafka-actors`, targets of make, extras."""
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     asked = {extra.strip() for names in EXTRAS.findall(block.code) for extra in names.split(",")}
     found = [f"there is no extra {extra!r}" for extra in sorted(asked - known.keys())]
@@ -61,7 +61,7 @@ def _problem(words: list[str]) -> str | None:
 
 
 def _parse(command: click.Command, parent: click.Context | None, words: list[str]) -> None:
-    """As click does, without converting or calling anything."""
+    """Parses words as click does, without converting or calling anything."""
     context = click.Context(command, info_name=command.name, parent=parent)
     _, rest, _ = command.make_parser(context).parse_args(list(words))
     if isinstance(command, click.Group) and rest:

@@ -22,9 +22,9 @@ from kafka_actors.group.machines.member import ClassicMember
 from kafka_actors.group.machines.member_events import (
     ComputeAssignment,
     GroupRequest,
-    PartitionsGone,
-    PartitionsTaken,
+    LosePartitions,
     RevokePartitions,
+    TakePartitions,
 )
 from kafka_actors.group.machines.member_states import MemberState
 from kafka_actors.group.machines.ownership import Ownership
@@ -88,17 +88,20 @@ class Lone:
 
     def poll(self) -> None:
         ready = self.member.poll(self.now)
-        self.out += ready.requests
-        for event in ready.events:
-            self.take(event)
-        assert self.has == self.ownership.owned()  # an event may be overtaken by a later one of the same poll
+        for action in ready.actions:
+            self.take(action)
+        assert (
+            self.has == self.ownership.owned()
+        )  # an action may be overtaken by a later one of the same poll
         assert self.member.ended == (ready.next_wake is None)
         if ready.next_wake is not None:
             assert ready.next_wake <= self.now + LONGEST
 
-    def take(self, event: Any) -> None:
-        match event:
-            case PartitionsTaken(_, added, partitions):
+    def take(self, action: Any) -> None:
+        match action:
+            case GroupRequest():
+                self.out.append(action)
+            case TakePartitions(_, added, partitions):
                 assert not self.has & added
                 self.has |= added
                 assert partitions == self.has
@@ -107,12 +110,12 @@ class Lone:
                 assert self.now <= deadline <= self.now + self.member.config.revoke_timeout
                 self.has -= partitions
                 self.draining[token] = partitions
-            case PartitionsGone(partitions, _):
+            case LosePartitions(partitions, _):
                 assert partitions >= self.has
                 self.has.clear()
                 self.draining.clear()
             case ComputeAssignment():
-                self.work = event
+                self.work = action
 
     def answer(self, kind: Any, assigned: frozenset[int], leader: bool) -> None:
         """Answers the oldest request that is out."""

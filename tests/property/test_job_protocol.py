@@ -127,7 +127,7 @@ class Simulation:
                 if self.placement.recovering:
                     self.placement.adopt(message.worker, message.seen, message.holdings, self.partitions)
                 self.placement.reported(message.worker, message.seen, message.holdings)
-                self.placement.step(0.0)
+                self.placement.poll(0.0)
                 self.post(message.worker, self.orders(message))
         elif isinstance(message, CommitRequest):
             self.post(message.worker, self.commit(message))

@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 
 from kafka_actors.errors import DeliveryTimeoutError, DisconnectedError, NodeNotReadyError
 from kafka_actors.producer.machines.batch import ProducerBatch
-from kafka_actors.producer.machines.sender import ProduceAnswer, Sender, SenderOptions
+from kafka_actors.producer.machines.sender import (
+    LearnLeaders,
+    ProduceAnswer,
+    ProduceOrder,
+    Sender,
+    SenderOptions,
+    SettledBatch,
+)
 from kafka_actors.types import TopicPartition
 
 NODES = 2
@@ -103,7 +110,13 @@ class World:
             retry_backoff=0.1,
             retry_backoff_max=1.0,
         )
-        self.sender = Sender(options, halves, lambda: 0.5)
+        self.sender = Sender(
+            options,
+            halves,
+            lambda: 0.5,
+            leader=lambda tp: self.believed.get(tp),
+            connected=lambda node: True,
+        )
         self.sender.identify(7, 0)
         self.now = 0.0
         self.logs = {tp: Log() for tp in PARTITIONS}
@@ -128,16 +141,16 @@ class World:
         self.sender.add(batch)
 
     def turn(self):
-        self.settle(self.sender.expire(self.now))
-        drained = self.sender.drain(self.now, self.believed.get, lambda node: True)
-        for order in drained.orders:
+        ready = self.sender.poll(self.now)
+        self.settle(action for action in ready.actions if isinstance(action, SettledBatch))
+        for order in [action for action in ready.actions if isinstance(action, ProduceOrder)]:
             frozen = [
                 (b.partition, b.producer_id, b.producer_epoch, b.sequence, b.content.ids)
                 for b in order.batches
             ]
             assert len({f[0] for f in frozen}) == len(frozen), "one batch of a partition in a request"
             self.wires[order.node].append((order, frozen))
-        if drained.wants_metadata:
+        if LearnLeaders in map(type, ready.actions):
             self.believed = dict(self.leader)
 
     def carry_out(self, node, frozen):
@@ -234,7 +247,7 @@ class World:
                     self.answer(node)
             self.now += 0.1
         assert not self.sender.partitions, "everything is settled"
-        assert self.sender.next_event(self.now) is None
+        assert self.sender.poll(self.now).next_wake is None
 
     def check(self):
         assert sorted(self.outcomes) == list(range(next(self.numbers)))

@@ -99,6 +99,6 @@ def test_every_package_is_public_or_known_to_be_not() -> None:
     packages = {f"kafka_actors.{path.parent.name}" for path in (ROOT / "kafka_actors").glob("*/__init__.py")}
     inner = {
         f"kafka_actors.{name}"
-        for name in ("base", "cli", "config", "fetch", "group", "protocol", "status_page")
+        for name in ("base", "cli", "config", "fetch", "group", "protocol", "reference", "status_page")
     }
     assert packages - inner - set(PUBLIC) == set()

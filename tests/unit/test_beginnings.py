@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_actors import AsyncProducer, Consumer, Producer
-from kafka_actors.consumer.call_deadline import CallLimit
+from kafka_actors.consumer.waiting import CallLimit
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.net import IoThread
 from kafka_actors.producer import async_producer, producer
@@ -55,7 +55,8 @@ def io():
 def test_a_consumer_that_begins_as_its_time_ends_has_begun(monkeypatch):
     consumer = Consumer(["t"], group_id="g", bootstrap_servers=NOBODY)
     monkeypatch.setattr(consumer._session, "begin", lambda: SimpleNamespace(done=EndsWithItsTime()))
-    assert consumer._started(CallLimit(10)).ready
+    consumer._run(consumer._session.connect(CallLimit(10)))
+    assert consumer._session.ready
     consumer._session.ready = False
 
 

@@ -72,7 +72,7 @@ def test_a_name_in_use_is_refused_until_it_is_removed(clock):
     metrics = Metrics(clock=clock)
     name = metrics.metric_name("size", "g")
     metrics.add_metric(name, lambda now: 1.0)
-    with pytest.raises(ValueError, match=r"'size' in the group 'g'"):
+    with pytest.raises(ValueError, match="the group 'g' already has a metric 'size'"):
         metrics.add_metric(MetricName("size", "g"), lambda now: 2.0)
     metrics.remove_metric(name)
     metrics.add_metric(name, lambda now: 2.0)

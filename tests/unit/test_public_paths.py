@@ -154,15 +154,17 @@ PUBLIC = {
 """Module → the names that users import from it."""
 SHOWN = {
     "kafka_actors.job": "WorkerStatus",
+    "kafka_actors.job.machines.health": "Health",
+    "kafka_actors.job.machines.timeline": "TimelineEntry",
     "kafka_actors.job.messages": "GroupState PartitionStatus",
-    "kafka_actors.job.status": "ScalingStatus WorkersChange",
+    "kafka_actors.job.status": "ActorStatus JobTotals ScalingStatus WorkersChange",
     "kafka_actors.coordinator": """
         AutoCommitTask BaseCoordinator CommitCallback ConsumerCoordinator ConsumerCoordinatorMetrics
         GroupBroker GroupClient GroupCoordinatorMetrics Heartbeat HeartbeatTask IgnoreRebalances MemberState
         CommittedStart RebalanceListener default_offset_commit_callback fetch_offsets_of_groups
     """,
     "kafka_actors.net": """
-        PartitionFetchRequest PartitionOffsetCommitRequest PartitionOffsetFetchRequest
+        BrokerChannels PartitionFetchRequest PartitionOffsetCommitRequest PartitionOffsetFetchRequest
         PartitionOffsetRequest
     """,
     "kafka_actors.spark": "OnSpark",

@@ -1,6 +1,6 @@
-"""Every name of the five reference pages is in the code, and in ARCHITECTURE.md's table of them.
+"""Every name of the five reference pages is in the code, and in the documentation's table of them.
 
-The names, arguments and defaults below are those of the pages; what stands in the table beside them is ours.
+The names, arguments and defaults below are those of the pages; the rest of the table is ours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 import kafka_actors
 from kafka_actors.config import ClientConfig
 
-ARCHITECTURE = Path(__file__).parents[2] / "ARCHITECTURE.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/reference-systems.md"
 
 Classes = dict[str, list[str]]
 
@@ -255,8 +255,8 @@ def ticked(text: str) -> list[str]:
 
 
 def cells(columns: int) -> list[list[str]]:
-    """The rows of ARCHITECTURE.md's tables that begin with a page's number and have that many columns."""
-    lines = [line for line in ARCHITECTURE.read_text().splitlines() if re.match(r"\| 00\d \|", line)]
+    """The rows of the page's tables that begin with a page's number and have that many columns."""
+    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| 00\d \|", line)]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in rows if len(row) == columns]
 

@@ -1,1 +1,1 @@
-"""What decides, without IO: time and randomness come in, requests and next wake-up times go out."""
+"""Decisions about metadata, without IO: time and randomness are arguments, snapshots and wake-up times are results."""

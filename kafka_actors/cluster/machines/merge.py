@@ -1,7 +1,17 @@
-"""Takes one Metadata response into what is already known, so that an old answer never undoes a newer one.
+"""Merges one Metadata response into the snapshot of a cluster, so that an old answer never undoes a newer one.
 
-Brokers learn of changes at different times: the next answer may be older than the last. Leader epochs say which
-is newer (KIP-320); topic ids tell a recreated topic from the old one (KIP-516).
+Theory of operation. Brokers learn of changes at different times, so the next response may be older than the last. Two numbers
+tell which is newer:
+
+- the leader epoch of a partition (KIP-320): a partition with a lower epoch than the known one stays as it is known. Responses
+  before version 9 have stale epochs while partitions are reassigned (KAFKA-8889), so theirs count as unknown;
+- the topic id (KIP-516): a topic under another id was deleted and made anew, and nothing of the old one holds. An answer with an
+  id that the topic had before comes from a broker that hasn't heard of that yet and is ignored, until five in a row say so.
+
+A topic that is absent, or has an error and no partitions, is kept in `Memory` with its epochs and its id: when it comes back, the
+rules above hold. The result shares every topic and partition that did not change with the snapshot before, and is that snapshot
+itself where nothing changed, so that listeners see at once that there is nothing to do. Java: `Metadata.update`,
+`Metadata.updateLatestMetadata`, `MetadataSnapshot.mergeWith`.
 """
 
 from __future__ import annotations
@@ -21,13 +31,13 @@ from kafka_actors.cluster.snapshot import (
 from kafka_actors.protocol import MetadataResponse
 
 _REMEMBERED = 10_000
-"""How many departed topics, and topics with former ids, are remembered."""
+"""Departed topics that are remembered, and topics with former ids."""
 
 _FORMER_IDS = 100
-"""How many former ids of a topic are remembered."""
+"""Former ids that are remembered of each topic."""
 
-_INSISTENCE = 5
-"""After so many answers in a row with a former id it is believed."""
+_BELIEVED_AFTER = 5
+"""Answers in a row with a former id after which it is taken for the topic's present one."""
 
 RELIABLE_EPOCHS_FROM = 9
 """Before Metadata 9 (Kafka 2.4) brokers answer stale leader epochs during a reassignment (KAFKA-8889)."""
@@ -53,15 +63,15 @@ class WirePartition(Protocol):
 
 
 class Memory:
-    """What must be remembered beyond the present snapshot: topics that went away, and ids topics once had."""
+    """The past of a cluster that no snapshot has: topics that went away, and ids that topics had before."""
 
     def __init__(self) -> None:
         self.departed: dict[str, TopicMetadata] = {}
         self.former_ids: dict[str, dict[bytes, int]] = {}
-        """By topic: each former id, with how many answers in a row had it."""
+        """Former ids by topic, each with the number of answers in a row that had it."""
 
     def copy(self) -> Memory:
-        """Another one that remembers the same."""
+        """Returns a copy that changes independently."""
         other = Memory()
         other.departed = dict(self.departed)
         other.former_ids = {name: dict(former) for name, former in self.former_ids.items()}
@@ -70,7 +80,7 @@ class Memory:
     def is_stale(self, name: str, topic_id: bytes) -> bool:
         """Whether an answer with this id comes from a broker that hasn't yet heard of the topic's recreation.
 
-        If the answers insist, it was the other way round: what was taken for the recreation was the old topic.
+        After `_BELIEVED_AFTER` such answers in a row it was the other way round: the id taken for the new one was the old one.
         """
         former = self.former_ids.get(name)
         if former is None:
@@ -81,10 +91,10 @@ class Memory:
         if seen is None:
             return False
         former[topic_id] = seen + 1
-        return seen + 1 < _INSISTENCE
+        return seen + 1 < _BELIEVED_AFTER
 
     def replaced(self, name: str, old_id: bytes, new_id: bytes) -> None:
-        """A topic has another id than it had."""
+        """Notes that a topic has another id than before."""
         former = self.former_ids.setdefault(name, {})
         former.pop(new_id, None)
         former[old_id] = 0
@@ -92,13 +102,13 @@ class Memory:
         _bound(self.former_ids, _REMEMBERED)
 
     def depart(self, topic: TopicMetadata) -> None:
-        """A topic went out of sight."""
+        """Keeps a topic that the response no longer has."""
         self.departed[topic.name] = topic
         _bound(self.departed, _REMEMBERED)
 
 
 def _bound(memory: dict[Any, Any], size: int) -> None:
-    """Forgets the oldest; dicts are in order of insertion."""
+    """Forgets the oldest entries beyond `size`; dicts are in order of insertion."""
     while len(memory) > size:
         del memory[next(iter(memory))]
 
@@ -111,7 +121,7 @@ def merge(
     version: int | None = None,
     partial: bool = False,
 ) -> ClusterSnapshot:
-    """The snapshot after `response`; `old` itself where nothing changed.
+    """Returns the snapshot after `response`; `old` itself where nothing changed.
 
     `version` is the version the response had on the wire: before 9 its leader epochs are not to be relied on.
     A `partial` response says nothing about the topics that it doesn't list.
@@ -199,7 +209,8 @@ def _merge_brokers(known: dict[int, BrokerMetadata], response: MetadataResponse)
 
 
 def _remember(old: ClusterSnapshot, topics: Mapping[str, TopicMetadata], memory: Memory) -> None:
-    """Epochs and ids outlive a topic's absence. Without an id a recreated topic can't be told: nothing is kept."""
+    """Keeps the epochs and ids of topics that went away. Without an id, a recreated topic can't be told from the old one: it is
+    not kept."""
     for name, topic in old.topics.items():
         now = topics.get(name)
         if topic.topic_id is not None and topic.partitions and (now is None or not now.partitions):

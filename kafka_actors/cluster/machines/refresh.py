@@ -1,4 +1,11 @@
-"""When to ask for metadata: by age, on demand, and after a failure with a growing pause. Times are seconds."""
+"""`RefreshTimer`: when a client asks for metadata. Times are seconds.
+
+Theory of operation. Metadata is due when it is `max_age` old, when somebody demands it (a leader moved, a topic is unknown), or
+after a failed try; between two tries there is a pause, which grows with each failure in a row. Demands are numbered: `demand`
+returns the number, `succeeded` and `failed` the highest one that is met. A demand that is made while a request is out is not met
+by its answer, which may be older than the demand, so `started` notes which demands a request will meet. Java:
+`Metadata.requestVersion`, `Metadata.timeToNextUpdate`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +15,10 @@ from kafka_actors.base.backoff import exponential_backoff
 
 
 class RefreshTimer:
-    """Knows when metadata is due.
+    """Counts demands and tries, and says in how many seconds the next request is due.
 
-    A demand made while a request is already out is not met by its answer, which may be older than the demand:
-    `started` notes which demands a request will meet (Java: `Metadata.requestVersion`).
+    `retry_backoff` and `retry_backoff_max` bound the pause after a failure, `max_age` is when metadata is asked for anyway;
+    `rand` gives 0..1 for jitter.
     """
 
     def __init__(
@@ -31,7 +38,7 @@ class RefreshTimer:
 
     @property
     def demanded(self) -> bool:
-        """Whether someone wants metadata newer than the present."""
+        """Whether metadata newer than the present is demanded."""
         return self._demanded > self._met
 
     @property
@@ -40,22 +47,22 @@ class RefreshTimer:
         return self._failures
 
     def demand(self) -> int:
-        """Wants an update. Returns the number of the demand, which `met` answers with when it is met."""
+        """Demands an update. Returns the demand's number: `succeeded` or `failed` return at least that when it is met."""
         if self._demanded == self._sent:
             self._demanded += 1
         return self._demanded
 
     def started(self) -> None:
-        """A request is about to be sent: it meets all demands made so far."""
+        """Notes that a request is about to be sent, which meets all demands made so far."""
         self._sent = self._demanded
 
     def succeeded(self, now: float, *, incomplete: bool = False) -> int:
-        """An answer came. Returns the highest demand that is met.
+        """Notes an answer. Returns the highest demand that is met.
 
-        `incomplete`: it has temporary errors, so another is wanted, after the backoff.
+        `incomplete`: it has temporary errors, so another one is demanded, after the backoff.
         """
         if self._sent == self._met:
-            self._sent = self._demanded  # nobody announced a request: it counts as sent just now
+            self._sent = self._demanded  # an answer without `started`: its request counts as sent just now
         self._met = self._sent
         self._last_try = self._last_success = now
         self._grow(incomplete)
@@ -64,7 +71,7 @@ class RefreshTimer:
         return self._met
 
     def failed(self, now: float) -> int:
-        """A request failed. Returns the highest demand that it should have met; the need remains."""
+        """Notes a failed request. Returns the highest demand that it should have met; a new demand takes its place."""
         highest = self._sent if self._sent > self._met else self._demanded
         self._sent = self._met = highest
         self._last_try = now

@@ -179,13 +179,11 @@ class FetchPartition:
         self.version = 0  # counts what makes an answer under way obsolete
         self.looking_up = False
 
-    def move(self, happening: Trigger) -> None:
+    def move(self, trigger: Trigger) -> None:
         """Takes the transition, or raises `UsageError`: the table is complete, so that would be our mistake."""
-        following = TRANSITIONS.get((self.state, happening))
+        following = TRANSITIONS.get((self.state, trigger))
         if following is None:
-            raise UsageError(
-                f"{self.tp.topic}-{self.tp.partition} is {self.state.value}: no {happening.value}"
-            )
+            raise UsageError(f"{self.tp.topic}-{self.tp.partition} is {self.state.value}: no {trigger.value}")
         self.state = following
         self.version += 1
         self.looking_up = False
@@ -202,7 +200,7 @@ class FetchPartition:
 
     def reason(self, now: float) -> str:
         """Why no records are fetched, for people; empty while they are. What kind of reason it is comes first, before a
-        colon or a bracket: metrics know it by that (`kafka_actors.telemetry.blocked`)."""
+        colon or a bracket: metrics know it by that (`kafka_actors.telemetry.attributes`)."""
         if self.error is not None:
             return f"failed: {self.error}"
         if self.draining:
@@ -233,6 +231,11 @@ class FetchPartition:
         if self.position < 0 or self.state is FetchState.AWAITING_OFFSET or self.is_of_another_topic:
             return None
         return self.position
+
+    @property
+    def end_reached(self) -> bool:
+        """Whether a bounded partition was consumed up to its end offset."""
+        return self.end_offset is not None and self.position >= self.end_offset
 
     @property
     def is_of_another_topic(self) -> bool:

@@ -1,14 +1,29 @@
-"""The worker's partitions: who has them, who leads each, where they stand; without what brokers answer.
+"""The partitions that a fetcher reads: who leads each, how far it is read, and which changes its owner has to act on.
 
-Rules that hold throughout: a temporary error never changes a position; only the broker's own word does (an
-offset outside the log, a log that diverges, another topic id), and then the options decide, with an event or a
-typed error. Nothing that was handed out is taken back.
+Arrives: assignments, seeks and pauses of the user, metadata, and the user's progress. The brokers' answers come through
+`fetch_results` and `positions`, which change partitions only by the methods here. Each partition is in one state of
+`partition_state.TRANSITIONS`; this module moves it and keeps its three offsets consistent.
+
+Decided: nothing is sent from here. Each call leaves its consequences in fields that the owner reads and clears:
+
+- `dirty`: partitions whose pulls may have to change; the owner compares each with the stream that it is in.
+- `discard`: partitions whose fetched records are void, and whether records that were handed out are void as well.
+- `failures()`, `events`: errors and events for the user. `refresh_metadata`, `needs_plan`: work for the next plan.
+
+Three rules hold throughout. A temporary error never changes a position: only a broker's own word does (an offset outside
+the log, a log that diverges, another topic id), and then `auto_offset_reset` and `on_data_loss` decide, with an event or
+a typed error. Records that were handed out are not taken back, unless the position itself moves. Under a new leader
+epoch a position is validated before anything more is read (KIP-320, `SubscriptionState.maybeValidatePositionForCurrentLeader`
+in Java's client).
+
+Few partitions wait for time or for an answer, so those are listed apart (`watch`): a plan looks at them alone, whatever the
+number of partitions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import UsageError
@@ -21,8 +36,8 @@ from .resets import ResetPolicy, error_of_loss
 
 
 class PartitionTable:
-    """All partitions of one worker. What it decides is left in `dirty`, `void`, `failed`, `events` and
-    `refresh_metadata`, which its owner reads and clears. `retry_backoff`: seconds to wait after so many failures in a row."""
+    """All partitions of one fetcher. `retry_backoff`: seconds to wait after so many failures in a row;
+    `replica_lifetime_s`: seconds until a preferred replica is left and the leader asked again (KIP-392)."""
 
     def __init__(
         self,
@@ -37,12 +52,13 @@ class PartitionTable:
         self._replica_lifetime_s = replica_lifetime_s
         self.read_committed = read_committed
         self._partitions: dict[TopicPartition, FetchPartition] = {}
-        self._attention: dict[TopicPartition, FetchPartition] = {}  # what time, or a look-up, will change
-        self.dirty: dict[TopicPartition, None] = {}  # what is asked of the brokers may have changed
-        self.void: dict[TopicPartition, bool] = {}  # whose fetched records to drop; True: handed out ones too
-        self.failed: list[FetchPartition] = []
+        self._watched: dict[TopicPartition, FetchPartition] = {}
+        self.dirty: dict[TopicPartition, None] = {}
+        self.discard: dict[TopicPartition, bool] = {}  # True: records that were handed out, too
+        self._failed: dict[TopicPartition, FetchPartition] = {}
         self.events: list[Event] = []
         self.refresh_metadata = False
+        self.needs_plan = False
 
     def __iter__(self) -> Iterator[FetchPartition]:
         return iter(self._partitions.values())
@@ -54,133 +70,149 @@ class PartitionTable:
         return tp in self._partitions
 
     def get(self, tp: TopicPartition) -> FetchPartition | None:
+        """Returns the partition, None if it isn't assigned."""
         return self._partitions.get(tp)
 
     def require(self, tp: TopicPartition) -> FetchPartition:
-        """The partition, or `UsageError` if it isn't assigned."""
+        """Returns the partition; raises `UsageError` if it isn't assigned."""
         found = self._partitions.get(tp)
         if found is None:
             raise UsageError(f"{tp.topic}-{tp.partition} is not assigned")
         return found
 
     def touch(self, tp: TopicPartition) -> None:
-        """What is asked of the brokers about this partition may have changed."""
+        """Notes that the pulls of this partition may have to change."""
         self.dirty[tp] = None
 
-    # ------------------------------------------------------------ what is asked of this worker
+    def watch(self, partition: FetchPartition) -> None:
+        """Lists a partition that time or the answer to a look-up will change; `tick` takes it off the list."""
+        self._watched[partition.tp] = partition
+
+    # ------------------------------------------------------------ assignment and the user's calls
 
     def assign(self, tp: TopicPartition, start: PartitionStart, snapshot: ClusterSnapshot | None) -> None:
-        """Takes a partition on. The same epoch again changes nothing: an assignment may arrive twice."""
+        """Adds a partition. The same epoch again changes nothing: an assignment may arrive twice."""
         known = self._partitions.get(tp)
         if known is not None and known.epoch == start.epoch:
             return
         if known is not None:
             self.revoke(tp)
-        partition = self._partitions[tp] = self._attention[tp] = FetchPartition(tp, start)
+        partition = self._partitions[tp] = self._watched[tp] = FetchPartition(tp, start)
         if start.offset is not None:
             partition.position_epoch = start.leader_epoch
-            self._place(partition, start.offset, Trigger.OFFSET_KNOWN)
+            self.set_position(partition, start.offset, Trigger.OFFSET_KNOWN)
         if snapshot is not None:
-            self._locate(partition, snapshot)
+            self._apply_metadata(partition, snapshot)
         if partition.state is FetchState.FETCHING:
             self._validate(partition)
         self.touch(tp)
 
     def regrant(self, tp: TopicPartition, epoch: Epoch) -> None:
-        """The same worker keeps the partition under a new epoch and goes on from its own position."""
+        """Keeps the partition under a new epoch; reading goes on from its own position."""
         partition = self.require(tp)
         if partition.epoch != epoch:
             partition.epoch = epoch
-            self._rewind(partition)
+            self._refetch(partition)
 
     def revoke(self, tp: TopicPartition) -> None:
-        """Forgets the partition, its position and whatever was fetched."""
-        self._attention.pop(tp, None)
+        """Removes the partition, its position and all of its records."""
+        self._watched.pop(tp, None)
         if self._partitions.pop(tp, None) is not None:
             self.touch(tp)
-            self.void[tp] = True
+            self.discard[tp] = True
 
     def drain(self, tp: TopicPartition) -> None:
-        """No more records are fetched or handed out; the position stays readable until it is revoked."""
+        """Stops fetching and handing out; the position stays readable until the partition is revoked."""
         partition = self.require(tp)
         if not partition.draining:
             partition.draining = True
-            self._rewind(partition)
+            self._refetch(partition)
 
     def pause(self, tp: TopicPartition) -> None:
+        """Stops fetching until `resume`; records that are fetched stay."""
         partition = self.require(tp)
         partition.paused = True
         self.touch(tp)
 
     def resume(self, tp: TopicPartition) -> None:
+        """Ends `pause`."""
         partition = self.require(tp)
         partition.paused = False
         self.touch(tp)
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = UNKNOWN) -> None:
-        """The next record to hand out is the first at or behind `offset`."""
+        """Moves the position: the next record to hand out is the first at or behind `offset`."""
         partition = self.require(tp)
         partition.position_epoch = leader_epoch
-        self._place(partition, offset, Trigger.SOUGHT)
+        self.set_position(partition, offset, Trigger.SOUGHT)
         self._validate(partition)
 
     def seek_to(self, tp: TopicPartition, purpose: LookupPurpose) -> None:
-        """The same for an end of the log, which is looked up first."""
-        self._lose(self.require(tp), purpose)
+        """Moves the position to an end of the log, which has to be looked up first."""
+        self.lose_position(self.require(tp), purpose)
 
     def rewind(self, tp: TopicPartition) -> None:
-        """Drops all that is fetched and not consumed; it is fetched again later."""
+        """Discards all records that are fetched and not consumed; they are fetched again later."""
         partition = self.require(tp)
         partition.delivered = partition.position
-        self.void[tp] = True
+        self.discard[tp] = True
         self.drop_waiting(tp)
 
     def drop_waiting(self, tp: TopicPartition) -> None:
-        """Drops what is fetched and was not handed out; it is fetched again later."""
+        """Discards the records that are fetched and were not handed out; they are fetched again later."""
         partition = self.require(tp)
         if partition.state is FetchState.AT_END:
             partition.move(Trigger.SOUGHT)
-        self._rewind(partition)
-        self._check_end(partition)
-
-    # ------------------------------------------------------------ the user's progress
+        self._refetch(partition)
+        self.check_end(partition)
 
     def consumed(self, partition: FetchPartition, next_offset: int, leader_epoch: int) -> None:
-        """The user has everything below `next_offset`."""
+        """Moves the position behind records that the user is done with."""
         partition.position = next_offset
         if leader_epoch >= 0:
             partition.position_epoch = leader_epoch
 
     def skip_to(self, partition: FetchPartition, next_offset: int) -> None:
-        """Goes on behind records that can't be read; what was handed out before them stays valid."""
+        """Goes on behind records that can't be read; records before them that were handed out stay valid."""
         if partition.state is FetchState.AT_END:
-            partition.move(Trigger.SOUGHT)  # what was fetched up to the end is dropped, and fetched again
+            partition.move(Trigger.SOUGHT)  # records up to the end are discarded, and fetched again
         partition.position = partition.delivered = partition.fetched = next_offset
         partition.retry_at = 0.0
-        self.void[partition.tp] = True
+        self.discard[partition.tp] = True
         self.touch(partition.tp)
-        self._check_end(partition)
+        self.check_end(partition)
 
     def fail(self, partition: FetchPartition, error: Exception) -> None:
-        """Only a seek or a new assignment gets this partition going again."""
+        """Stops the partition with an error; only a seek or a new assignment ends that."""
         if partition.state is FetchState.FAILED:
             return
         partition.move(Trigger.ERROR)
         partition.error = error
-        self.failed.append(partition)
+        self._failed[partition.tp] = partition
         self.touch(partition.tp)
+
+    def failures(self) -> list[FetchPartition]:
+        """Returns the partitions that failed, but for those that the user has paused."""
+        if not self._failed:
+            return []
+        self._failed = {
+            tp: p
+            for tp, p in self._failed.items()
+            if p.state is FetchState.FAILED and self._partitions.get(tp) is p
+        }
+        return [p for p in self._failed.values() if not p.paused]
 
     # ------------------------------------------------------------ metadata
 
     def on_snapshot(self, snapshot: ClusterSnapshot) -> None:
-        """New metadata: leaders that moved, epochs that rose, topics that were recreated."""
+        """Applies new metadata: leaders that moved, epochs that rose, topics that were recreated."""
         for partition in self._partitions.values():
-            self._locate(partition, snapshot)
+            self._apply_metadata(partition, snapshot)
 
-    def _locate(self, partition: FetchPartition, snapshot: ClusterSnapshot) -> None:
+    def _apply_metadata(self, partition: FetchPartition, snapshot: ClusterSnapshot) -> None:
         known = snapshot.partition(partition.tp)
         if known is None:
-            self._led_by(partition, UNKNOWN, partition.leader_epoch)
+            self.set_leader(partition, UNKNOWN, partition.leader_epoch)
             return
         topic_id = snapshot.topic_id(partition.tp.topic)
         old_id, partition.topic_id = partition.topic_id, topic_id or partition.topic_id
@@ -193,10 +225,11 @@ class PartitionTable:
             partition.replica = UNKNOWN
             self.touch(partition.tp)
         if 0 <= known.leader_epoch < partition.leader_epoch:
-            return  # older than what a broker told us itself
-        self._led_by(partition, known.leader, known.leader_epoch)
+            return  # older than a broker's own answer
+        self.set_leader(partition, known.leader, known.leader_epoch)
 
-    def _led_by(self, partition: FetchPartition, leader: int, epoch: int) -> None:
+    def set_leader(self, partition: FetchPartition, leader: int, epoch: int) -> None:
+        """Takes over a leader and its epoch, from metadata or from a broker's answer (KIP-951)."""
         newer = epoch > partition.leader_epoch
         if leader == partition.leader and not newer:
             return
@@ -210,43 +243,50 @@ class PartitionTable:
             self._validate(partition)
 
     def _validate(self, partition: FetchPartition) -> None:
-        """KIP-320: under a new leader epoch the position is checked before anything more is read."""
+        """Has the position checked if the leader epoch is newer than that of the last record read (KIP-320)."""
         if partition.position_epoch < 0 or partition.leader_epoch <= partition.position_epoch:
-            return  # unknown is not a reason to doubt; and the log can't have diverged within its own epoch
+            return  # an unknown epoch is no reason to doubt; and a log can't diverge within its own epoch
         if partition.state in (FetchState.FETCHING, FetchState.VALIDATING):
             partition.move(Trigger.EPOCH_CHANGED)
-            self._attention[partition.tp] = partition
-            self._rewind(partition)
+            self.watch(partition)
+            self._refetch(partition)
 
     def _recreated(self, partition: FetchPartition, old_id: bytes) -> None:
         partition.position_epoch = UNKNOWN
         if partition.state is FetchState.FAILED:
             return
-        self._lose(partition, LookupPurpose.RECREATED)
+        self.lose_position(partition, LookupPurpose.RECREATED)
         if self._policy.loss_is_fatal:
             self.fail(partition, error_of_loss(partition, old_id=old_id))
 
+    def prefer_replica(self, partition: FetchPartition, replica: int, now: float) -> None:
+        """Reads from the follower that the leader named, for `replica_lifetime_s` (KIP-392)."""
+        partition.replica = replica
+        partition.replica_until = now + self._replica_lifetime_s
+        self.watch(partition)
+        self.touch(partition.tp)
+
     def leave_replica(self, broker: int) -> bool:
-        """Partitions that are read from this follower (KIP-392) go back to their leaders. Whether there were any."""
+        """Sends partitions that are read from this follower back to their leaders. Returns whether there were any."""
         left = [p for p in self._partitions.values() if p.replica == broker]
         for partition in left:
             partition.replica = UNKNOWN
             self.touch(partition.tp)
         return bool(left)
 
+    # ------------------------------------------------------------ time
+
     def back_off(self, partition: FetchPartition, trouble: str, now: float) -> None:
-        """The next attempt waits; the position stays."""
+        """Delays the next attempt; the position stays."""
         partition.failures += 1
         partition.trouble = trouble
         partition.retry_at = now + self._retry_backoff(partition.failures)
-        self._attention[partition.tp] = partition
+        self.watch(partition)
         self.touch(partition.tp)
 
-    # ------------------------------------------------------------ parts
-
     def tick(self, now: float) -> None:
-        """Ends backoffs and preferred replicas (KIP-392: the leader is asked again) whose time has come."""
-        for tp, partition in list(self._attention.items()):
+        """Ends backoffs and preferred replicas whose time is over."""
+        for tp, partition in list(self._watched.items()):
             if 0 < partition.retry_at <= now:
                 partition.retry_at = 0.0
                 self.touch(tp)
@@ -255,18 +295,19 @@ class PartitionTable:
                 self.touch(tp)
             waits = partition.retry_at > 0 or partition.replica >= 0
             if not waits and partition.state not in (FetchState.AWAITING_OFFSET, FetchState.VALIDATING):
-                del self._attention[tp]
+                del self._watched[tp]
 
     def wakeup(self) -> float | None:
-        """When the next backoff or preferred replica ends, if any."""
-        times = [p.retry_at for p in self._attention.values() if 0 < p.retry_at < math.inf]
-        times += [p.replica_until for p in self._attention.values() if p.replica >= 0]
+        """Returns when the next backoff or preferred replica ends, None for never."""
+        times = [p.retry_at for p in self._watched.values() if 0 < p.retry_at < math.inf]
+        times += [p.replica_until for p in self._watched.values() if p.replica >= 0]
         return min(times) if times else None
 
-    def _waiting(self, state: FetchState, now: float) -> Iterable[FetchPartition]:
+    def to_ask(self, state: FetchState, now: float) -> list[FetchPartition]:
+        """Returns the partitions in this state whose leader can be asked now, and is not being asked."""
         return [
             p
-            for p in self._attention.values()
+            for p in self._watched.values()
             if p.state is state
             and not p.looking_up
             and p.retry_at <= now
@@ -274,18 +315,11 @@ class PartitionTable:
             and p.leader >= 0
         ]
 
-    def _lose(self, partition: FetchPartition, purpose: LookupPurpose) -> None:
-        partition.move(Trigger.OFFSET_LOST)
-        partition.purpose = purpose
-        partition.proven = False
-        partition.error = None
-        partition.retry_at = 0.0
-        self._attention[partition.tp] = partition
-        self._rewind(partition)
-        self.void[partition.tp] = True
+    # ------------------------------------------------------------ positions
 
-    def _place(self, partition: FetchPartition, offset: int, happening: Trigger) -> None:
-        partition.move(happening)
+    def set_position(self, partition: FetchPartition, offset: int, trigger: Trigger) -> None:
+        """Goes on from `offset`; all that was fetched before is void."""
+        partition.move(trigger)
         partition.position = partition.delivered = partition.fetched = offset
         partition.position_id = partition.topic_id
         partition.purpose = None
@@ -293,18 +327,31 @@ class PartitionTable:
         partition.failures = 0
         partition.trouble = ""
         partition.retry_at = 0.0
-        self.void[partition.tp] = True
+        self.discard[partition.tp] = True
         self.touch(partition.tp)
-        self._check_end(partition)
+        self.check_end(partition)
 
-    def _rewind(self, partition: FetchPartition) -> None:
+    def lose_position(self, partition: FetchPartition, purpose: LookupPurpose) -> None:
+        """Has a position looked up; all that was fetched before is void."""
+        partition.move(Trigger.OFFSET_LOST)
+        partition.purpose = purpose
+        partition.proven = False
+        partition.error = None
+        partition.retry_at = 0.0
+        self.watch(partition)
+        self._refetch(partition)
+        self.discard[partition.tp] = True
+
+    def _refetch(self, partition: FetchPartition) -> None:
+        """Fetches again from behind the records that were handed out."""
         partition.fetched = partition.delivered
         if partition.retry_at == math.inf:
-            partition.retry_at = 0.0  # the unreadable records that were to be decoded first are dropped too
-        self.void.setdefault(partition.tp, False)
+            partition.retry_at = 0.0  # the unreadable records that were to be decoded first are discarded too
+        self.discard.setdefault(partition.tp, False)
         self.touch(partition.tp)
 
-    def _check_end(self, partition: FetchPartition) -> None:
+    def check_end(self, partition: FetchPartition) -> None:
+        """Stops a bounded partition that is fetched up to its end offset."""
         end = partition.end_offset
         if end is not None and partition.state is FetchState.FETCHING and partition.fetched >= end:
             partition.move(Trigger.END_REACHED)

@@ -1,66 +1,89 @@
-"""The worker's side of its stream of pulls to one broker: what that broker's session was told, and the credit."""
+"""The streams of pulls to brokers: which partitions each has been asked for, and how many pulls are on their way.
+
+The worker side asks a connection side for records by pulls. One pull is credit for one response, and names only the changes since
+the pull before it, as a fetch session does (KIP-227). So pulls to one broker form a stream: numbered from 0, answered in
+order, and of use only as a whole. When a pull fails the stream ends: it is replaced by a new one, which asks for everything
+again from the partitions' own positions. Answers carry the `token` of their stream, so that those of an old one are told apart.
+
+A partition is in at most one stream, that of its source (the leader, or the follower that the leader named), and moves with
+it: `PullStreams.route` compares the partitions that were changed (`PartitionTable.dirty`) with the streams that they are in.
+An answer to a pull before the one that requested a partition last is stale, whatever its offset.
+
+One pull at a time is always allowed. More, up to `credit`, only while records come: a pull that waits behind a long poll
+would keep the changes that come after it waiting too.
+"""
 
 from __future__ import annotations
 
-from kafka_actors.fetch.messages import PartitionFetch, Pull
+from collections.abc import Callable, Collection
+
+from msgspec import Struct
+
+from kafka_actors.base.timeouts import throttle_s
+from kafka_actors.fetch.messages import FetchReply, PartitionFetch, Pull
 from kafka_actors.types import TopicPartition
 
 from .partition_state import FetchPartition
+from .partition_table import PartitionTable
+
+NEVER = float("inf")
+SILENT_S = 1.5
+"""Seconds beyond its long poll after which a broker that doesn't answer may be a stopped one."""
+
+
+class PullToSend(Struct, frozen=True):
+    """A pull to send. `token` names the stream; it comes back with the answer."""
+
+    broker: int
+    token: int
+    pull: Pull
 
 
 class PullStream:
-    """Pulls to one broker, numbered from 0. A stream that failed is replaced by a new one, with a new `token`.
-
-    `asked` holds, for each partition that the session fetches, the sequence of the pull that asked for it: an
-    answer to an earlier pull is stale, whatever its offset.
-    """
+    """Pulls to one broker, with their partitions and credit."""
 
     __slots__ = (
-        "asked",
         "broker",
         "busy",
-        "crowded_at",
-        "doubt_at",
         "failures",
-        "forget",
         "outstanding",
+        "requested",
         "retry_at",
         "sequence",
+        "silent_at",
         "starved",
+        "to_add",
+        "to_forget",
         "token",
         "trouble",
-        "want",
+        "yield_at",
     )
 
     def __init__(self, broker: int, token: int) -> None:
         self.broker = broker
         self.token = token
         self.sequence = 0
-        self.asked: dict[TopicPartition, int] = {}
-        self.want: dict[TopicPartition, None] = {}
-        self.forget: dict[TopicPartition, None] = {}
-        self.outstanding: dict[int, int] = {}  # sequence -> bytes it may bring
+        self.requested: dict[TopicPartition, int] = {}  # -> the sequence of the pull that requested it last
+        self.to_add: dict[TopicPartition, None] = {}  # with the next pull
+        self.to_forget: dict[TopicPartition, None] = {}
+        self.outstanding: dict[int, int] = {}  # sequence -> bytes that the response may bring
         self.busy = False  # the last answer brought records, so the next pull shouldn't wait for its turn
         self.starved = False  # no room for another response
-        self.crowded_at = float(
-            "inf"
-        )  # still none by then: what waits for what is in hand for long is dropped
+        self.yield_at = NEVER  # without room until then, partitions that wait behind a long call lose theirs
         self.retry_at = 0.0
-        self.doubt_at = float(
-            "inf"
-        )  # no answer by then: the broker may be stopped, and its leaderships elsewhere
+        self.silent_at = NEVER  # without an answer until then, leaders are looked up
         self.failures = 0
         self.trouble = ""
 
     @property
     def active(self) -> bool:
         """Whether there is anything to fetch from this broker."""
-        return bool(self.asked or self.want)
+        return bool(self.requested or self.to_add)
 
     @property
     def partitions(self) -> int:
-        """How many are fetched, or will be from the next pull on."""
-        return len(self.asked) + len(self.want)
+        """The number of partitions that are fetched, or will be from the next pull on."""
+        return len(self.requested) + len(self.to_add)
 
     @property
     def reserved(self) -> int:
@@ -68,23 +91,22 @@ class PullStream:
         return sum(self.outstanding.values())
 
     def add(self, tp: TopicPartition) -> None:
-        """Fetch it, from wherever it stands when the next pull is made."""
-        self.forget.pop(tp, None)
-        self.want[tp] = None
+        """Fetches a partition, from wherever it stands when the next pull is made."""
+        self.to_forget.pop(tp, None)
+        self.to_add[tp] = None
 
     def remove(self, tp: TopicPartition) -> None:
-        """Fetch it no more."""
-        self.want.pop(tp, None)
-        if self.asked.pop(tp, None) is not None:
-            self.forget[tp] = None
+        """Fetches a partition no more."""
+        self.to_add.pop(tp, None)
+        if self.requested.pop(tp, None) is not None:
+            self.to_forget[tp] = None
 
     def dropped(self, tp: TopicPartition) -> None:
-        """The connection side took it out of its session by itself."""
-        self.asked.pop(tp, None)
+        """Notes that the connection side has taken a partition out of its session by itself."""
+        self.requested.pop(tp, None)
 
     def may_pull(self, credit: int, now: float) -> bool:
-        """One pull is always allowed; more only while records come, because one that waits in line behind a
-        long poll would keep later changes waiting too."""
+        """Whether another pull may be sent; `credit` is the most that may be outstanding."""
         allowed = credit if self.busy else 1
         return self.active and len(self.outstanding) < allowed and self.retry_at <= now
 
@@ -94,27 +116,121 @@ class PullStream:
         max_bytes: int,
         max_wait_ms: int,
         followers: bool,
-    ) -> Pull:
-        """The next pull; `wants` are those of `self.want`. It brings `max_bytes` at most, as a rule."""
+    ) -> PullToSend:
+        """Makes the next pull; `wants` are those of `to_add`. Its response has `max_bytes` at most, as a rule."""
         pull = Pull(
             sequence=self.sequence,
             wants=wants,
-            forget=[(tp.topic, tp.partition) for tp in self.forget] if self.sequence else [],
+            forget=[(tp.topic, tp.partition) for tp in self.to_forget] if self.sequence else [],
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
             followers=followers,
         )
-        for tp in self.want:
-            self.asked[tp] = self.sequence
-        self.want.clear()
-        self.forget.clear()
+        for tp in self.to_add:
+            self.requested[tp] = self.sequence
+        self.to_add.clear()
+        self.to_forget.clear()
         self.outstanding[self.sequence] = max_bytes
         self.sequence += 1
-        return pull
+        return PullToSend(self.broker, self.token, pull)
+
+    def answered(self, reply: FetchReply, now: float, backoff: Callable[[int], float]) -> None:
+        """Counts an answer: throttled streams rest, and refused ones after the second time."""
+        self.outstanding.pop(reply.sequence, None)
+        self.silent_at = NEVER
+        self.retry_at = now + throttle_s(reply.throttle_ms / 1000) if reply.throttle_ms else 0.0
+        self.busy = any(fetched.size for fetched in reply.partitions)
+        if not reply.error_code:
+            self.failures = 0
+            return
+        # A session that the broker lost is opened anew at once; a broker that goes on refusing is left in peace.
+        self.failures += 1
+        if self.failures > 1:
+            self.retry_at = now + backoff(self.failures - 1)
+
+    def is_silent(self, now: float, max_wait_s: float) -> bool:
+        """Whether the broker owes an answer for too long; again each `SILENT_S`. Call it at each plan."""
+        if not self.outstanding:
+            self.silent_at = NEVER
+        elif now >= self.silent_at:
+            self.silent_at = now + SILENT_S
+            return True
+        elif self.silent_at == NEVER:
+            self.silent_at = now + max_wait_s + SILENT_S
+        return False
+
+
+class PullStreams:
+    """The streams of one fetcher, one for each broker that it fetches from."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self._table = table
+        self.by_broker: dict[int, PullStream] = {}
+        self._broker_of: dict[TopicPartition, int] = {}
+        self._tokens = 0
+
+    def __len__(self) -> int:
+        return len(self.by_broker)
+
+    def of(self, tp: TopicPartition) -> PullStream | None:
+        """Returns the stream that a partition is in, None if it isn't fetched."""
+        return self.by_broker.get(self._broker_of.get(tp, -1))
+
+    def route(self, now: float, left_out: Collection[TopicPartition]) -> None:
+        """Moves each partition that was changed into the stream of its source; those `left_out` into none."""
+        dirty, self._table.dirty = self._table.dirty, {}
+        for tp in dirty:
+            partition = self._table.get(tp)
+            target = None if partition is None else _target(partition, now, left_out)
+            current = self._broker_of.pop(tp, None)
+            if current is not None and current != target and current in self.by_broker:
+                self.by_broker[current].remove(tp)
+            if target is not None:
+                self._broker_of[tp] = target
+                self._open(target).add(tp)
+
+    def restart(self, stream: PullStream) -> PullStream:
+        """Replaces a stream that failed by a new one, which asks for the same partitions."""
+        fresh = self._new(stream.broker)
+        fresh.failures = stream.failures + 1
+        for tp in [*stream.requested, *stream.to_add]:
+            fresh.add(tp)
+        return fresh
+
+    def end(self, stream: PullStream) -> None:
+        """Removes a stream."""
+        del self.by_broker[stream.broker]
+
+    def wakeup(self, now: float) -> float | None:
+        """Returns when the next pause or deadline of a stream is over, None for never."""
+        return min(
+            (
+                at
+                for stream in self.by_broker.values()
+                for at in (stream.retry_at, stream.silent_at, stream.yield_at)
+                if now < at < NEVER
+            ),
+            default=None,
+        )
+
+    def _open(self, broker: int) -> PullStream:
+        stream = self.by_broker.get(broker)
+        return self._new(broker) if stream is None else stream
+
+    def _new(self, broker: int) -> PullStream:
+        self._tokens += 1
+        stream = self.by_broker[broker] = PullStream(broker, self._tokens)
+        return stream
+
+
+def _target(partition: FetchPartition, now: float, left_out: Collection[TopicPartition]) -> int | None:
+    if not partition.wants_records or partition.retry_at > now or partition.tp in left_out:
+        return None
+    return partition.source if partition.source >= 0 else None
 
 
 def want_of(partition: FetchPartition, max_bytes: int) -> PartitionFetch:
-    """What to tell the connection side about a partition, as it stands now."""
+    """Returns the request for a partition from where it stands now."""
     return PartitionFetch(
         topic=partition.tp.topic,
         partition=partition.tp.partition,

@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from kafka_actors.base.durations import parse_iso8601
+from kafka_actors.base.timeouts import parse_iso8601
 from kafka_actors.errors import (
     FetchOffsetOutOfRangeError,
     KafkaActorsError,

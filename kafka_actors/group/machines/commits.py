@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_actors.base.backoff import Backoff, GrowingTimeout
+from kafka_actors.base.machine import Ready
 from kafka_actors.errors import (
     CoordinatorLoadInProgressError,
     EncodeError,
@@ -41,6 +42,7 @@ from .member_core import GRACE
 from .member_events import Generation, GroupRequest
 from .offset_fetch import offset_fetch_request, read_offset_fetch
 from .pending_commits import (
+    CommitAction,
     CommitEligibility,
     CommitReady,
     MembershipNews,
@@ -68,6 +70,8 @@ class CommitQueue:
     """See the module. Times are seconds of one monotonic clock."""
 
     def __init__(self, config: GroupConfig, *, rand: Callable[[], float]) -> None:
+        self.eligibility = CommitEligibility(connected=False, may_commit=False)
+        """The member as it is now, as far as commits go: set it before each call of `poll` and of an input."""
         self._config = config
         self._patience = GrowingTimeout(config.heartbeat_timeout, config.request_timeout)
         self._backoff = Backoff(config.retry_backoff, config.retry_backoff_max, rand)
@@ -85,8 +89,7 @@ class CommitQueue:
         """Whether the member was not through with JoinGroup and SyncGroup when it heard so: it may come out in the same
         generation, because a JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
         self._tickets: list[PendingCommit] = []
-        self._done: list[PendingCommit] = []
-        self._notices: list[MembershipNews] = []
+        self._actions: list[CommitAction] = []
 
     @property
     def idle(self) -> bool:
@@ -104,29 +107,28 @@ class CommitQueue:
             earlier = self._waiting.get(tp)
             tickets = earlier.tickets if earlier else []
             self._waiting[tp] = _Entry(offset, [*tickets, ticket], unpack(offset.metadata).topic_id)
-        (self._done if ticket.done else self._tickets).append(ticket)
+        if ticket.done:
+            self._actions.append(ticket)
+        else:
+            self._tickets.append(ticket)
         return ticket
 
-    def poll(self, now: float, standing: CommitEligibility) -> CommitReady:
+    def poll(self, now: float) -> CommitReady:
         """All that is to be done now, and when to be called again."""
         if self._request is not None and now >= self._request.sent_at + self._request.timeout + GRACE:
-            self.on_response(self._request, KafkaTimeoutError("no answer"), now, standing)
+            self.on_response(self._request, KafkaTimeoutError("no answer"), now)
         self._expire(now)
-        self._check_ownership(standing)
-        self._check_topics(standing)
-        request = None
-        if standing.ended is not None:
-            self._fail_all(standing.ended)
-        elif self._request is None and standing.connected and now >= self._not_before:
-            request = self._next_request(now, standing)
-        ready = CommitReady(request, tuple(self._done), tuple(self._notices), self._next_wake(standing))
-        self._done.clear()
-        self._notices.clear()
+        self._check_ownership()
+        self._check_topics()
+        if self.eligibility.ended is not None:
+            self._fail_all(self.eligibility.ended)
+        elif self._request is None and self.eligibility.connected and now >= self._not_before:
+            self._send_next(now)
+        ready: CommitReady = Ready(tuple(self._actions), (), self._next_wake())
+        self._actions.clear()
         return ready
 
-    def on_response(
-        self, request: GroupRequest, outcome: object, now: float, standing: CommitEligibility
-    ) -> None:
+    def on_response(self, request: GroupRequest, outcome: object, now: float) -> None:
         """The answer to the request in flight, or the exception that ended it. Others are ignored."""
         if request is not self._request:
             return
@@ -136,12 +138,12 @@ class CommitQueue:
         elif not isinstance(outcome, Exception):
             self._patience.answered(now - request.sent_at)
         if request.api is GroupApi.OFFSET_FETCH:
-            self._resolve(request, outcome, now, standing)
+            self._resolve(request, outcome, now)
         elif isinstance(outcome, Exception):
-            self._on_failure(request, outcome, now, standing)
+            self._on_failure(request, outcome, now)
         else:
             assert isinstance(outcome, OffsetCommitResponse)
-            self._on_committed(request, outcome, now, standing)
+            self._on_committed(request, outcome, now)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """What waits or is under way for these is about something that is gone: never sent, nor sent again."""
@@ -151,35 +153,35 @@ class CommitQueue:
             if tp in self._sent:
                 self._void.add(tp)
 
-    def connection_lost(self, error: Exception, now: float, standing: CommitEligibility) -> None:
+    def connection_lost(self, error: Exception, now: float) -> None:
         """The connections to the coordinator are closed: what was in flight gets no answer."""
         if self._request is not None:
-            self.on_response(self._request, error, now, standing)
+            self.on_response(self._request, error, now)
 
     # ------------------------------------------------------------ sending
 
-    def _next_request(self, now: float, standing: CommitEligibility) -> GroupRequest | None:
+    def _send_next(self, now: float) -> None:
         group_id = self._config.group_id
         if self._unknown:
             # Not require_stable: what is asked is what landed last, not what may be read.
-            body: object = offset_fetch_request(group_id, self._sent, require_stable=False)
-            self._request = GroupRequest(
-                GroupApi.OFFSET_FETCH, body, self._patience.seconds, now, standing.generation
-            )
-        elif self._may_send(standing):
+            body = offset_fetch_request(group_id, self._sent, require_stable=False)
+            self._send(GroupApi.OFFSET_FETCH, body, now)
+        elif self._may_send():
             self._held_in = None
             self._sent, self._waiting = self._waiting, {}
-            body = self._commit_request(standing)
-            self._request = GroupRequest(
-                GroupApi.COMMIT, body, self._patience.seconds, now, standing.generation
-            )
-        return self._request
+            self._send(GroupApi.COMMIT, self._commit_request(), now)
 
-    def _may_send(self, standing: CommitEligibility) -> bool:
-        held = standing.generation == self._held_in and not (self._joining and standing.settled)
-        return bool(self._waiting) and standing.may_commit and not held
+    def _send(self, api: GroupApi, body: object, now: float) -> None:
+        self._request = GroupRequest(api, body, self._patience.seconds, now, self.eligibility.generation)
+        self._actions.append(self._request)
 
-    def _commit_request(self, standing: CommitEligibility) -> OffsetCommitRequest:
+    def _may_send(self) -> bool:
+        held = self.eligibility.generation == self._held_in and not (
+            self._joining and self.eligibility.settled
+        )
+        return bool(self._waiting) and self.eligibility.may_commit and not held
+
+    def _commit_request(self) -> OffsetCommitRequest:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for tp, entry in sorted(self._sent.items()):
             partition = OffsetCommitRequestPartition(
@@ -189,23 +191,21 @@ class CommitQueue:
                 committed_metadata=entry.offset.metadata,
             )
             topics.setdefault(tp.topic, []).append(partition)
-        member = standing.owned is not None
+        member = self.eligibility.owned is not None
         return OffsetCommitRequest(
             group_id=self._config.group_id,
-            generation_id_or_member_epoch=standing.generation.id,
-            member_id=standing.generation.member_id,
+            generation_id_or_member_epoch=self.eligibility.generation.id,
+            member_id=self.eligibility.generation.member_id,
             group_instance_id=self._config.group_instance_id if member else None,
             topics=[OffsetCommitRequestTopic(name=t, partitions=ps) for t, ps in topics.items()],
         )
 
     # ------------------------------------------------------------ answers
 
-    def _on_failure(
-        self, request: GroupRequest, error: Exception, now: float, standing: CommitEligibility
-    ) -> None:
+    def _on_failure(self, request: GroupRequest, error: Exception, now: float) -> None:
         """No answer, or none that says anything about single partitions."""
         verdict = judge(GroupApi.COMMIT, error)
-        self._notify(error, verdict, request, standing)
+        self._notify(error, verdict, request)
         self._wait(now)
         if not outcome_known(error):
             self._unknown = True
@@ -213,9 +213,7 @@ class CommitQueue:
         for tp in list(self._sent):
             self._settle(tp, error, verdict)
 
-    def _on_committed(
-        self, request: GroupRequest, response: OffsetCommitResponse, now: float, standing: CommitEligibility
-    ) -> None:
+    def _on_committed(self, request: GroupRequest, response: OffsetCommitResponse, now: float) -> None:
         codes = {
             TopicPartition(topic.name, p.partition_index): p.error_code
             for topic in response.topics
@@ -238,16 +236,16 @@ class CommitQueue:
                 continue
             if isinstance(error, OffsetMetadataTooLargeError) and self._strip(tp):
                 continue
-            verdict = self._verdict(error, standing, request.generation)
+            verdict = self._verdict(error, request.generation)
             self._settle(tp, error, verdict)
             again |= verdict not in _FAILS_AT_ONCE
             if verdict not in (ErrorAction.PARTITION, ErrorAction.RETRY):
                 worst = error, verdict
-            if verdict is ErrorAction.REJOIN and standing.owned is not None:
+            if verdict is ErrorAction.REJOIN and self.eligibility.owned is not None:
                 self._held_in = request.generation
-                self._joining = not (standing.settled and standing.may_commit)
+                self._joining = not (self.eligibility.settled and self.eligibility.may_commit)
         if worst is not None:
-            self._notify(*worst, request, standing)
+            self._notify(*worst, request)
         if again:
             self._wait(now)
         else:
@@ -263,18 +261,16 @@ class CommitQueue:
         self._requeue(tp)
         return True
 
-    def _verdict(self, error: KafkaError, standing: CommitEligibility, sent_in: Generation) -> ErrorAction:
+    def _verdict(self, error: KafkaError, sent_in: Generation) -> ErrorAction:
         """An error about a generation that is no longer, or soon not, the current one only means: again, later."""
         verdict = judge(GroupApi.COMMIT, error)
-        old = standing.generation != sent_in
-        ending = not standing.settled and verdict is ErrorAction.RESET_GENERATION
+        old = self.eligibility.generation != sent_in
+        ending = not self.eligibility.settled and verdict is ErrorAction.RESET_GENERATION
         resets = verdict in (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER)
         about_membership = resets or isinstance(error, FencedInstanceIdError)
         return ErrorAction.REJOIN if about_membership and (old or ending) else verdict
 
-    def _resolve(
-        self, request: GroupRequest, outcome: object, now: float, standing: CommitEligibility
-    ) -> None:
+    def _resolve(self, request: GroupRequest, outcome: object, now: float) -> None:
         """What the group has tells which of the unknown commits landed."""
         if isinstance(outcome, OffsetFetchResponse):
             committed = read_offset_fetch(outcome, self._config.group_id)
@@ -283,8 +279,8 @@ class CommitQueue:
             assert isinstance(outcome, Exception)
             error = outcome
         if error is not None:
-            verdict = judge(GroupApi.OFFSET_FETCH, error, alive=standing.heard_at >= request.sent_at)
-            self._notify(error, verdict, request, standing)
+            verdict = judge(GroupApi.OFFSET_FETCH, error, alive=self.eligibility.heard_at >= request.sent_at)
+            self._notify(error, verdict, request)
             self._wait(now)
             if verdict is ErrorAction.FATAL:
                 self._unknown = False
@@ -302,15 +298,13 @@ class CommitQueue:
         if self._unknown:
             self._wait(now)
 
-    def _notify(
-        self, error: Exception, verdict: ErrorAction, request: GroupRequest, standing: CommitEligibility
-    ) -> None:
+    def _notify(self, error: Exception, verdict: ErrorAction, request: GroupRequest) -> None:
         """Without a membership only the coordinator's whereabouts matter; a bad request is the asker's alone."""
         if isinstance(error, EncodeError) or (
-            standing.owned is None and verdict is not ErrorAction.REDISCOVER
+            self.eligibility.owned is None and verdict is not ErrorAction.REDISCOVER
         ):
             return
-        self._notices.append(MembershipNews(error, verdict, request.generation))
+        self._actions.append(MembershipNews(error, verdict, request.generation))
 
     # ------------------------------------------------------------ outcomes
 
@@ -351,7 +345,7 @@ class CommitQueue:
         if any(error is None for error in ticket.results.values()):
             ticket.refused = None
         self._tickets.remove(ticket)
-        self._done.append(ticket)
+        self._actions.append(ticket)
 
     def _fail_all(self, error: Exception) -> None:
         self._unknown = False
@@ -364,18 +358,18 @@ class CommitQueue:
         for tp in list(self._sent):
             self._settle(tp, error, ErrorAction.FATAL)
 
-    def _check_ownership(self, standing: CommitEligibility) -> None:
-        if standing.owned is None:
+    def _check_ownership(self) -> None:
+        if self.eligibility.owned is None:
             return
-        self._void.update(tp for tp in self._sent if tp not in standing.owned)
-        for tp in [tp for tp in self._waiting if tp not in standing.owned]:
+        self._void.update(tp for tp in self._sent if tp not in self.eligibility.owned)
+        for tp in [tp for tp in self._waiting if tp not in self.eligibility.owned]:
             self._tell(tp, self._waiting.pop(tp), not_owned(tp))
 
-    def _check_topics(self, standing: CommitEligibility) -> None:
+    def _check_topics(self) -> None:
         """An offset of a topic that is gone says nothing about the one that has its name now."""
         for entries in (self._waiting, self._sent):
             for tp, entry in list(entries.items()):
-                now = standing.topic_id(tp.topic)
+                now = self.eligibility.topic_id(tp.topic)
                 if entry.topic_id is None or now is None or entry.topic_id == now:
                     continue
                 if entries is self._waiting:
@@ -417,10 +411,10 @@ class CommitQueue:
     def _wait(self, now: float) -> None:
         self._not_before = now + self._backoff.failed(now)
 
-    def _next_wake(self, standing: CommitEligibility) -> float | None:
+    def _next_wake(self) -> float | None:
         times = [ticket.deadline for ticket in self._tickets]
         if self._request is not None:
             times.append(self._request.sent_at + self._request.timeout + GRACE)
-        elif standing.connected and (self._unknown or self._may_send(standing)):
+        elif self.eligibility.connected and (self._unknown or self._may_send()):
             times.append(self._not_before)
         return min(times, default=None)

@@ -1,21 +1,27 @@
-"""Who coordinates the group: FindCoordinator, then two new connections to that broker."""
+"""Looks for the broker that coordinates the group: FindCoordinator to any broker, then two new connections to the one named.
+
+UNKNOWN ── poll ──► FINDING ── answer ──► FOUND ── poll ──► CONNECTING ── connected ──► KNOWN; every failure, and `lost`, leads
+back to UNKNOWN, where the next try waits for a backoff. The backoff begins anew only once the broker has answered as the group's
+coordinator does (`proved`): one that is named, takes connections and refuses all requests is asked less and less often.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 
 from kafka_actors.base.backoff import Backoff, GrowingTimeout
+from kafka_actors.base.machine import Ready
 from kafka_actors.errors import KafkaError, KafkaTimeoutError, error_for_code
 from kafka_actors.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 from .error_actions import ErrorAction, GroupApi, judge
-from .member_events import CoordinatorNode, GroupRequest
+from .member_events import CoordinatorNode, Generation, GroupRequest, MemberEvent
 
 
 class _Stage(Enum):
     UNKNOWN = "unknown"
     FINDING = "finding"
+    FOUND = "found"
     CONNECTING = "connecting"
     KNOWN = "known"
 
@@ -24,6 +30,7 @@ class CoordinatorFinder:
     """Finds the coordinator of `group_id` and has it connected. Times are seconds.
 
     request_timeout, longest_timeout: what an answer has at first, and at most where answers are late (`GrowingTimeout`).
+    backoff: between tries.
     """
 
     def __init__(
@@ -48,35 +55,35 @@ class CoordinatorFinder:
         """The coordinator, if it is known and connected."""
         return self._node if self._stage is _Stage.KNOWN else None
 
-    @property
-    def next_wake(self) -> float | None:
-        return self._not_before if self._stage is _Stage.UNKNOWN else None
+    def poll(self, now: float) -> Ready[GroupRequest, MemberEvent]:
+        """Sends the next request towards a known coordinator, if one is due."""
+        if self._stage is _Stage.UNKNOWN and now < self._not_before:
+            return Ready(next_wake=self._not_before)
+        if self._stage is _Stage.UNKNOWN:
+            self._stage = _Stage.FINDING
+            body = FindCoordinatorRequest(coordinator_keys=[self._group_id])
+            return Ready((self._send(GroupApi.FIND_COORDINATOR, body, self._finding.seconds, now),))
+        if self._stage is _Stage.FOUND:
+            self._stage = _Stage.CONNECTING
+            return Ready((self._send(GroupApi.CONNECT, self._node, self._connecting.seconds, now),))
+        return Ready()
 
-    def poll(self, now: float, send: Callable[[GroupApi, object, float], GroupRequest]) -> None:
-        """Takes the next step towards a known coordinator, if one is due."""
-        if self._stage is not _Stage.UNKNOWN or now < self._not_before:
-            return
-        self._stage = _Stage.FINDING
+    def _send(self, api: GroupApi, body: object, timeout: float, now: float) -> GroupRequest:
         self._sent_at = now
-        request = FindCoordinatorRequest(coordinator_keys=[self._group_id])
-        send(GroupApi.FIND_COORDINATOR, request, self._finding.seconds)
+        return GroupRequest(api, body, timeout, now, Generation())
 
-    def found(
-        self, outcome: object, now: float, send: Callable[[GroupApi, object, float], GroupRequest]
-    ) -> None:
-        """The end of FindCoordinator. Raises what no retry mends."""
+    def found(self, outcome: object, now: float) -> None:
+        """Takes the answer to FindCoordinator, or the exception that ended it. Raises an error that no retry mends."""
         try:
             self._node = read_coordinator(outcome, self._group_id)
         except Exception as error:
             self._failed(GroupApi.FIND_COORDINATOR, error, now)
             return
         self._finding.answered(now - self._sent_at)
-        self._stage = _Stage.CONNECTING
-        self._sent_at = now
-        send(GroupApi.CONNECT, self._node, self._connecting.seconds)
+        self._stage = _Stage.FOUND
 
     def connected(self, outcome: object, now: float) -> CoordinatorNode | None:
-        """The end of connecting: the node, or None if it is to be found again. Raises what no retry mends."""
+        """Takes the end of connecting. Returns the node, or None if it is to be found again. Raises an error that no retry mends."""
         if isinstance(outcome, Exception):
             self._failed(GroupApi.CONNECT, outcome, now)
             return None
@@ -85,12 +92,12 @@ class CoordinatorFinder:
         return self._node
 
     def lost(self, now: float) -> None:
-        """The coordinator is another one, or gone."""
+        """Looks for the coordinator again after a backoff: it is another one, or gone."""
         self._stage = _Stage.UNKNOWN
         self._not_before = now + self._backoff.failed(now)
 
     def proved(self) -> None:
-        """It answered as the coordinator does."""
+        """Notes that the node answered as the group's coordinator does."""
         self._backoff.succeeded()
 
     def _failed(self, api: GroupApi, error: Exception, now: float) -> None:
@@ -102,7 +109,7 @@ class CoordinatorFinder:
 
 
 def read_coordinator(outcome: object, group_id: str) -> CoordinatorNode:
-    """The group's node in a FindCoordinator response of any version. Raises its error, or the outcome if it is one."""
+    """Returns the node in a FindCoordinator response of any version. Raises its error, or the outcome if that is an exception."""
     if isinstance(outcome, Exception):
         raise outcome
     assert isinstance(outcome, FindCoordinatorResponse)

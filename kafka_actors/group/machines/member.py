@@ -11,8 +11,8 @@ members), KIP-394 (member id required), KIP-429 (cooperative), KIP-800 (reasons)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
+from kafka_actors.base.machine import Ready, earliest
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafka_actors.protocol.messages.heartbeat import HeartbeatRequest
@@ -23,7 +23,7 @@ from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
 from .error_actions import GroupApi
 from .member_answers import Answers
 from .member_core import GRACE
-from .member_events import NO_GENERATION, LeavePlan, Partitions, PartitionsGone, PartitionsTaken, Ready
+from .member_events import NO_GENERATION, LeavePlan, LosePartitions, MemberReady, Partitions, TakePartitions
 from .member_states import MemberState
 
 JOIN_MARGIN = 5.0
@@ -69,8 +69,8 @@ class ClassicMember(Answers):
         """These are not what they were (a topic was made anew): what is owned of them is lost and assigned again."""
         held = partitions & self.policy.owned()
         if held and not self.ended:
-            self._events.append(PartitionsGone(held, reason))
-            self._events.append(PartitionsTaken(self.generation.id, held, self.policy.owned()))
+            self._actions.append(LosePartitions(held, reason))
+            self._actions.append(TakePartitions(self.generation.id, held, self.policy.owned()))
 
     def on_released(self, token: int, now: float) -> None:
         """The partitions of that `RevokePartitions` are drained and committed. Too late a call changes nothing."""
@@ -89,17 +89,21 @@ class ClassicMember(Answers):
         else:
             self._send_sync(now, outcome)
 
-    def poll(self, now: float) -> Ready:
+    def poll(self, now: float) -> MemberReady:
         """All that is to be done now, and when to be called again."""
+        finder_wake = None
         if not self.ended:
             self._expire(now)
         if not self.ended and self._started:
-            self.finder.poll(now, partial(self._send, now))
+            finding = self.finder.poll(now)
+            finder_wake = finding.next_wake
+            for request in finding.actions:
+                self._emit(request)
             while not self.ended and _STEPS[self.state](self, now):
                 pass
             self._send_heartbeat(now)
-        ready = Ready(tuple(self._requests), tuple(self._events), self._next_wake())
-        self._requests.clear()
+        ready = Ready(tuple(self._actions), tuple(self._events), self._next_wake(finder_wake))
+        self._actions.clear()
         self._events.clear()
         return ready
 
@@ -276,11 +280,11 @@ class ClassicMember(Answers):
 
     # ------------------------------------------------------------ the next wake-up
 
-    def _next_wake(self) -> float | None:
+    def _next_wake(self, finder_wake: float | None) -> float | None:
         if self.ended or not self._started:
             return None
         times: list[float | None] = [r.sent_at + r.timeout + GRACE for r in self._inflight.values()]
-        times += [self.finder.next_wake, self._polls_expire_at()]
+        times += [finder_wake, self._polls_expire_at()]
         if self._in_session:
             times.append(self.heartbeat.expires_at())
         if self._release is not None:
@@ -291,7 +295,7 @@ class ClassicMember(Answers):
             times.append(self._leaving.deadline)
         if self.coordinator is not None:
             times += self._wakes_with_coordinator()
-        return min((t for t in times if t is not None), default=None)
+        return earliest(times)
 
     def _wakes_with_coordinator(self) -> list[float]:
         times = [self.heartbeat.due_at()] if self._heartbeats else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from kafka_actors.errors import (
     DecodeError,
@@ -37,7 +36,7 @@ from .member_events import (
     CoordinatorFound,
     Generation,
     GroupRequest,
-    PartitionsTaken,
+    TakePartitions,
 )
 from .member_states import MemberState
 
@@ -96,7 +95,7 @@ class Answers(MemberCore):
     # ------------------------------------------------------------ the coordinator
 
     def _on_found(self, request: GroupRequest, outcome: object, now: float) -> None:
-        self.finder.found(outcome, now, partial(self._send, now))
+        self.finder.found(outcome, now)
 
     def _on_connected(self, request: GroupRequest, outcome: object, now: float) -> None:
         node = self.finder.connected(outcome, now)
@@ -151,7 +150,7 @@ class Answers(MemberCore):
         if self.leader and not outcome.skip_assignment:
             self._token += 1
             self._work = (self._token, now + self.config.rebalance_timeout)
-            self._events.append(ComputeAssignment(self._token, outcome.protocol_name or "", members))
+            self._actions.append(ComputeAssignment(self._token, outcome.protocol_name or "", members))
         else:
             self._send_sync(now, ())
 
@@ -220,7 +219,7 @@ class Answers(MemberCore):
             self._wait(now)
         else:
             self._backoff.succeeded()
-        self._events.append(PartitionsTaken(self.generation.id, change.added, self.policy.owned()))
+        self._actions.append(TakePartitions(self.generation.id, change.added, self.policy.owned()))
 
     def _on_membership_lost(self, error: Exception, verdict: ErrorAction, now: float) -> None:
         """What JoinGroup and SyncGroup have in common."""

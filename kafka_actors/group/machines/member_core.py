@@ -12,16 +12,17 @@ from .embedded_protocol import EmbeddedProtocol, GroupConfig
 from .error_actions import GroupApi
 from .heartbeat_timer import HeartbeatTimer
 from .member_events import (
-    CoordinatorLost,
     CoordinatorNode,
+    Disconnect,
     Generation,
     GroupRequest,
     LeavePlan,
+    LosePartitions,
+    MemberAction,
     MemberEvent,
     MemberFailed,
     MemberLeft,
     Partitions,
-    PartitionsGone,
     RejoinStarted,
     RevokePartitions,
 )
@@ -59,7 +60,7 @@ class MemberCore:
         self._backoff = Backoff(*backoff)
         self._not_before = 0.0
         self._inflight: dict[GroupApi, GroupRequest] = {}
-        self._requests: list[GroupRequest] = []
+        self._actions: list[GroupRequest | MemberAction] = []
         self._events: list[MemberEvent] = []
         self._token = 0
         self._release: RevokePartitions | None = None
@@ -118,7 +119,7 @@ class MemberCore:
         if self.ended or self.finder.node is None:
             return
         self.finder.lost(now)
-        self._events.append(CoordinatorLost(reason))
+        self._actions.append(Disconnect(reason))
         self._forget(*_TO_COORDINATOR)
         self._work = None
         if self.state is MemberState.SYNCING:
@@ -130,18 +131,26 @@ class MemberCore:
         if state is MemberState.JOINING:
             self._events.append(RejoinStarted(self._rejoin_reason or ""))
 
-    def _send(self, now: float, api: GroupApi, body: object, timeout: float) -> GroupRequest:
-        request = GroupRequest(api, body, timeout, now, self.generation)
-        self._inflight[api] = request
-        self._requests.append(request)
-        return request
+    def _send(self, now: float, api: GroupApi, body: object, timeout: float) -> None:
+        self._emit(GroupRequest(api, body, timeout, now, self.generation))
+
+    def _emit(self, request: GroupRequest) -> None:
+        self._inflight[request.api] = request
+        self._actions.append(request)
 
     def _forget(self, *apis: GroupApi) -> None:
         """Answers to these no longer matter."""
         for api in apis:
-            request = self._inflight.pop(api, None)
-            if request in self._requests:
-                self._requests.remove(request)
+            self._inflight.pop(api, None)
+            self._unsend(api)
+
+    def _unsend(self, *apis: GroupApi) -> None:
+        """Takes back requests that the shell hasn't got yet: those of these kinds, all by default."""
+        self._actions = [
+            action
+            for action in self._actions
+            if not (isinstance(action, GroupRequest) and (not apis or action.api in apis))
+        ]
 
     def _overdue(self, now: float) -> list[tuple[GroupRequest, Exception]]:
         return [
@@ -159,13 +168,13 @@ class MemberCore:
         if self._leaving is not None:
             deadline = max(now, min(deadline, self._leaving.deadline - LEAVE_RESERVE))
         self._release = RevokePartitions(self._token, partitions, deadline)
-        self._events.append(self._release)
+        self._actions.append(self._release)
 
     def _lose(self, reason: str) -> None:
         self._release = None
         lost = self.policy.lose()
         if lost:
-            self._events.append(PartitionsGone(lost, reason))
+            self._actions.append(LosePartitions(lost, reason))
 
     def _reset(self, reason: str, *, keep_member_id: bool) -> None:
         """The membership is gone: everything is lost, a new one is to be asked for."""
@@ -185,7 +194,7 @@ class MemberCore:
         self._goto(MemberState.FATAL)
         self._lose(str(error))
         self._inflight.clear()
-        self._requests.clear()
+        self._unsend()
         self._work = None
         self.heartbeat.stop()
         self.fatal = error
@@ -198,7 +207,7 @@ class MemberCore:
         self._goto(MemberState.LEFT)
         self._lose("left the group")
         self._inflight.clear()
-        self._requests.clear()
+        self._unsend()
         self._work = None
         self.heartbeat.stop()
         self.generation = Generation()

@@ -1,4 +1,4 @@
-"""What a member's machine gives out: requests to send, and things that happened."""
+"""Actions and events of a member's machine (`ClassicMember.poll`): requests to send, calls to make, and what happened."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from kafka_actors.base.machine import Ready
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 from kafka_actors.types import TopicPartition
 
@@ -83,29 +84,19 @@ class LeavePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberEvent:
-    """Something that happened; the shell carries it out in order."""
+class MemberAction:
+    """Something else than a request that the shell has to carry out."""
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorFound(MemberEvent):
-    node: CoordinatorNode
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorLost(MemberEvent):
-    """The connections to it are to be closed; what was in flight there has failed."""
+class Disconnect(MemberAction):
+    """The coordinator is lost: its connections are to be closed; what was in flight there has failed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class RejoinStarted(MemberEvent):
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ComputeAssignment(MemberEvent):
+class ComputeAssignment(MemberAction):
     """This member leads: `on_assignment(token, …)` wants everybody's assignment."""
 
     token: int
@@ -114,7 +105,16 @@ class ComputeAssignment(MemberEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class RevokePartitions(MemberEvent):
+class TakePartitions(MemberAction):
+    """A new assignment has come: `added` are new here, `partitions` all of them without those being revoked."""
+
+    generation: int
+    added: Partitions
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class RevokePartitions(MemberAction):
     """Drain and commit these, then `on_released(token)`; at `deadline` the machine goes on without."""
 
     token: int
@@ -123,19 +123,29 @@ class RevokePartitions(MemberEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionsTaken(MemberEvent):
-    """A new assignment: `added` are new here, `partitions` all of them without those being revoked."""
+class LosePartitions(MemberAction):
+    """These are no longer this member's: nothing about them may be committed any more."""
 
-    generation: int
-    added: Partitions
     partitions: Partitions
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionsGone(MemberEvent):
-    """No longer this member's: nothing about them may be committed any more."""
+class MemberEvent:
+    """Something that happened to the membership, for observers."""
 
-    partitions: Partitions
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorFound(MemberEvent):
+    """The coordinator is known and connected."""
+
+    node: CoordinatorNode
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinStarted(MemberEvent):
+    """The member is about to send JoinGroup."""
+
     reason: str
 
 
@@ -151,10 +161,4 @@ class MemberLeft(MemberEvent):
     """The member has ended: `LEFT`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """All that is to be done now. `next_wake`: when to call `poll` again if nothing else happens; None: never."""
-
-    requests: tuple[GroupRequest, ...]
-    events: tuple[MemberEvent, ...]
-    next_wake: float | None
+MemberReady = Ready[GroupRequest | MemberAction, MemberEvent]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Never
 
+from kafka_actors.base.machine import Ready
 from kafka_actors.errors import IllegalGenerationError, KafkaActorsError, TopicRecreatedError, UsageError
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
@@ -67,23 +69,20 @@ class MembershipNews:
     generation: Generation
 
 
-@dataclass(frozen=True, slots=True)
-class CommitReady:
-    """What is to be done now: at most one request, tickets that are done, news for the membership."""
+CommitAction = GroupRequest | PendingCommit | MembershipNews
+"""A request to send, a commit whose asker is to be answered because it is done, an error to hand on to the membership."""
 
-    request: GroupRequest | None
-    done: tuple[PendingCommit, ...]
-    notices: tuple[MembershipNews, ...]
-    next_wake: float | None
+CommitReady = Ready[CommitAction, Never]
 
 
-def standing_of(
+def eligibility_of(
     member: ClassicMember,
     owned: Partitions | None,
     crashed: Exception | None = None,
     topic_id: Callable[[str], bytes | None] = lambda _: None,
 ) -> CommitEligibility:
-    """A member's standing. `owned`, `topic_id`: as there. `crashed`: what ended it outside of its machine."""
+    """Returns what a member may commit now. `owned`, `topic_id`: as in `CommitEligibility`. `crashed`: what ended it outside of its
+    machine."""
     ended = member.fatal or crashed
     if ended is None and member.state is MemberState.LEFT:
         ended = UsageError(f"the membership in group {member.config.group_id!r} has ended")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Never
 
+from kafka_actors.base.machine import Ready, earliest
 from kafka_actors.types import TopicPartition
 
 from .member_events import Partitions
@@ -45,29 +47,31 @@ class UntakenPartitions:
         return tp in self._of
 
 
+class PartitionUnread(NamedTuple):
+    """An owned partition has not been read for `seconds`."""
+
+    partition: TopicPartition
+    seconds: float
+
+
 class UnreadWatch:
-    """Tells of each partition that stays unread for `limit_s` seconds, once."""
+    """Says of each partition that stays unread for `limit_s` seconds that it is so, once."""
 
     def __init__(self, limit_s: float = 30.0) -> None:
         self._limit_s = limit_s
         self._since: dict[TopicPartition, float] = {}
-        self._told: set[TopicPartition] = set()
+        self._reported: set[TopicPartition] = set()
 
-    def observe(self, unread: Partitions, now: float) -> dict[TopicPartition, float]:
-        """Those that have just reached the limit, with the seconds for which they have been unread."""
-        self._told &= unread
+    def observe(self, unread: Partitions, now: float) -> None:
+        """Takes the partitions that are owned and not read at `now`."""
+        self._reported &= unread
         self._since = {tp: self._since.get(tp, now) for tp in unread}
-        due = {
-            tp: now - since
-            for tp, since in self._since.items()
-            if tp not in self._told and now >= since + self._limit_s
-        }
-        self._told |= due.keys()
-        return due
 
-    @property
-    def next_wake(self) -> float | None:
-        """When the next one reaches the limit, if nothing changes."""
-        waiting = (since for tp, since in self._since.items() if tp not in self._told)
-        first = min(waiting, default=None)
-        return None if first is None else first + self._limit_s
+    def poll(self, now: float) -> Ready[Never, PartitionUnread]:
+        """Reports the partitions that have reached the limit; next wakes when the next one does if nothing changes."""
+        waiting = {tp: since for tp, since in self._since.items() if tp not in self._reported}
+        due = {tp: now - since for tp, since in waiting.items() if now >= since + self._limit_s}
+        self._reported |= due.keys()
+        wakes = [since + self._limit_s for tp, since in waiting.items() if tp not in due]
+        events = tuple(PartitionUnread(tp, seconds) for tp, seconds in sorted(due.items()))
+        return Ready(events=events, next_wake=earliest(wakes))

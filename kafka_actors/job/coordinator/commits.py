@@ -70,7 +70,7 @@ class JobCommits:
                 logger.warning("group %s: commit failed: %s", group, error)
                 outcome = dict.fromkeys(offsets, error)
             self._gate.finished(outcome)
-            await self._job.wake()
+            self._job.wake()
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)

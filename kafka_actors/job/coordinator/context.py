@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import assignors
-from kafka_actors.base.tasks import OwnedTasks
+from kafka_actors.base.machine_driver import MachineDriver, no_action
+from kafka_actors.base.tasks import Broadcast, OwnedTasks
 from kafka_actors.config import JobConfig
 from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
+from kafka_actors.job.machines.timeline import Timeline
 from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
 from kafka_actors.job.supervisor.machines.timeline_entries import told_of, told_of_facts
-from kafka_actors.status_page.machines.timeline import Timeline
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
 from .machines.commit_gate import CommitGate
-from .machines.placement import Placement, Withdrawal
+from .machines.placement import Placement, PlacementEvent, Withdrawal
 
 __all__ = ["CoordinatorContext"]
 
@@ -54,45 +55,55 @@ class CoordinatorContext:
             incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000
         )
         self.gate = CommitGate(self.placement.holder)
-        self.origins: dict[TopicPartition, CommittedStart] = {}
+        self.committed_starts: dict[TopicPartition, CommittedStart] = {}
         self.reports: dict[str, Report] = {}
         self.held: dict[TopicPartition, HeldReport] = {}
         self.plan = WorkerPlan(0, {}, [], paused=False, complete=False)
-        self.loops = OwnedTasks(failed)
+        self.tasks = OwnedTasks(failed)
         self.timeline = Timeline()
         self.rebalances = 0
         self.assigned_once = False
         self.fatal: bytes | None = None
-        self.had: list[TopicPartition] = []
+        self.partitions_at_stop: list[TopicPartition] = []
         self.unconfirmed: list[TopicPartition] = []
         self._sink = events
         self._recorder = recorder
         self._wall = wall
-        self._changed = asyncio.Condition()
+        self._changed = Broadcast()
         self._notified = 0
+        self._moves: list[PlacementEvent] = []
+        self._driver = MachineDriver(lambda: self.clock(), after_poll=self._polled)
+        self._driver.add(self.placement, no_action, self._moves.append)
 
-    async def step(self) -> float | None:
-        """Does what is due, and wakes who waits if anything changed. Returns when there is more to do."""
-        wake = self.placement.step(self.clock())
-        self._tell()
+    async def run(self) -> None:
+        """Polls the placement until it is cancelled."""
+        await self._driver.run()
+
+    def poll(self) -> None:
+        """Polls the placement at once: what it was given has changed it."""
+        self._driver.poll()
+
+    def _polled(self) -> None:
+        """Reports what happened to partitions, and wakes those who wait if orders have changed."""
+        if self._moves:
+            self._report(self._moves.copy())
+            self._moves.clear()
         if self.placement.changes != self._notified:
             self._notified = self.placement.changes
-            await self.wake()
-        return wake
-
-    async def wake(self) -> None:
-        """Something changed that somebody may wait for."""
-        async with self._changed:
             self._changed.notify_all()
 
+    def wake(self) -> None:
+        """Wakes those who wait: something has changed that may matter to them. The placement is polled soon."""
+        self._changed.notify_all()
+        self._driver.wake()
+
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Returns when something changed, or the time is over. As `woken` does not lose a cancellation."""
-        async with self._changed:
-            try:
-                async with asyncio.timeout(max(0.0, timeout_s)):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+        """Returns when something changed, or the time is over."""
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
 
     def happened(self, event: Event) -> None:
         """To the job as a member of its group: for the log, and for the timeline."""
@@ -100,10 +111,9 @@ class CoordinatorContext:
         if (told := told_of(event)) is not None:
             self.timeline.note(*told, self._wall())
 
-    def _tell(self) -> None:
-        """What happened to partitions inside the job: counted, for the log, and for the timeline."""
+    def _report(self, facts: Sequence[PlacementEvent]) -> None:
+        """Counts, logs and notes in the timeline what happened to partitions inside the job in one turn."""
         group = self.config.group_id
-        facts, self.placement.facts = self.placement.facts, []
         for told in told_of_facts(facts):
             self.timeline.note(*told, self._wall())
         for fact in facts:

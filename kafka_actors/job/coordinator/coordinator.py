@@ -31,9 +31,9 @@ from kafka_actors.job.messages import (
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
+from .broker_queries import LogEndLookup
 from .commits import JobCommits
 from .context import CoordinatorContext
-from .log_ends import AskForEnds
 from .orders import WorkerOrders
 from .status import CoordinatorStatusReport
 
@@ -48,8 +48,8 @@ LEAVE_S = 2.0
 
 
 class JobCoordinator:
-    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `ask_for_ends`
-    and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a partition
+    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `lookup_ends`
+    and `lookup_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a partition
     is read. `wall`: seconds since 1970.
 
     A partition that was not there when the job started is read from its beginning whatever the reset policy.
@@ -63,8 +63,8 @@ class JobCoordinator:
         *,
         ends: Mapping[TopicPartition, int] | None,
         present_at_start: frozenset[TopicPartition],
-        ask_for_ends: AskForEnds,
-        ask_for_starts: AskForEnds,
+        lookup_ends: LogEndLookup,
+        lookup_starts: LogEndLookup,
         events: EventSink,
         leader: Callable[[TopicPartition], int | None] = lambda partition: None,
         recorder: Recorder | None = None,
@@ -85,51 +85,45 @@ class JobCoordinator:
         self._placement = self._job.placement
         self._gate = self._job.gate
         self._member = self._job.member = make_member(self)
-        self._overview = CoordinatorStatusReport(
-            self._job, ask_for_ends=ask_for_ends, ask_for_starts=ask_for_starts, leader=leader
+        self._status_report = CoordinatorStatusReport(
+            self._job, lookup_ends=lookup_ends, lookup_starts=lookup_starts, leader=leader
         )
-        self._orders = WorkerOrders(self._job, self._overview, present_at_start)
-        self._committing = JobCommits(self._job)
+        self._orders = WorkerOrders(self._job, self._status_report, present_at_start)
+        self._commits = JobCommits(self._job)
 
     # ------------------------------------------------------------ life
 
     async def start(self, plan: WorkerPlan, recovering: bool) -> None:
         """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions; one that has
         worked does until its lease is over, also if nothing is heard of it and nobody has noticed that yet."""
-        loops, now = self._job.loops, self._job.clock()
+        tasks, now = self._job.tasks, self._job.clock()
         await self.set_plan(plan)
         if recovering:
             leased = dict.fromkeys(
                 [*plan.ready, *plan.silent], now + lease.longest(self._config.session_timeout_ms / 1000)
             )
             self._placement.recover(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
-        loops.go(self._step_loop())
-        loops.go(self._committing.run())
-        loops.go(self._member.start())
-
-    async def _step_loop(self) -> None:
-        while True:
-            wake = await self._job.step()
-            now = self._job.clock()
-            await self._job.wait_for_change(0.5 if wake is None else max(0.01, min(0.5, wake - now)))
+        tasks.create_task(self._job.run())
+        tasks.create_task(self._commits.run())
+        tasks.create_task(self._member.start())
 
     def failed(self, error: BaseException) -> None:
         """The member can't go on: fenced, not authorized, inconsistent protocols…"""
         logger.error("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
         self._job.fatal = self._job.fatal or failure_of(error)
         self._placement.lose(list(self._placement.slots))
-        self._job.loops.go(self._job.wake())
+        self._job.wake()
 
     async def stop(self, leave: bool) -> None:
         """Drains every worker within the drain timeout, commits, and leaves the group (or just goes). Takes no more than
         `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
         job, drain_s = self._job, self._config.drain_timeout_ms / 1000
         deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
-        had = job.had = sorted(self._placement.slots)
+        had = job.partitions_at_stop = sorted(self._placement.slots)
         if job.fatal is None:
             await self._drain(frozenset(had), drain_s)
         job.unconfirmed = self._gate.unconfirmed({p: held.processed for p, held in job.held.items()})
-        job.loops.cancel()
+        job.tasks.cancel()
         left_s = max(LEAVE_S, deadline - job.clock())
         await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)
 
@@ -143,15 +137,15 @@ class JobCoordinator:
         self._gate.baseline(
             {p: o.committed for p, o in origins.items() if self._gate.committed.get(p) is known[p]}
         )
-        self._job.origins |= origins
+        self._job.committed_starts |= origins
         self._placement.give(partitions)
         self._job.assigned_once = True
-        self._overview.assigned()
+        self._status_report.assigned()
         if self._placement.recovering:
             for worker, report in self._job.reports.items():
                 self._placement.adopt(worker, report.seen, report.holdings, partitions)
-        await self._job.step()
-        await self._job.wake()
+        self._job.poll()
+        self._job.wake()
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
         timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)
@@ -161,12 +155,13 @@ class JobCoordinator:
             self._gate.give_up(partitions)
             self._placement.lose(partitions)  # what a drain that was cut off has left
             self._forget(partitions)
+            self._job.poll()
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
         self._gate.forget(partitions)
         self._placement.lose(partitions)
         self._forget(partitions)
-        await self._job.step()
+        self._job.poll()
 
     def reads(self) -> frozenset[TopicPartition]:
         """The partitions that a worker has, and those that wait for one, of which the supervisor tells."""
@@ -174,21 +169,21 @@ class JobCoordinator:
 
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
         for partition in partitions:
-            self._job.origins.pop(partition, None)
+            self._job.committed_starts.pop(partition, None)
         self._orders.forget(partitions)
-        self._overview.forget(partitions)
+        self._status_report.forget(partitions)
 
     async def _drain(self, partitions: frozenset[TopicPartition], timeout_s: float) -> None:
         """Takes partitions from the workers: done when all are let go of and what they committed is committed."""
         deadline = self._job.clock() + timeout_s
         self._placement.take_away(partitions, deadline)
-        await self._job.step()
+        self._job.poll()
         while self._placement.still_leaving(partitions):
             await self._job.wait_for_change(0.1)
         if self._gate.waiting or self._gate.busy:
             try:
                 async with asyncio.timeout(max(COMMIT_GRACE_S, deadline - self._job.clock())):
-                    await self._committing.answered()
+                    await self._commits.answered()
             except TimeoutError:
                 logger.warning(
                     "group %s: the last commit of a drain had no answer in time", self._config.group_id
@@ -208,7 +203,7 @@ class JobCoordinator:
         was_paused, job.plan = job.plan.paused, plan
         placement.held_back = not plan.complete
         placement.expected = plan.expected
-        self._overview.follow(plan)
+        self._status_report.follow(plan)
         if was_paused and not plan.paused:
             self._orders.unpaused()
         for worker, capacity in plan.capacities.items():
@@ -222,18 +217,18 @@ class JobCoordinator:
         for worker in [w for w in placement.workers if w not in plan.capacities]:
             placement.remove_worker(worker, silent=worker in plan.silent)
             if (last := job.reports.pop(worker, None)) is not None:
-                self._overview.gone(last)
-        await job.step()
+                self._status_report.gone(last)
+        job.poll()
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
         """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the
         entry `known`."""
-        return self._overview.status(partitions, known)
+        return self._status_report.status(partitions, known)
 
     async def verdict(self, known: int, wait_s: float) -> CoordinatorStatus:
         """As `status`, without its partitions, as soon as something in it decides about the job, or after `wait_s`."""
         deadline = self._job.clock() + wait_s
-        while not self._overview.decides() and self._job.clock() < deadline:
+        while not self._status_report.decides() and self._job.clock() < deadline:
             await self._job.wait_for_change(deadline - self._job.clock())
         return self.status(partitions=False, known=known)
 
@@ -245,7 +240,7 @@ class JobCoordinator:
 
     async def commit(self, request: CommitRequest) -> CommitReply:
         """Waits for the broker's acknowledgement of a worker's entries, or says which are refused or failed."""
-        return await self._committing.commit(request)
+        return await self._commits.commit(request)
 
     def __repr__(self) -> str:
         return f"<JobCoordinator {self._config.group_id} {self._placement!r}>"

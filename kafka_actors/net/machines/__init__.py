@@ -1,1 +1,1 @@
-"""What decides, without IO: time and randomness come in, requests and next wake-up times go out."""
+"""Decisions about connections and requests, without IO: time and randomness are arguments, bytes and wake-up times results."""

@@ -1,4 +1,11 @@
-"""Which version of a request a broker and this client both speak, and which Kafka a broker is."""
+"""`ApiVersionTable`: the version of each request that a broker and this client both speak, and the release that a broker is.
+
+Theory of operation. A broker answers ApiVersions with the lowest and highest version of each API (KIP-35). A request is sent in the
+highest version that both sides have, within the bounds of its caller and of the option `api_version`. A broker doesn't tell its
+release: it is recognised by the highest version of one API that only this release and newer ones have. A broker that doesn't know
+the version of ApiVersions itself answers in version 0 with an error, and with its range where it can (KIP-511); then that is tried.
+Versions of a newer Kafka than this client knows cost nothing: the client's own highest one is used.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ from kafka_actors.protocol.schema import Request
 
 from .releases import NEWEST, OLDEST, Release, highest_versions
 
-# What tells the releases apart, newest first: an API and the highest version of it that the release speaks.
+# The marks of releases, newest first: an API and its highest version, which no older release has.
 _RELEASES: tuple[tuple[Release, ApiKey, int], ...] = (
     ((4, 2), ApiKey.LIST_OFFSETS, 11),
     ((4, 1), ApiKey.FETCH, 18),
@@ -55,9 +62,9 @@ class ApiVersionTable:
         return table
 
     def _is_librdkafkas_mock(self) -> bool:
-        """Each release of Kafka with flexible Metadata (9, Kafka 2.4) has flexible ApiVersions (3) as well.
+        """Whether it is a mock broker of librdkafka, which answers flexible versions with a byte too many, or in another format.
 
-        librdkafka's mock brokers claim such versions and answer with a byte too many, or in another format.
+        It claims flexible Metadata (9) without flexible ApiVersions (3); each release of Kafka from 2.4 on has both.
         """
         metadata = self.ranges.get(ApiKey.METADATA, (0, -1))[1]
         api_versions = self.ranges.get(ApiKey.API_VERSIONS, (0, 99))[1]
@@ -92,7 +99,7 @@ class ApiVersionTable:
         return best
 
     def broker_version(self) -> tuple[int, int]:
-        """The release the broker is at least, as (major, minor). Raises `UnrecognizedBrokerVersion` below 2.1."""
+        """The newest release whose mark the broker has, as (major, minor). Raises `UnrecognizedBrokerVersion` below 2.1."""
         for release, api, version in _RELEASES:
             low, high = self.ranges.get(api, (0, -1))
             if low <= high and high >= version:
@@ -103,14 +110,14 @@ class ApiVersionTable:
 
 
 def first_version(latest: int, limit: Release | None) -> int:
-    """The version of ApiVersions to begin with: one that a broker of the release given understands."""
+    """The version of ApiVersions to begin with: one that a broker of the release `limit` understands."""
     return latest if limit is None else min(latest, highest_versions(limit)[ApiKey.API_VERSIONS])
 
 
 def retry_version(response: ApiVersionsResponse, tried: int) -> int:
     """The version of ApiVersions to try next, after UNSUPPORTED_VERSION to the one tried (KIP-511).
 
-    The broker names its own range where it can; version 0 is known to all.
+    The broker names its own range where it can; every broker knows version 0.
     """
     named = _highest(response.api_keys)
     return named if 0 <= named < tried else 0

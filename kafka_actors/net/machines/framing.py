@@ -1,4 +1,9 @@
-"""Cuts the stream of bytes into frames: four bytes of length, then that many bytes."""
+"""`FrameBuffer`: cuts a stream of bytes into frames.
+
+Theory of operation. A frame is four bytes of length, big-endian, and that many bytes. Bytes come in pieces of any size; a piece may
+end within a length. The length is checked as soon as it is there, before memory is taken for it: a port that speaks HTTP or TLS
+shows itself by an impossible one. After an error the connection is of no use, because the next frame can't be found.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,14 @@ from collections.abc import Iterator
 from kafka_actors.errors import ProtocolError
 
 MAX_RESPONSE_BYTES = 1 << 30
-"""Kafka's own clients set no limit. A larger length is no Kafka: an HTTP server's answer reads as 1.13 GiB."""
+"""The largest response that is accepted. Kafka's own clients set no limit; an HTTP server's answer reads as 1.13 GiB."""
 
 MAX_HANDSHAKE_BYTES = 1 << 20
-"""No answer before a connection is in use is larger; a TLS alert reads as 336 MiB."""
+"""The largest answer before a connection is in use; a TLS alert reads as 336 MiB."""
 
 
 def check_length(length: int, maximum: int) -> int:
-    """The length itself. Raises `ProtocolError` if no Kafka broker would send it."""
+    """Returns the length. Raises `ProtocolError` for one that no Kafka broker sends."""
     if 4 <= length <= maximum:
         return length
     raise ProtocolError(
@@ -24,7 +29,7 @@ def check_length(length: int, maximum: int) -> int:
 
 
 class FrameBuffer:
-    """Collects bytes and gives out whole frames. It holds no more than was received."""
+    """Collects bytes and yields whole frames. It takes no more memory than the bytes received."""
 
     def __init__(self, maximum: int = MAX_RESPONSE_BYTES) -> None:
         self.maximum = maximum

@@ -1,4 +1,10 @@
-"""The requests of one connection that wait for their answers, and the time each has. Times are seconds."""
+"""`InFlightTable`: the requests of one connection that wait for their responses, and their deadlines. Times are seconds.
+
+Theory of operation. A broker answers the requests of a connection in the order in which they came, so a response is always that of
+the oldest request; a correlation id that is another one means that the two sides disagree, and the connection is of no use. No more
+than `window` requests are in flight. A response may ask for a pause (`throttle_time_ms`, KIP-219): the broker reads nothing from the
+connection meanwhile, so requests wait here. Java: `InFlightRequests`, `NetworkClient`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kafka_actors.base.durations import throttle_s
+from kafka_actors.base.timeouts import throttle_s
 from kafka_actors.errors import CorrelationIdError
 
 W = TypeVar("W")
@@ -17,7 +23,7 @@ _IDS = 1 << 31
 
 @dataclass(slots=True)
 class InFlight(Generic[W]):
-    """A request that was sent. `waiter` is whatever the shell wants to answer."""
+    """A request that was sent. `waiter` is the shell's own object for it."""
 
     correlation_id: int
     api: str
@@ -27,7 +33,7 @@ class InFlight(Generic[W]):
 
 
 class InFlightTable(Generic[W]):
-    """First in, first out: a broker answers the requests of a connection in the order in which they came.
+    """The requests in flight, oldest first, at most `window` of them.
 
     `idle_since` is the time at which the connection last had anything in flight.
     """
@@ -60,7 +66,7 @@ class InFlightTable(Generic[W]):
         return entry
 
     def answered(self, correlation_id: int, now: float) -> InFlight[W]:
-        """Takes out the oldest request. Raises `CorrelationIdError` if the answer isn't its own."""
+        """Takes out the oldest request. Raises `CorrelationIdError` if the response isn't that request's."""
         if not self._entries:
             raise CorrelationIdError(
                 f"an answer with correlation id {correlation_id}, and no request in flight"
@@ -75,17 +81,16 @@ class InFlightTable(Generic[W]):
         return self._entries.popleft()
 
     def overdue(self, now: float) -> InFlight[W] | None:
-        """The request that has waited past its deadline the longest."""
+        """The request whose deadline is over the longest, None where no deadline is over."""
         late = min(self._entries, key=lambda e: e.deadline, default=None)
         return late if late is not None and late.deadline <= now else None
 
     def next_deadline(self) -> float | None:
-        """The time at which the first request runs out of time."""
+        """The earliest deadline, None where nothing is in flight."""
         return min((e.deadline for e in self._entries), default=None)
 
     def throttle(self, now: float, seconds: float) -> None:
-        """The broker wants no requests for that long, and mutes the connection meanwhile (KIP-219). It is heeded for
-        `MAX_THROTTLE_S`."""
+        """Notes that the broker wants no requests for that long (KIP-219); at most `MAX_THROTTLE_S` count."""
         self._throttled_until = max(self._throttled_until, now + throttle_s(seconds))
 
     def throttled(self, now: float) -> float:

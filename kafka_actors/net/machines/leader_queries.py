@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, Never, TypeVar
 
 from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.machine import Ready
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, error_for_code
 from kafka_actors.types import TopicPartition
@@ -27,21 +28,28 @@ class _OpenQuery:
     error: KafkaActorsError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueryPlan:
-    """What to do now: partitions to ask by leader, topics that aren't known, when to look again.
+class AskLeader(NamedTuple):
+    """Ask this broker about partitions that it leads; the answer goes to `answered`, or to `failed`."""
 
-    `stale`: a partition has no leader, so newer metadata is wanted.
-    """
+    leader: int
+    partitions: list[TopicPartition]
 
-    ask: dict[int, list[TopicPartition]]
-    unknown: frozenset[str]
-    stale: bool
-    wake: float
+
+class LearnTopics(NamedTuple):
+    """Ask for the metadata of topics that aren't known."""
+
+    topics: frozenset[str]
+
+
+class RefreshMetadata(NamedTuple):
+    """Ask for newer metadata: a partition has no leader."""
+
+
+QueryAction = AskLeader | LearnTopics | RefreshMetadata
 
 
 class LeaderQueries(Generic[A]):
-    """The questions of one call. `request` is the API's name, for errors."""
+    """Holds the questions of one call until each has its answer, or the deadline is over. `request` is the API's name, for errors."""
 
     def __init__(
         self,
@@ -57,14 +65,19 @@ class LeaderQueries(Generic[A]):
         self._request = request
         self._deadline = deadline
         self.answers: dict[TopicPartition, A | KafkaActorsError] = {}
+        self.snapshot = ClusterSnapshot()
+        """The cluster as it is known now: set it before each call of `poll` and `moved`."""
 
     @property
     def done(self) -> bool:
         """Whether each partition has its answer."""
         return not self._open
 
-    def plan(self, snapshot: ClusterSnapshot, now: float) -> QueryPlan:
-        """What to ask now. Partitions whose pause is over and whose leader is known count as asked then."""
+    def poll(self, now: float) -> Ready[QueryAction, Never]:
+        """Says whom to ask. Partitions whose pause is over and whose leader is known count as asked then.
+
+        After the deadline, what is still open fails with the last that was heard about it.
+        """
         ask: dict[int, list[TopicPartition]] = {}
         unknown: set[str] = set()
         stale = False
@@ -76,26 +89,33 @@ class LeaderQueries(Generic[A]):
             if pause > 0:
                 wake = min(wake, now + pause)
                 continue
-            leader = snapshot.leader(tp)
+            leader = self.snapshot.leader(tp)
             if leader is not None and leader >= 0:
                 question.asked = leader
                 ask.setdefault(leader, []).append(tp)
                 continue
-            self._no_leader(tp, question, snapshot, now)
+            self._no_leader(tp, question, now)
             if tp in self._open:
                 wake = min(wake, now + question.backoff.remaining(now))
                 if leader is None:
                     unknown.add(tp.topic)
                 else:
                     stale = True
-        return QueryPlan(ask, frozenset(unknown), stale, wake)
+        if now >= self._deadline:
+            self._expire()
+        if self.done:
+            return Ready()
+        actions: list[QueryAction] = [AskLeader(leader, tps) for leader, tps in ask.items()]
+        if unknown:
+            actions.append(LearnTopics(frozenset(unknown)))
+        if stale:
+            actions.append(RefreshMetadata())
+        return Ready(tuple(actions), next_wake=wake)
 
-    def _no_leader(
-        self, tp: TopicPartition, question: _OpenQuery, snapshot: ClusterSnapshot, now: float
-    ) -> None:
-        code = snapshot.topic_error(tp.topic)
+    def _no_leader(self, tp: TopicPartition, question: _OpenQuery, now: float) -> None:
+        code = self.snapshot.topic_error(tp.topic)
         if not code:
-            code = 3 if snapshot.leader(tp) is None else 5
+            code = 3 if self.snapshot.leader(tp) is None else 5
         self._refused(tp, question, code, now)
 
     def _refused(self, tp: TopicPartition, question: _OpenQuery, code: int, now: float) -> bool:
@@ -133,19 +153,16 @@ class LeaderQueries(Generic[A]):
             else:
                 self._settle(tp, error)
 
-    def moved(self, snapshot: ClusterSnapshot) -> set[int]:
+    def moved(self) -> set[int]:
         """Takes back questions from who no longer leads. Returns those that need not be waited for any more."""
         left: set[int] = set()
         for tp, question in self._open.items():
-            if question.asked is not None and snapshot.leader(tp) not in (question.asked, None):
+            if question.asked is not None and self.snapshot.leader(tp) not in (question.asked, None):
                 left.add(question.asked)
                 question.asked = None
         return left - {question.asked for question in self._open.values()}
 
-    def expire(self, now: float) -> None:
-        """After the deadline, what is still open fails with the last that was heard about it."""
-        if now < self._deadline:
-            return
+    def _expire(self) -> None:
         for tp, question in list(self._open.items()):
             heard = f": {question.error}" if question.error is not None else ""
             late = KafkaTimeoutError(

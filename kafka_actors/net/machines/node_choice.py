@@ -1,4 +1,10 @@
-"""Which broker to ask something that any of them can answer."""
+"""The choice of a broker for a request that any of them can answer.
+
+Theory of operation. Nodes are ranked: an idle connection, a node to connect to that isn't backing off, one that is being connected
+to, the connection with the fewest requests in flight. A connection that is stuck has something in flight for ever, so it is not
+chosen while another node may be tried. Equals are in random order, so that many clients spread over the brokers. A node that
+backs off isn't chosen at all. Java: `NetworkClient.leastLoadedNode`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A broker as the choice sees it. `delay` is the seconds that a reconnect still has to wait."""
+    """The state of a node that the choice depends on. `delay` is the seconds that a reconnect still has to wait."""
 
     node_id: int
     connected: bool
@@ -21,18 +27,13 @@ class NodeState:
 
 
 def least_loaded(nodes: Iterable[NodeState], rand: Callable[[], float]) -> int | None:
-    """The connected node with the fewest requests in flight; else any that may connect now; else None.
-
-    An idle connection comes first, then a disconnected node that isn't backing off, then the least busy
-    connection (Java's `leastLoadedNode`): a connection that is stuck has something in flight for ever, so it is
-    not chosen while another may be tried.
-    """
+    """The id of the first node in order of preference; None where none may be asked now. `rand` gives 0..1."""
     order = by_load(nodes, rand)
     return order[0] if order else None
 
 
 def by_load(nodes: Iterable[NodeState], rand: Callable[[], float]) -> list[int]:
-    """All nodes that may be asked now, in order of preference; equals in random order."""
+    """The ids of all nodes that may be asked now, in order of preference; equals in random order."""
     ranked = [(_rank(n), n.node_id) for n in shuffled(list(nodes), rand) if n.connected or n.delay <= 0]
     ranked.sort(key=lambda item: item[0])
     return [node_id for _, node_id in ranked]

@@ -1,4 +1,8 @@
-"""What each release of Kafka speaks: the highest version of each API, as brokers of that release answer."""
+"""The highest version of each API in each release of Kafka, as brokers of that release answer ApiVersions.
+
+The option `api_version` bounds versions by this table, and `check_version(strict=True)` compares a broker with it. A new release of
+Kafka adds steps to `_RAISED`; tests/integration/test_client_versions.py compares them with real brokers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from kafka_actors.protocol import ApiKey
 
 Release = tuple[int, int]
 
-# Per API: each release that raised its highest version, and to what. Kafka 2.1 is the oldest that is spoken to.
+# By API: each release that raised its highest version, with that version. Kafka 2.1 is the oldest supported release.
 _RAISED: Mapping[ApiKey, str] = {
     ApiKey.PRODUCE: "2.1:7 2.4:8 2.8:9 3.7:10 3.8:11 4.0:12 4.1:13",
     ApiKey.FETCH: "2.1:10 2.3:11 2.7:12 3.1:13 3.5:15 3.7:16 3.9:17 4.1:18",
@@ -73,8 +77,8 @@ def limit_of(api_version: tuple[int, ...] | None) -> Release | None:
         return None
     major, minor = (*api_version, 0, 0)[:2]
     if (major, minor) < OLDEST:
-        given = ".".join(map(str, api_version))
-        raise ConfigError("api_version", f"is {given}: brokers from {OLDEST[0]}.{OLDEST[1]} on are supported")
+        text = ".".join(map(str, api_version))
+        raise ConfigError("api_version", f"is {text}: brokers from {OLDEST[0]}.{OLDEST[1]} on are supported")
     return major, minor
 
 
@@ -89,7 +93,7 @@ def highest_versions(release: Release) -> dict[int, int]:
 
 
 def lacking(ranges: Mapping[int, tuple[int, int]], release: Release) -> list[str]:
-    """What a broker of that release speaks and this one does not: `Fetch 12`, none where it fits the release."""
+    """The APIs with the versions that a broker of that release has and this one lacks, such as `FETCH 12`."""
     return [
         f"{ApiKey(api).name} {highest}"
         for api, highest in sorted(highest_versions(release).items())

@@ -1,15 +1,27 @@
-"""The SASL mechanisms beside SCRAM, as a client speaks them, and when a session is renewed."""
+"""The SASL mechanisms as a client speaks them, and the time at which a session is renewed.
+
+Theory of operation. A mechanism is a generator: it yields the client's next message and is sent the broker's answer, so that the
+shell alone knows how messages travel (SaslAuthenticate requests, KIP-152). It ends when the exchange is complete, and raises
+`SaslError` for an answer that breaks the mechanism's rules. Nonces, tokens and the library's security context are arguments; a
+`Secret` is revealed only where its bytes are made. A session has a lifetime when the broker sets one (KIP-368).
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import SaslError
 
-from .scram import Steps
+Steps = Generator[bytes, bytes, None]
+"""Yields messages to send, is sent the broker's answers, and returns when the broker has proved its identity, where the mechanism
+has a proof."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
@@ -17,6 +29,25 @@ _EXTENSION_VALUE = re.compile(r"[\x20-\x7e\t\r\n]+")
 
 _NO_LAYER = b"\x01\x00\x00\x00"
 """GSSAPI's choice of a security layer: none, and so no size of its messages (RFC 4752, 3.1)."""
+
+MIN_ITERATIONS = 4096
+"""The fewest that RFC 7677 and Kafka allow. Fewer would make a password that was listened to cheap to guess."""
+
+MAX_ITERATIONS = 1_000_000
+"""Kafka's own limit is 16,384. A rogue broker must not be able to keep this process busy for long."""
+
+_SERVER_FIRST = re.compile(
+    r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([1-9][0-9]{0,9})(,.*)?", re.DOTALL
+)
+_SERVER_ERROR = re.compile(r"e=([^,]*)")
+
+
+def renew_at(now: float, lifetime_ms: int, rand: float) -> float:
+    """When a session is to be authenticated anew (KIP-368): after 85 to 95 % of its lifetime, as Java does.
+
+    `lifetime_ms` 0 is a session without end. `rand` is 0..1: many connections don't renew at once.
+    """
+    return now + lifetime_ms / 1000 * (0.85 + 0.1 * rand) if lifetime_ms > 0 else float("inf")
 
 
 class GssContext(Protocol):
@@ -67,9 +98,80 @@ def gssapi(context: GssContext) -> Steps:
     yield context.wrap(_NO_LAYER, False).message
 
 
-def renew_at(now: float, lifetime_ms: int, rand: float) -> float:
-    """When a session is to be authenticated anew (KIP-368): after 85 to 95 % of its lifetime, as Java does.
+def scram(algorithm: str, username: str, password: Secret, nonce: str) -> Steps:
+    """SCRAM (RFC 5802), with SHA-256 and -512 by RFC 7677 and Kafka (KIP-84): both sides prove that they know the password.
 
-    `lifetime_ms` 0 is a session without end. `rand` is 0..1: many connections don't renew at once.
+    `algorithm` is hashlib's name; `nonce` is random, printable ASCII without a comma.
+
+    Names and passwords go as UTF-8 without SASLprep, as Kafka stores them. Raises `SaslError` for an answer that
+    breaks the rules, iterations out of bounds, and a broker that doesn't know the password.
     """
-    return now + lifetime_ms / 1000 * (0.85 + 0.1 * rand) if lifetime_ms > 0 else float("inf")
+    bare = f"n={_escaped(username)},r={nonce}"
+    first = yield f"n,,{bare}".encode()
+    server_nonce, salt, iterations = _server_first(first, nonce)
+    without_proof = f"c=biws,r={server_nonce}".encode()
+    signed = b",".join((bare.encode(), first, without_proof))
+    proof, expected = _proofs(algorithm, password, salt, iterations, signed)
+    final = yield without_proof + b",p=" + base64.b64encode(proof)
+    _check_server_final(final, expected)
+
+
+def _proofs(
+    algorithm: str, password: Secret, salt: bytes, iterations: int, signed: bytes
+) -> tuple[bytes, bytes]:
+    """The client's proof that it knows the password, and the broker's own that is expected. Keys stay in here: no frame
+    that an error passes through holds one."""
+    salted = hashlib.pbkdf2_hmac(algorithm, password.reveal().encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), signed, algorithm)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    server_key = hmac.digest(salted, b"Server Key", algorithm)
+    return proof, hmac.digest(server_key, signed, algorithm)
+
+
+def _escaped(username: str) -> str:
+    return username.replace("=", "=3D").replace(",", "=2C")
+
+
+def _server_first(message: bytes, nonce: str) -> tuple[str, bytes, int]:
+    text = _text(message)
+    _raise_for_error(text)
+    found = _SERVER_FIRST.fullmatch(text)
+    if found is None:
+        raise SaslError("SCRAM: the broker's first message can't be read")
+    server_nonce, salt, iterations = found[1], _base64(found[2]), int(found[3])
+    if not server_nonce.startswith(nonce) or server_nonce == nonce:
+        raise SaslError("SCRAM: the broker's nonce does not go on from ours")
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise SaslError(
+            f"SCRAM: the broker asks for {iterations} iterations: "
+            f"{MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted"
+        )
+    return server_nonce, salt, iterations
+
+
+def _check_server_final(message: bytes, expected: bytes) -> None:
+    text = _text(message)
+    _raise_for_error(text)
+    verifier = text.partition(",")[0]
+    if not verifier.startswith("v=") or not hmac.compare_digest(_base64(verifier[2:]), expected):
+        raise SaslError("SCRAM: the broker did not prove that it knows the password: it may be an impostor")
+
+
+def _raise_for_error(text: str) -> None:
+    if found := _SERVER_ERROR.match(text):
+        raise SaslError(f"SCRAM: the broker says {found[1]!r}")
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise SaslError("SCRAM: the broker's message is no UTF-8") from None
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise SaslError("SCRAM: the broker's message has bad base64") from None

@@ -1,7 +1,7 @@
-"""Authentication on a connection: the SASL steps as Kafka requests, from the first to the renewal of a session.
+"""Authentication of a connection: SASL as Kafka requests, at its start and when its session is renewed.
 
-A generator as `handshake` is: the asyncio connection and the blocking one share it. Its steps may block, for a
-token or a ticket is asked of others: an event loop runs them in a thread.
+It is a generator as `handshake` is, so that `Connection` and `FetchSocket` share it. Its steps may block, because a token or a
+ticket is fetched from other servers: an event loop runs them in a thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafka_actors.errors import (
     error_for_code,
 )
 from kafka_actors.net.machines.api_versions import ApiVersionTable
-from kafka_actors.net.machines.scram import Steps
+from kafka_actors.net.machines.sasl import Steps
 from kafka_actors.protocol import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
@@ -39,7 +39,7 @@ from .credentials import SaslLogin
 Authentication = Generator[memoryview, bytes, int]
 """Yields frames, is sent frames, returns the session's lifetime in milliseconds, 0 where it has no end.
 
-What it yields is shown by no repr: there are passwords in it.
+Its frames are memoryviews, whose repr shows no content: there are passwords in them.
 """
 
 R = TypeVar("R", bound=Response)

@@ -1,4 +1,4 @@
-"""What is said of a user in each mechanism. Making it may block: a token is fetched, a ticket asked for."""
+"""`SaslLogin`: the credentials of a config, as steps of its mechanism. Making them may block: a token or a ticket is fetched."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from kafka_actors.errors import (
     SaslAuthenticationFailedError,
     SaslError,
 )
-from kafka_actors.net.machines.sasl import oauthbearer, plain
-from kafka_actors.net.machines.scram import Steps, scram
+from kafka_actors.net.machines.sasl import Steps, oauthbearer, plain, scram
 
 from .kerberos import kerberos
 
 ROTATION_S = 300.0
 """Seconds for which a login that was accepted before, and whose name or password is a reference, may be refused while a
-new password gets everywhere: Kubernetes takes up to two minutes to bring a changed Secret to its files."""
+new password is rolled out: Kubernetes takes up to two minutes to write a changed Secret to its files."""
 
 _ALGORITHMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _REFUSALS = (SaslAuthenticationFailedError, SaslError, ConfigError)
 
 _lock = threading.Lock()
 _accepted: dict[object, float | None] = {}
-"""The logins with references that were accepted in this process, with the time since when they are refused."""
+"""The logins with references that were accepted in this process, each with the time of its first refusal since, or None."""
 
 
 class SaslLogin:
-    """The login of one authentication by the `sasl_` options of a config, whose references are looked up for it."""
+    """The login of one authentication by the `sasl_` options of a config. References in them are looked up anew each time."""
 
     def __init__(self, config: ClientConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._config = config
@@ -46,8 +45,8 @@ class SaslLogin:
         self._token: Secret | None = None
 
     def steps(self, host: str) -> Steps:
-        """The steps of the config's mechanism at a broker of that name. Raises `SaslError`, `ConnectionFailedError` where
-        a token or a ticket can't be had now, `ConfigError` for a reference that leads nowhere."""
+        """The steps of the config's mechanism at the broker `host`. Raises `SaslError`, `ConnectionFailedError` where a token or a
+        ticket can't be fetched now, `ConfigError` for a reference that leads nowhere."""
         config = self._now = looked_up(self._config)
         mechanism = str(config.sasl_mechanism)
         if mechanism == "OAUTHBEARER":
@@ -62,14 +61,14 @@ class SaslLogin:
         return scram(_ALGORITHMS[mechanism], username, password, secrets.token_urlsafe(24))
 
     def accepted(self) -> None:
-        """The broker has accepted it."""
+        """Notes that the broker has accepted it."""
         if self._key is not None:
             with _lock:
                 _accepted[self._key] = None
 
     def judged(self, error: KafkaActorsError) -> KafkaActorsError:
-        """The error of a login that failed; a `ConnectionFailedError`, which is retriable, where another try may send
-        something else: a kept token is asked for anew, or a reference leads to another text, now or soon."""
+        """The error to raise for a login that failed with `error`: a `ConnectionFailedError`, which is retriable, where another
+        try may send something else, because a cached token is dropped, or a reference leads to another text, now or soon."""
         if not isinstance(error, _REFUSALS):
             return error
         if self._drops_token() or self._has_changed() or self._may_change():

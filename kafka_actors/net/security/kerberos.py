@@ -1,7 +1,7 @@
-"""GSSAPI: the initiator's side of a Kerberos context, by the tickets of this process, and what its errors mean.
+"""GSSAPI: the initiator's side of a Kerberos context, with the tickets of this process, and the meaning of its errors.
 
-Tickets are the library's matter: those in the cache that `KRB5CCNAME` names (`kinit`), or got, and got anew before they
-end, with the keytab that `KRB5_CLIENT_KTNAME` names.
+The library finds the tickets: in the cache that `KRB5CCNAME` names (`kinit`), or with the keytab that `KRB5_CLIENT_KTNAME` names,
+by which it fetches them, and again before they expire.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConnectionFailedError, SaslError
-from kafka_actors.net.machines.sasl import gssapi
-from kafka_actors.net.machines.scram import Steps
+from kafka_actors.net.machines.sasl import Steps, gssapi
 
 _ATTEMPTS = 4
 _PAUSE_S = 0.4
@@ -24,7 +23,7 @@ _PAUSE_S = 0.4
 _BASE = -1765328384
 """Kerberos numbers its errors from here (krb5's krb5_err.et); in GSSAPI they are the minor status."""
 _UNREACHABLE = {_BASE + 29, _BASE + 156, _BASE + 220}
-"""The KDC says that a service is not available now, no KDC answers, the names of the KDCs can't be resolved."""
+"""Errors that may pass: the KDC says that a service is not available now, no KDC answers, their names can't be resolved."""
 
 _TICKETS = "run kinit, or name a keytab in KRB5_CLIENT_KTNAME"
 _HINTS = {
@@ -36,10 +35,10 @@ _HINTS = {
 
 
 def kerberos(config: ClientConfig, host: str) -> Steps:
-    """The steps of GSSAPI at a broker of that name, which `sasl_kerberos_domain_name` replaces.
+    """The steps of GSSAPI at the broker `host`, or at `sasl_kerberos_domain_name` in its place.
 
-    Where no KDC can be reached, it is asked again, four times in all, before `ConnectionFailedError`. Raises `SaslError`
-    for all else, with Kerberos's own words for it and what to do.
+    Tries four times to reach a KDC, then raises `ConnectionFailedError`. Raises `SaslError` for all other errors, with
+    Kerberos's own text and what to do.
     """
     try:
         import gssapi as library
@@ -66,7 +65,7 @@ def kerberos(config: ClientConfig, host: str) -> Steps:
 
 
 def _resumed(steps: Steps, message: bytes) -> Generator[bytes, bytes, None]:
-    """The rest of steps whose first message was taken."""
+    """Yields the first message of steps that have begun, then the rest of them."""
     while True:
         received = yield message
         try:
@@ -76,13 +75,13 @@ def _resumed(steps: Steps, message: bytes) -> Generator[bytes, bytes, None]:
 
 
 def _minor(error: Any) -> int:
-    """The minor status as Kerberos counts it: negative numbers of 32 bits."""
+    """The minor status as Kerberos numbers it: a negative number of 32 bits."""
     code = int(error.min_code)
     return code - (1 << 32) if code >= 1 << 31 else code
 
 
 def _why(error: Any) -> str:
-    """One line. The minor status is the cause; the major one merely says where it was noticed."""
+    """The cause on one line: the minor status, because the major one only says where it was noticed."""
     words = error.get_all_statuses(error.min_code, False) if error.min_code else []
     said = "; ".join(words or error.get_all_statuses(error.maj_code, True)).replace("\n", " ")
     hint = _HINTS.get(_minor(error))

@@ -1,4 +1,4 @@
-"""OAuth 2.0's client credentials (RFC 6749, 4.4) over HTTPS: the token of OAUTHBEARER without a provider."""
+"""OAuth 2.0's client credentials (RFC 6749, 4.4) over HTTPS: the token of OAUTHBEARER where no provider is configured."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _PAUSE_S = 0.4
 """The pause after the first attempt; it doubles with each."""
 _MAX_BYTES = 1 << 20
 _MAX_SHOWN = 300
-"""Characters of what others say that are shown in an error."""
+"""Characters of a server's text that are shown in an error."""
 _FRESH = 0.8
-"""A token is renewed after this part of its life, so that a session that begins with it is worth its while."""
+"""The part of a token's life after which it is renewed, so that a session that begins with it lasts."""
 _AGAIN_S = 5.0
-"""Seconds until a token that could not be renewed is asked for again, as long as the old one is good."""
+"""Seconds until a failed renewal is tried again, as long as the old token is valid."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _CachedToken:
-    """The token of one login, and the request for the next one while there is one. Times are the clock's."""
+    """The token of one login, and the pending request for the next one (`asking`). Times are the clock's."""
 
     token: Secret | None = None
     asked: float = 0.0
@@ -50,12 +50,12 @@ class _CachedToken:
     asking: Future[Secret] | None = None
 
 
-_lock = threading.Lock()  # held for moments only, never while somebody is asked
+_lock = threading.Lock()  # held for moments only, never during a request
 _tokens: dict[tuple[object, ...], _CachedToken] = {}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A secret is not carried to where an answer points."""
+    """Refuses redirects, so that the secret isn't sent to another server."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -66,11 +66,11 @@ def client_credentials(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Secret:
-    """A token by the `sasl_oauthbearer_` options, shared by the connections of this process.
+    """Returns a token by the `sasl_oauthbearer_` options, shared by the connections of this process.
 
-    It is renewed in the background when most of its life is over, and used until it ends where that fails. The
+    It is renewed in the background when most of its life is over, and used until it expires where that fails. The
     endpoint's certificate is checked by the system's CAs and those in `ssl_cafile`. Where the endpoint can't be reached or
-    fails (5xx, 429), it is asked again, four times in all. Raises `ConnectionFailedError` then, `SaslError` where another
+    fails (5xx, 429), it is tried four times in all, then `ConnectionFailedError` is raised; `SaslError` where another
     try changes nothing.
     """
     with _lock:
@@ -91,7 +91,7 @@ def client_credentials(
 
 
 def forget(config: ClientConfig, token: Secret, before: float) -> bool:
-    """Keeps a token no more that a broker has refused. Returns whether it was kept, and asked for before that time."""
+    """Drops a token that a broker has refused. Returns whether it was the cached one, and was requested before that time."""
     with _lock:
         held = _tokens.get(_key(config))
         if held is None or held.token != token:
@@ -102,7 +102,7 @@ def forget(config: ClientConfig, token: Secret, before: float) -> bool:
 
 def _key(config: ClientConfig) -> tuple[object, ...]:
     return (
-        os.getpid(),  # who was asked before a fork won't answer here
+        os.getpid(),  # a request that is pending at a fork is never answered in the child
         config.sasl_oauthbearer_token_endpoint_url,
         config.sasl_oauthbearer_client_credentials_client_id,
         config.sasl_oauthbearer_client_credentials_client_secret,
@@ -161,7 +161,7 @@ def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[Secret
 
 
 def _read(response: Any) -> bytes:
-    """The whole answer, up to a bound; `TimeoutError` where it comes, but drop by drop."""
+    """Returns the whole answer, up to `_MAX_BYTES`; `TimeoutError` where it comes too slowly."""
     end = time.monotonic() + _TIMEOUT_S
     parts: list[bytes] = []
     while sum(map(len, parts)) < _MAX_BYTES and (part := response.read1(_MAX_BYTES)):
@@ -195,7 +195,7 @@ def _context(config: ClientConfig) -> ssl.SSLContext:
 
 
 def parse_answer(url: str, body: bytes) -> tuple[Secret, float]:
-    """The token and its lifetime in seconds, 0 where the answer names none. Raises `SaslError`."""
+    """Returns the token and its lifetime in seconds, 0 where the answer names none. Raises `SaslError`."""
     try:
         answer: Any = json.loads(body)
         token, expires_in = answer["access_token"], answer.get("expires_in")
@@ -207,7 +207,7 @@ def parse_answer(url: str, body: bytes) -> tuple[Secret, float]:
 
 
 def _seconds(expires_in: Any) -> float:
-    """A lifetime, in whatever form it is given; 0 for what is none."""
+    """The seconds of a lifetime, as a number or as text; 0 for other values."""
     try:
         seconds = float(expires_in)
     except (ValueError, TypeError, OverflowError):
@@ -216,7 +216,7 @@ def _seconds(expires_in: Any) -> float:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What the endpoint says of it, by RFC 6749's names; nothing else of its answer."""
+    """The endpoint's own reason, from the fields that RFC 6749 names; nothing else of its answer is shown."""
     try:
         said: Any = json.loads(_read(error))
         found = [str(said[name]) for name in ("error", "error_description") if said.get(name)]

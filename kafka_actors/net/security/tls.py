@@ -1,7 +1,8 @@
-"""TLS: the context that the `ssl_` options describe, and what a failed handshake means in plain words."""
+"""TLS: the context that the `ssl_` options describe, and the meaning of a failed handshake in plain words."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
@@ -12,11 +13,18 @@ from kafka_actors.config import ClientConfig
 from kafka_actors.config.references import resolve
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConfigError, ConnectionFailedError, KafkaActorsError, SslAuthenticationError
+from kafka_actors.net.connect import SocketOptions, connect
+from kafka_actors.net.handshake import handshake
+from kafka_actors.net.machines.framing import MAX_HANDSHAKE_BYTES, check_length
+from kafka_actors.net.machines.releases import limit_of
 
 log = logging.getLogger(__name__)
 
+PROBE_S = 2.0
+"""Seconds that a port has to answer an ApiVersions request in plaintext."""
+
 _loaded: dict[tuple[object, ...], ssl.SSLContext] = {}
-"""The last context by each set of options."""
+"""The last context of each set of options."""
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"}
 _WHY_NOT_TRUSTED = {
     10: "it has expired",
@@ -32,9 +40,9 @@ _WHY_NOT_TRUSTED = {
 def context_of(config: ClientConfig) -> ssl.SSLContext | None:
     """The context for a config's connections, None where they don't use TLS.
 
-    Made once per set of options and state of the files: certificates that were renewed are used by the next
-    connection. Where they can't be loaded, because they are just being written, those loaded before are. Raises
-    `ConfigError` for what can't be loaded and never could.
+    It is made once per set of options and state of the files: certificates that were renewed are used by the next
+    connection. Where they can't be loaded, because they are just being written, the ones loaded before are used. Raises
+    `ConfigError` for files that can't be loaded and never could.
     """
     if not config.security_protocol.endswith("SSL"):
         return None
@@ -118,7 +126,7 @@ def refusal(error: BaseException, host: str, port: int) -> KafkaActorsError:
         if "ALERT" in reason:
             return SslAuthenticationError(f"{address}: the broker refused TLS: {_reason(error)}")
         return SslAuthenticationError(f"{address}: TLS failed: {_reason(error)}")
-    if isinstance(error, (TimeoutError, ConnectionAbortedError)):  # the latter is asyncio's word for it
+    if isinstance(error, (TimeoutError, ConnectionAbortedError)):  # asyncio raises the latter for a timeout
         return ConnectionFailedError(
             f"{address}: connected, but no answer to the TLS handshake in time: does the port speak TLS?"
         )
@@ -128,14 +136,14 @@ def refusal(error: BaseException, host: str, port: int) -> KafkaActorsError:
 
 
 def no_tls(host: str, port: int) -> SslAuthenticationError:
-    """The error for a port that is known to speak no TLS."""
+    """The error for a port that doesn't speak TLS."""
     return SslAuthenticationError(
         f"{format_address(host, port)}: the port does not speak TLS, and security_protocol asks for it"
     )
 
 
 def hung_up(error: BaseException) -> bool:
-    """Whether the peer ended the connection during the handshake without a word."""
+    """Whether the peer ended the connection during the handshake without an alert."""
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         return True
     # asyncio raises the second one for its own timeout of the handshake as well, without an error number
@@ -144,8 +152,34 @@ def hung_up(error: BaseException) -> bool:
     )
 
 
+async def answers_in_plaintext(host: str, port: int, config: ClientConfig, within: float) -> bool:
+    """Whether a Kafka broker answers there without TLS, within that many seconds (two at most).
+
+    A plaintext listener takes the first bytes of TLS for an impossible length and closes the connection, as a broker does that
+    goes down. An ApiVersions request in plaintext tells them apart, so that a wrong `security_protocol` is named at once and a
+    restart is waited for. Nothing secret goes over the wire.
+    """
+    steps = handshake(config.client_id, limit_of(config.api_version))
+    try:
+        async with asyncio.timeout(min(within, PROBE_S)):
+            sock = await connect(host, port, SocketOptions.of(config), min(within, PROBE_S))
+            reader, writer = await asyncio.open_connection(sock=sock)
+            try:
+                request = next(steps)
+                while True:
+                    writer.write(request)
+                    size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
+                    request = steps.send(await reader.readexactly(check_length(size, MAX_HANDSHAKE_BYTES)))
+            finally:
+                writer.close()
+    except StopIteration:  # an answer was understood
+        return True
+    except (OSError, TimeoutError, EOFError, KafkaActorsError):
+        return False
+
+
 def _openssl(error: ssl.SSLError) -> str:
-    """OpenSSL's name for it. An error that Python itself made has none, not even the attribute."""
+    """OpenSSL's name of an error, empty for an error that Python itself made: that has not even the attribute."""
     return getattr(error, "reason", None) or ""
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Never
 
 from kafka_actors.base.backoff import exponential_backoff
+from kafka_actors.base.machine import Ready
 from kafka_actors.errors import (
     DeliveryTimeoutError,
     KafkaActorsError,
@@ -17,6 +19,8 @@ from kafka_actors.errors import (
     RecordListTooLargeError,
     error_for_code,
 )
+from kafka_actors.protocol import ProduceRequest, ProduceResponse
+from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from kafka_actors.types import TopicPartition
 
 from .batch import ProducerBatch
@@ -68,9 +72,27 @@ class SettledBatch:
     error: KafkaActorsError | None = None
 
 
+class ConnectNode(NamedTuple):
+    """Open a connection to this node: batches wait for it."""
+
+    node: int
+
+
+class LearnLeaders(NamedTuple):
+    """Ask for newer metadata: a partition has no leader."""
+
+
+class RequestProducerId(NamedTuple):
+    """Ask for a producer id, for `identify`."""
+
+
+SendAction = SettledBatch | ProduceOrder | ConnectNode | LearnLeaders | RequestProducerId
+"""Settle a batch that was given up because its time is over; send a request; or one of the others."""
+
+
 @dataclass(slots=True)
-class SendPlan:
-    """What is to be done now: requests in the order to send them, nodes to connect to, things to learn."""
+class _Pass:
+    """What has come together in one poll."""
 
     orders: list[ProduceOrder] = field(default_factory=list)
     connect: set[int] = field(default_factory=set)
@@ -90,12 +112,29 @@ Split = Callable[[ProducerBatch], Sequence[ProducerBatch]]
 
 
 class Sender:
-    """All lanes of a producer. `split` makes smaller batches of one that a broker found too large; `rand` gives 0..1."""
+    """Decides which batches of a producer go into which requests, and what becomes of them.
 
-    def __init__(self, options: SenderOptions, split: Split, rand: Callable[[], float]) -> None:
+    split: makes smaller batches of one that a broker found too large. rand: 0..1. leader: a partition's leader, None or -1
+    while there is none. connected: whether there is a connection to a node.
+
+    Answers return what they settle, because their callers' futures are settled in the same turn; whatever has to be sent, learned
+    or given up in time comes out of `poll`.
+    """
+
+    def __init__(
+        self,
+        options: SenderOptions,
+        split: Split,
+        rand: Callable[[], float],
+        *,
+        leader: Callable[[TopicPartition], int | None],
+        connected: Callable[[int], bool],
+    ) -> None:
         self._options = options
         self._split = split
         self._rand = rand
+        self._leader = leader
+        self._connected = connected
         self._lanes: dict[TopicPartition, PartitionQueue] = {}
         self._busy: dict[TopicPartition, PartitionQueue] = {}  # those with something unsettled
         self._in_flight: Counter[int] = Counter()
@@ -119,35 +158,32 @@ class Sender:
 
     # ------------------------------------------------------------ out
 
-    def drain(
-        self, now: float, leader: Callable[[TopicPartition], int | None], ready: Callable[[int], bool]
-    ) -> SendPlan:
-        """Takes what may be sent now. `leader` tells a partition's leader, None or -1 while there is none;
-        `ready` whether there is a connection to a node."""
-        out = SendPlan()
-        while self._pass(out, now, leader, ready):
+    def poll(self, now: float) -> Ready[SendAction, Never]:
+        """Gives up what was not acknowledged in its time, then takes what may be sent now."""
+        out = _Pass()
+        expired = self._expire(now)
+        while self._pass(out, now):
             pass
-        return out
+        actions: list[SendAction] = [*expired, *out.orders, *map(ConnectNode, out.connect)]
+        if out.wants_metadata:
+            actions.append(LearnLeaders())
+        if out.wants_id:
+            actions.append(RequestProducerId())
+        return Ready(tuple(actions), next_wake=self._next_wake(now))
 
-    def _pass(
-        self,
-        out: SendPlan,
-        now: float,
-        leader: Callable[[TopicPartition], int | None],
-        ready: Callable[[int], bool],
-    ) -> bool:
+    def _pass(self, out: _Pass, now: float) -> bool:
         """At most one more request to each node."""
         building: dict[int, ProduceOrder] = {}
         served = []
         for partition, lane in self._busy.items():
             if not lane.waiting and len(lane.issued) == lane.in_flight:
                 continue  # all that there is is on the wire
-            node = leader(partition)
+            node = self._leader(partition)
             if node is None or node < 0:
                 out.wants_metadata = True
             elif self._full(node, building):
                 continue
-            elif not ready(node):
+            elif not self._connected(node):
                 out.connect.add(node)
             elif (batch := self._next(lane, now, node, out)) is not None:
                 order = building.get(node)
@@ -168,7 +204,7 @@ class Sender:
     def _full(self, node: int, building: Mapping[int, ProduceOrder]) -> bool:
         return node not in building and self._in_flight[node] >= self._options.window
 
-    def _next(self, lane: PartitionQueue, now: float, node: int, out: SendPlan) -> ProducerBatch | None:
+    def _next(self, lane: PartitionQueue, now: float, node: int, out: _Pass) -> ProducerBatch | None:
         batch = lane.sendable(now, node)
         if batch is None and lane.needs_id:
             if self._identity is None:
@@ -270,8 +306,7 @@ class Sender:
 
     # ------------------------------------------------------------ time
 
-    def expire(self, now: float) -> list[SettledBatch]:
-        """Gives up what was not acknowledged in its time."""
+    def _expire(self, now: float) -> list[SettledBatch]:
         limit = now - self._options.delivery_timeout
         settled = []
         for partition, lane in list(self._busy.items()):
@@ -308,8 +343,7 @@ class Sender:
         self._rest(chosen)
         return settled
 
-    def next_event(self, now: float) -> float | None:
-        """When `drain` or `expire` may have something to do that no answer announces; None for never."""
+    def _next_wake(self, now: float) -> float | None:
         due = []
         for lane in self._busy.values():
             if (oldest := lane.oldest()) is not None:
@@ -337,3 +371,29 @@ def _advised(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | Non
         why = f"{error.message}; " if error.message else ""
         error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"
     return error
+
+
+def produce_request(order: ProduceOrder, *, acks: int, timeout_ms: int) -> ProduceRequest:
+    """Returns the request that carries the batches of an order, each sealed with its producer id, epoch and sequence."""
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for batch in order.batches:
+        topic, partition = batch.partition
+        records = batch.content.seal(batch.producer_id, batch.producer_epoch, batch.sequence)
+        topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
+    data = [TopicProduceData(name=name, partition_data=data) for name, data in topics.items()]
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=data)
+
+
+def read_answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswer]:
+    """Returns what a response says about each partition."""
+    answers = {}
+    for topic in response.responses:
+        for p in topic.partition_responses:
+            message = p.error_message
+            if p.record_errors:
+                said = [e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message]
+                message = "; ".join([message or "", *said]).strip("; ")
+            answers[TopicPartition(topic.name, p.index)] = ProduceAnswer(
+                p.error_code, p.base_offset, p.log_append_time_ms, message
+            )
+    return answers

@@ -13,7 +13,7 @@ from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.bound_pipeline import BoundPipeline
 from kafka_actors.pipeline.check import check_travels
-from kafka_actors.pipeline.progress import RunProgress
+from kafka_actors.pipeline.progress import RateMeter, RunProgress
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
@@ -101,6 +101,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         if checked.sink is not None:
             check_ordered(checked.sink.stage, options, ordered)
         super().__init__(pipeline, progress)
+        self._meter = RateMeter()
         self._source: ReadKafka = pipeline.source
         self._spark = spark
         self._checkpoint = checkpoint
@@ -230,7 +231,7 @@ class OnSpark(BoundPipeline[SparkRun]):
 
     def _read(self) -> RunProgress:
         status = self.status()
-        _, rate = self._meter.observe(status.records or 0, time.monotonic())
+        rate = self._meter.observe(status.records or 0, time.monotonic())
         return RunProgress(
             title=self.pipeline.title,
             state=status.state,

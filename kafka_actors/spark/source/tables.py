@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from kafka_actors.config.jaas import login_of
+from kafka_actors.config.java_security import login_of
 from kafka_actors.config.references import refers
 from kafka_actors.config.security import SECRETS
 from kafka_actors.errors import ConfigError, UsageError

@@ -1,1 +1,1 @@
-"""What telemetry works out: pure."""
+"""Pure calculations of telemetry: lag in seconds, and latency in buckets."""

@@ -1,7 +1,8 @@
 """Lag in seconds: how long ago the end of a partition was where the group is now.
 
-Ends are seen now and then, each with the moment; between two of them the partition is taken to have grown evenly, as
-kafka-lag-exporter does. So no clock but one's own is asked, and no record's timestamp, which may be anything.
+What arrives: ends of partitions, each with the time at which it was observed, and a group's position. What is computed:
+the time at which the end passed that position. Between two observations a partition is assumed to grow evenly, as
+kafka-lag-exporter does. So only the own clock counts: timestamps of records, which may be anything, play no part.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ SPACING_S = 1.0
 class LagTimes:
     """Remembers how the ends of partitions grew.
 
-    `samples` points a partition: when there are more, every other one is dropped and they lie twice as far apart, so
-    that the oldest stay.
+    samples: points kept for each partition. When there are more, every other point is dropped and their spacing doubles,
+    so that the oldest point stays.
     """
 
     def __init__(self, samples: int = SAMPLES, spacing_s: float = SPACING_S) -> None:
@@ -28,17 +29,17 @@ class LagTimes:
         self._seen: dict[Hashable, _Line] = {}
 
     def observe(self, partition: Hashable, end: int, now: float) -> None:
-        """The partition's end is here now."""
+        """Takes the partition's end at `now` (monotonic seconds)."""
         line = self._seen.get(partition)
-        if line is None or end < line.ends[-1]:  # or it was made anew
+        if line is None or end < line.ends[-1]:  # the topic was recreated
             line = self._seen[partition] = _Line(self._spacing)
         line.observe(end, now, self._most)
 
     def behind(self, partition: Hashable, position: int, now: float) -> float | None:
-        """Seconds since the partition ended at `position`; 0 at its end, None while nothing is known.
+        """Seconds since the partition ended at `position`; 0 at its end, None if no end was observed.
 
-        What lies before all that was seen is reckoned from how the partition grew since; if it did not grow, the
-        answer is for how long it was seen: it is that much at least.
+        A position before the first observed end is extrapolated from the growth since. If the partition did not grow,
+        the result is the time for which it was observed, which is a lower bound.
         """
         line = self._seen.get(partition)
         if line is None:
@@ -46,17 +47,17 @@ class LagTimes:
         return max(0.0, now - line.when(position)) if position < line.ends[-1] else 0.0
 
     def end(self, partition: Hashable) -> int | None:
-        """The end that was seen last."""
+        """The last observed end; None if there is none."""
         line = self._seen.get(partition)
         return None if line is None else line.ends[-1]
 
     def forget(self, partition: Hashable) -> None:
-        """It is another's now."""
+        """Drops what is known of a partition that has gone to another member."""
         self._seen.pop(partition, None)
 
 
 class _Line:
-    """Ends and when they were seen, both rising."""
+    """Observed ends of one partition and their times, both ascending."""
 
     def __init__(self, spacing: float) -> None:
         self.spacing = spacing
@@ -67,7 +68,7 @@ class _Line:
         if len(self.times) > 1 and (
             self.ends[-2] == self.ends[-1] == end or now - self.times[-2] < self.spacing
         ):
-            # The last point follows the present until it is far enough from the one before; a rest is two points.
+            # The last point follows the present until it is `spacing` away from the one before; standstill takes two points.
             self.times[-1], self.ends[-1] = now, end
             return
         self.times.append(now)
@@ -80,7 +81,7 @@ class _Line:
             self.spacing *= 2
 
     def when(self, position: int) -> float:
-        """The last moment at which the partition ended at `position` or before."""
+        """The last time at which the partition ended at `position` or before."""
         place = bisect_left(self.ends, position + 1)  # the first end behind it
         if place == 0:
             grown, took = self.ends[-1] - self.ends[0], self.times[-1] - self.times[0]

@@ -1,8 +1,8 @@
-"""Latency: from a record's timestamp to its having been processed, counted in buckets.
+"""Latency from a record's timestamp to the end of its processing, counted in buckets.
 
-The timestamp is that of the record (CreateTime: of its producer's clock; LogAppendTime: of the broker's), the end is by the worker's
-clock; a record from the future counts as one of this moment. Of each batch a few records that lie evenly in it
-stand for all of it, so a batch costs the same however many it has.
+The timestamp is the record's: CreateTime by its producer's clock, LogAppendTime by the broker's. The end is taken by the
+worker's clock; a record with a timestamp in the future counts with a latency of 0. `SAMPLES` records that lie evenly in a
+batch stand for all of it, so the cost of a batch does not depend on its size.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Iterable, Mapping, Sequence
 __all__ = ["SAMPLES", "Counts", "LatencyTally", "added", "histogram", "quantile", "since"]
 
 SAMPLES = 16
-"""So many records of a batch are looked at."""
+"""Records of a batch whose timestamps are read."""
 STEPS = 4
-"""Buckets between a value and its double: a quantile is off by less than a fifth."""
+"""Buckets for each doubling: a quantile is off by less than a fifth."""
 LAST = 40 * STEPS
-"""The bucket of all that took longer than 35 years."""
+"""Last bucket: everything above 35 years."""
 
 Counts = dict[int, int]
 """Bucket → records. Bucket 0 is below a millisecond; n reaches from 2^((n-1)/4) ms to 2^(n/4) ms."""
 
 
 class LatencyTally:
-    """Counts for as long as it lives. `take` is called on one thread; another may copy `counts` at any time."""
+    """Counts latencies, and only grows. `take` is called on one thread; another thread may copy `counts` at any time."""
 
     def __init__(self) -> None:
         self.counts: Counts = {}
 
     def take(self, ages_ms: Sequence[float], records: int) -> None:
-        """`records` were processed; `ages_ms` are those of some of them, which share them among each other."""
+        """Counts `records` that were processed. `ages_ms` are latencies of a sample; each stands for an equal share of the records."""
         samples = len(ages_ms)
         for n, age_ms in enumerate(ages_ms):
             bucket = _bucket(age_ms)
@@ -44,7 +44,7 @@ def _bucket(age_ms: float) -> int:
 
 
 def added(counts: Iterable[Mapping[int, int]]) -> Counts:
-    """The sum of several."""
+    """Sum of several counts."""
     total: Counts = {}
     for each in counts:
         for bucket, records in each.items():
@@ -53,13 +53,13 @@ def added(counts: Iterable[Mapping[int, int]]) -> Counts:
 
 
 def since(now: Mapping[int, int], before: Mapping[int, int]) -> Counts:
-    """What came on top. Who counts may have been replaced, and know less than before: that is nothing."""
+    """Growth between two counts. Buckets that fell, because the counting process was replaced, count as no growth."""
     grown = {bucket: records - before.get(bucket, 0) for bucket, records in now.items()}
     return {bucket: records for bucket, records in grown.items() if records > 0}
 
 
 def quantile(counts: Mapping[int, int], share: float) -> float | None:
-    """The latency in milliseconds that this share of the records (0 to 1) did not exceed; None of no records."""
+    """Latency in milliseconds that this share of the records (0 to 1) did not exceed; None without records."""
     wanted, below = share * sum(counts.values()), 0
     for bucket in sorted(counts):
         inside = counts[bucket]
@@ -71,9 +71,9 @@ def quantile(counts: Mapping[int, int], share: float) -> float | None:
 
 
 def histogram(counts: Mapping[int, int], boundaries_s: Sequence[float]) -> tuple[list[int], list[float]]:
-    """How many records, and what their latencies come to in seconds, by coarser buckets that end at these boundaries, with one more
-    behind the last. Boundaries are to be milliseconds times powers of two, so that no bucket lies in two. Sums take each record for the
-    middle of its bucket."""
+    """Numbers of records and sums of latencies (seconds) in coarser buckets that end at `boundaries_s`, with one more bucket
+    above the last. Boundaries must be a millisecond times a power of two, so that each fine bucket lies in one coarse one.
+    Sums count each record with the middle of its fine bucket."""
     found, sums = [0] * (len(boundaries_s) + 1), [0.0] * (len(boundaries_s) + 1)
     for bucket, records in counts.items():
         low, high = _bounds(bucket)

@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 
 from assignors import Member, cooperative_adjust, current_owned
-from assignors.balance import Group, fairest
-from assignors.capacity import Bounds, Shares
+from assignors.balance import Bounds, Group, Shares, fairest
 from assignors.claims import owners
 from assignors.flow import Network
 

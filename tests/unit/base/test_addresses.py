@@ -8,7 +8,7 @@ from kafka_actors.base.addresses import (
     parse_bootstrap_servers,
     parse_listening,
 )
-from kafka_actors.base.durations import parse_iso8601
+from kafka_actors.base.timeouts import parse_iso8601
 from kafka_actors.errors import ConfigError
 
 

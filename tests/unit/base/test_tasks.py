@@ -7,7 +7,7 @@ import pytest
 
 from kafka_actors.base.tasks import woken
 from kafka_actors.config import JobConfig, build
-from kafka_actors.consumer.wakeup import LoopWakeup
+from kafka_actors.consumer.waiting import LoopWakeup
 from kafka_actors.job.coordinator.context import CoordinatorContext
 from kafka_actors.job.supervisor.runtime import bounded
 
@@ -34,7 +34,7 @@ def of_coordinator():
 
     async def wake():
         job.placement.changes += 1
-        await job.step()
+        job.poll()
 
     return SimpleNamespace(wait=lambda: job.wait_for_change(LONG_S), wake=wake)
 

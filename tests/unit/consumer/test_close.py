@@ -11,7 +11,6 @@ import pytest
 
 from kafka_actors import Admin, AsyncConsumer, Consumer
 from kafka_actors.base.io_thread import IoThread
-from kafka_actors.consumer import consumer as consumer_module
 from kafka_actors.consumer import consumer_session as session_module
 from kafka_actors.errors import ConfigError, UsageError
 
@@ -33,9 +32,7 @@ class HangingCore:
 
 @pytest.fixture
 def hanging(monkeypatch):
-    for module in (consumer_module, session_module):
-        monkeypatch.setattr(module, "GRACE_S", 0.2)
-    monkeypatch.setattr("kafka_actors.consumer.async_consumer.GRACE_S", 0.2)
+    monkeypatch.setattr(session_module, "GRACE_S", 0.2)
 
     def make(kind):
         made = kind("t", group_id="g")

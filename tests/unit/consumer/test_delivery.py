@@ -9,7 +9,7 @@ from kafka_actors.consumer.delivery import Delivery
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.consumer.telemetry import ConsumerTelemetry
 from kafka_actors.fetch import FetchedPartition, Fetcher, FetchReply, PartitionStart
-from kafka_actors.fetch.machines.fetch_machine import PullToSend
+from kafka_actors.fetch.machines.pull_stream import PullToSend
 from kafka_actors.records import SCHEMA, encode
 from kafka_actors.types import TopicPartition
 

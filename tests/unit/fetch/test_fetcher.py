@@ -11,7 +11,7 @@ from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, Parti
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import CorruptRecordBatchError, DisconnectedError
 from kafka_actors.fetch import FetchedPartition, Fetcher, FetchReply, PartitionStart
-from kafka_actors.fetch.decode_ahead import AHEAD
+from kafka_actors.fetch.decoding import AHEAD
 from kafka_actors.records import SCHEMA, encode
 from kafka_actors.types import TopicPartition
 

@@ -12,7 +12,7 @@ from kafka_actors.group.machines.assignment import TopicsView, encode_assignment
 from kafka_actors.group.machines.embedded_protocol import GroupConfig
 from kafka_actors.group.machines.error_actions import GroupApi
 from kafka_actors.group.machines.member import ClassicMember
-from kafka_actors.group.machines.member_events import GroupRequest, MemberEvent
+from kafka_actors.group.machines.member_events import GroupRequest, MemberAction, MemberEvent
 from kafka_actors.group.machines.ownership import Ownership
 from kafka_actors.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from kafka_actors.protocol.messages.heartbeat import HeartbeatResponse
@@ -47,7 +47,8 @@ class Dialogue:
         self.member = ClassicMember(self.config, self.ownership, rand=lambda: 0.5, member_id=member_id)
         self.now = 100.0
         self.out: list[GroupRequest] = []
-        self.events: list[MemberEvent] = []
+        self.events: list[MemberAction | MemberEvent] = []
+        """Actions other than requests, and events."""
         self.wake: float | None = None
         self.metadata({"t": 4})
 
@@ -61,10 +62,12 @@ class Dialogue:
         """Lets time pass, polls, and says which requests came out."""
         self.now += seconds
         ready = self.member.poll(self.now)
-        self.out.extend(ready.requests)
-        self.events.extend(ready.events)
+        requests = [action for action in ready.actions if isinstance(action, GroupRequest)]
+        self.out += requests
+        self.events += [action for action in ready.actions if isinstance(action, MemberAction)]
+        self.events += ready.events
         self.wake = ready.next_wake
-        return [r.api.value for r in ready.requests]
+        return [r.api.value for r in requests]
 
     def asked(self, api: GroupApi) -> GroupRequest:
         return next(r for r in self.out if r.api is api)
@@ -90,8 +93,8 @@ class Dialogue:
             return None
         return RESPONSES[api](**fields)
 
-    def take(self, kind: type[MemberEvent]) -> list[Any]:
-        """The events of a kind so far, which are then forgotten."""
+    def take(self, kind: type[MemberAction | MemberEvent]) -> list[Any]:
+        """The actions or events of a kind so far, which are then forgotten."""
         taken = [e for e in self.events if isinstance(e, kind)]
         self.events = [e for e in self.events if not isinstance(e, kind)]
         return taken

@@ -22,7 +22,7 @@ from kafka_actors.group.commit_metadata import pack
 from kafka_actors.group.machines.commits import CommitQueue
 from kafka_actors.group.machines.embedded_protocol import GroupConfig
 from kafka_actors.group.machines.error_actions import ErrorAction, GroupApi
-from kafka_actors.group.machines.member_events import Generation, GroupChannel
+from kafka_actors.group.machines.member_events import Generation, GroupChannel, GroupRequest
 from kafka_actors.group.machines.pending_commits import CommitEligibility, MembershipNews, PendingCommit
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitResponse,
@@ -46,14 +46,14 @@ def at(offset: int) -> OffsetAndMetadata:
 
 
 class Script:
-    """A queue with a member's standing, stepped by hand."""
+    """A queue with what its member may commit, stepped by hand."""
 
-    def __init__(self, **standing: Any) -> None:
+    def __init__(self, **eligibility: Any) -> None:
         self.queue = CommitQueue(GroupConfig("g", group_instance_id="i"), rand=lambda: 0.5)
-        self.standing = CommitEligibility(
+        self.eligibility = CommitEligibility(
             **(
                 {"connected": True, "may_commit": True, "generation": G1, "owned": frozenset({A, B})}
-                | standing
+                | eligibility
             )
         )
         self.now = 0.0
@@ -63,8 +63,8 @@ class Script:
         self.wake: float | None = None
 
     def be(self, **changes: Any) -> None:
-        fields = {name: getattr(self.standing, name) for name in CommitEligibility.__dataclass_fields__}
-        self.standing = CommitEligibility(**(fields | changes))
+        fields = {name: getattr(self.eligibility, name) for name in CommitEligibility.__dataclass_fields__}
+        self.eligibility = CommitEligibility(**(fields | changes))
 
     def submit(self, offsets: dict[TopicPartition, int], timeout: float = 60.0) -> PendingCommit:
         return self.queue.submit({tp: at(o) for tp, o in offsets.items()}, self.now, timeout)
@@ -72,19 +72,21 @@ class Script:
     def poll(self, seconds: float = 0.0) -> dict[TopicPartition, int] | str | None:
         """What goes out: the offsets of a commit, "resolve" for an OffsetFetch, None for nothing."""
         self.now += seconds
-        ready = self.queue.poll(self.now, self.standing)
-        self.done += ready.done
-        self.notices += ready.notices
+        self.queue.eligibility = self.eligibility
+        ready = self.queue.poll(self.now)
+        self.done += [action for action in ready.actions if isinstance(action, PendingCommit)]
+        self.notices += [action for action in ready.actions if isinstance(action, MembershipNews)]
         self.wake = ready.next_wake
-        if ready.request is None:
+        requests = [action for action in ready.actions if isinstance(action, GroupRequest)]
+        if not requests:
             return None
         assert self.request is None, "two in flight"
-        self.request = ready.request
-        if ready.request.api is GroupApi.OFFSET_FETCH:
+        (self.request,) = requests
+        if self.request.api is GroupApi.OFFSET_FETCH:
             return "resolve"
         return {
             TopicPartition(t.name, p.partition_index): p.committed_offset
-            for t in ready.request.body.topics
+            for t in self.request.body.topics
             for p in t.partitions
         }
 
@@ -112,7 +114,8 @@ class Script:
 
     def hand_over(self, outcome: object) -> None:
         request, self.request = self.request, None
-        self.queue.on_response(request, outcome, self.now, self.standing)
+        self.queue.eligibility = self.eligibility
+        self.queue.on_response(request, outcome, self.now)
 
 
 def test_commit_carries_the_generation_member_and_leader_epoch():

@@ -16,14 +16,14 @@ from kafka_actors.group.machines.error_actions import ErrorAction, GroupApi
 from kafka_actors.group.machines.member_events import (
     ComputeAssignment,
     CoordinatorFound,
-    CoordinatorLost,
+    Disconnect,
     GroupChannel,
+    LosePartitions,
     MemberFailed,
     MemberLeft,
-    PartitionsGone,
-    PartitionsTaken,
     RejoinStarted,
     RevokePartitions,
+    TakePartitions,
 )
 from kafka_actors.group.machines.member_states import MemberState
 from kafka_actors.protocol.messages.describe_groups import (
@@ -47,7 +47,7 @@ def test_first_join_of_a_dynamic_member_takes_the_id_it_is_given(dialogue, tp):
     assert d.asked(GroupApi.SYNC).body.assignments == []
     d.synced("t-0", "t-1")
     assert d.member.state is S.STABLE
-    assert d.take(PartitionsTaken) == [PartitionsTaken(7, tp("t-0", "t-1"), tp("t-0", "t-1"))]
+    assert d.take(TakePartitions) == [TakePartitions(7, tp("t-0", "t-1"), tp("t-0", "t-1"))]
     assert d.member.generation == (7, "m-1", "cooperative-sticky")
 
 
@@ -72,7 +72,7 @@ def test_a_pending_join_does_not_hold_up_heartbeats(dialogue):
             heartbeats += 1
     assert heartbeats == 13
     assert d.member.state is S.JOINING
-    assert d.take(PartitionsGone) == []
+    assert d.take(LosePartitions) == []
 
 
 def test_first_join_shows_that_a_coordinator_died_while_it_was_pending(dialogue):
@@ -84,7 +84,7 @@ def test_first_join_shows_that_a_coordinator_died_while_it_was_pending(dialogue)
     assert d.member.state is S.JOINING
     d.poll(3.0)
     d.answer(GroupApi.HEARTBEAT, KafkaTimeoutError("frozen"))
-    assert [e.reason for e in d.take(CoordinatorLost)] == ["frozen"]
+    assert [e.reason for e in d.take(Disconnect)] == ["frozen"]
     assert d.poll(0.2) == ["FindCoordinator"]
 
 
@@ -122,7 +122,7 @@ def test_follower_leaves_partition_counts_to_the_leader_but_not_its_own_topics(d
 def test_cooperative_gives_up_the_difference_and_joins_again(dialogue, tp):
     d = dialogue()
     d.stable("t-0", "t-1")
-    d.take(PartitionsTaken)
+    d.take(TakePartitions)
     d.poll(3.0)
     assert d.error(GroupApi.HEARTBEAT, 27) == ["JoinGroup"]
     join = d.asked(GroupApi.JOIN)
@@ -133,7 +133,7 @@ def test_cooperative_gives_up_the_difference_and_joins_again(dialogue, tp):
     d.synced("t-1", "t-2")
     (revoke,) = d.take(RevokePartitions)
     assert revoke.partitions == tp("t-0")
-    assert d.take(PartitionsTaken) == [PartitionsTaken(2, tp("t-2"), tp("t-1", "t-2"))]
+    assert d.take(TakePartitions) == [TakePartitions(2, tp("t-2"), tp("t-1", "t-2"))]
     assert d.member.state is S.REVOKING
     assert d.poll(3.0) == ["Heartbeat"]  # drains, and stays a member
     d.member.on_released(revoke.token, d.now)
@@ -176,7 +176,7 @@ def test_a_heartbeat_that_says_the_membership_is_gone_loses_everything(dialogue,
     d.stable("t-0")
     d.poll(3.0)
     assert d.error(GroupApi.HEARTBEAT, code) == ["JoinGroup"]
-    assert [e.partitions for e in d.take(PartitionsGone)] == [tp("t-0")]
+    assert [e.partitions for e in d.take(LosePartitions)] == [tp("t-0")]
     join = d.asked(GroupApi.JOIN).body
     assert join.member_id == ("m-1" if keeps_id else "")
     claimed = decode_subscription(join.protocols[0].metadata)
@@ -190,10 +190,10 @@ def test_who_missed_the_rebalance_learns_it_from_its_next_heartbeat(dialogue, tp
     d.error(GroupApi.HEARTBEAT, 27)  # and this JoinGroup gets lost
     d.poll(3.0)
     d.error(GroupApi.HEARTBEAT, 22)  # may only mean that the answer is under way
-    assert d.take(PartitionsGone) == []
+    assert d.take(LosePartitions) == []
     d.poll(3.0)
     assert d.error(GroupApi.HEARTBEAT, 25) == ["JoinGroup"]
-    assert [e.partitions for e in d.take(PartitionsGone)] == [tp("t-0")]
+    assert [e.partitions for e in d.take(LosePartitions)] == [tp("t-0")]
 
 
 @pytest.mark.parametrize("code", [22, 25, 82])
@@ -207,7 +207,7 @@ def test_an_error_about_an_old_generation_says_nothing_of_the_new_one(dialogue, 
     d.synced("t-0")
     d.error(GroupApi.HEARTBEAT, code)
     assert d.member.state is S.STABLE
-    assert d.take(PartitionsGone) == []
+    assert d.take(LosePartitions) == []
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_fatal_heartbeat_errors_end_the_member_visibly(dialogue, tp, code, error
     d.error(GroupApi.HEARTBEAT, code)
     assert d.member.state is S.FATAL
     assert isinstance(d.member.fatal, error)
-    assert [type(e) for e in d.events if isinstance(e, (PartitionsGone, MemberFailed))] == [
-        PartitionsGone,
+    assert [type(e) for e in d.events if isinstance(e, (LosePartitions, MemberFailed))] == [
+        LosePartitions,
         MemberFailed,
     ]
     assert d.poll(100.0) == []
@@ -262,7 +262,7 @@ def test_a_coordinator_that_moved_is_found_again_without_losing_anything(dialogu
     if api is GroupApi.SYNC:
         d.joined(2)
     d.error(api, outcome) if isinstance(outcome, int) else d.answer(api, outcome)
-    assert len(d.take(CoordinatorLost)) == 1
+    assert len(d.take(Disconnect)) == 1
     assert d.poll(0.2) == ["FindCoordinator"]
     d.answer(GroupApi.FIND_COORDINATOR, node_id=2)
     d.answer(GroupApi.CONNECT)
@@ -270,7 +270,7 @@ def test_a_coordinator_that_moved_is_found_again_without_losing_anything(dialogu
         d.joined(3)
         d.synced("t-0")
     assert d.member.state is S.STABLE
-    assert d.take(PartitionsGone) == []
+    assert d.take(LosePartitions) == []
     assert d.ownership.owned() == tp("t-0")
 
 
@@ -325,7 +325,7 @@ def test_session_that_ends_without_an_acknowledged_heartbeat_loses_everything(di
     d = dialogue(session_timeout=45.0)
     d.stable("t-0")
     sent = []
-    while not d.take(PartitionsGone):
+    while not d.take(LosePartitions):
         sent += d.poll(1.0)
         for request in [r for r in d.out if r.api is GroupApi.HEARTBEAT]:
             if d.now >= request.sent_at + request.timeout:
@@ -340,7 +340,7 @@ def test_a_suspended_process_finds_its_session_over_and_joins_again(dialogue, tp
     d = dialogue()
     d.stable("t-0")
     d.poll(3600.0)
-    assert [e.partitions for e in d.take(PartitionsGone)] == [tp("t-0")]
+    assert [e.partitions for e in d.take(LosePartitions)] == [tp("t-0")]
     assert d.poll(0.2) == ["FindCoordinator"]
     d.answer(GroupApi.FIND_COORDINATOR)
     assert d.answer(GroupApi.CONNECT) == ["JoinGroup"]
@@ -364,7 +364,7 @@ def test_no_progress_within_the_poll_interval_gives_everything_away(dialogue, tp
         if any(r.api is GroupApi.HEARTBEAT for r in d.out):
             d.answer(GroupApi.HEARTBEAT)
     assert "LeaveGroup" in d.poll(1.1)
-    assert [e.partitions for e in d.take(PartitionsGone)] == [tp("t-0")]
+    assert [e.partitions for e in d.take(LosePartitions)] == [tp("t-0")]
     assert d.poll(60.0) == []
     d.member.user_progress(d.now)
     assert d.poll() == ["JoinGroup"]
@@ -499,7 +499,7 @@ def test_assignment_of_a_topic_that_is_not_wanted_is_not_taken(dialogue, tp):
     d.joined(2)
     d.synced("t-0", "other-1")
     assert d.ownership.owned() == tp("t-0")
-    assert d.take(PartitionsGone) == []
+    assert d.take(LosePartitions) == []
     assert d.poll(d.wake - d.now) == ["JoinGroup"]
 
 
@@ -519,9 +519,9 @@ def test_answers_that_come_after_their_request_was_given_up_change_nothing(dialo
     d.poll(3.0)
     late = d.asked(GroupApi.HEARTBEAT)
     d.poll(10.5)
-    assert len(d.take(CoordinatorLost)) == 1
+    assert len(d.take(Disconnect)) == 1
     assert not d.member.on_response(late, d.reply(GroupApi.HEARTBEAT, {"error_code": 25}), d.now)
-    assert d.take(PartitionsGone) == []
+    assert d.take(LosePartitions) == []
 
 
 def test_rejoin_reasons_are_told(dialogue):

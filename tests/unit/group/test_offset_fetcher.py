@@ -3,6 +3,7 @@
 import asyncio
 import math
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,23 +44,25 @@ class Slow:
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
 
 
-class Coordinator:
-    """A coordinator that acknowledges heartbeats, or doesn't (`alive`); `lost`: why it was given up."""
+class Driver:
+    """A membership whose coordinator acknowledges heartbeats, or doesn't (`alive`); `lost`: why it was given up."""
 
-    def __init__(self, slow, *, alive=True):
+    def __init__(self, slow, config, *, alive=True):
+        self.channels = slow
+        self.machine = SimpleNamespace(config=config)
         self.now = lambda: slow.now
         self.lost = []
-        self.coordinator_dead = self.lost.append
-        self.last_heartbeat_sent_and_acked = math.inf if alive else None
+        self.coordinator_lost = self.lost.append
+        self.last_acknowledged = math.inf if alive else None
 
-    async def ensure_coordinator_known(self):
+    async def coordinator_known(self):
         """It is."""
 
 
 @pytest.mark.parametrize(("takes_s", "asked"), [(1.0, [9.0]), (12.0, [9.0, 18.0]), (25.0, [9.0, 18.0, 30.0])])
 def test_a_broker_that_is_slow_has_more_time_at_each_try_and_one_that_answers_again_the_usual(takes_s, asked):
     slow, config = Slow(takes_s), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
-    fetcher = OffsetFetcher(Coordinator(slow), slow, config, lambda: 0.5)
+    fetcher = OffsetFetcher(Driver(slow, config), lambda: 0.5)
 
     async def scenario():
         for expected in (asked, asked[-1:]):  # it is as slow the next time
@@ -78,8 +81,8 @@ def test_a_broker_that_is_slow_has_more_time_at_each_try_and_one_that_answers_ag
 @pytest.mark.parametrize(("alive", "given_up"), [(True, 0), (False, 1)])
 def test_a_slow_broker_that_acknowledges_heartbeats_is_not_given_up(alive, given_up):
     slow, config = Slow(12.0), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
-    coordinator = Coordinator(slow, alive=alive)
-    fetcher = OffsetFetcher(coordinator, slow, config, lambda: 0.5)
+    driver = Driver(slow, config, alive=alive)
+    fetcher = OffsetFetcher(driver, lambda: 0.5)
     assert asyncio.run(fetcher.fetch([P0], None))[P0].offset == 7
-    assert len(coordinator.lost) == given_up
+    assert len(driver.lost) == given_up
     assert fetcher.trouble == "no answer to OffsetFetch"

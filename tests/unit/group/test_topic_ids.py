@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kafka_actors.group.commit_metadata import pack
-from kafka_actors.group.machines.committed_starts import (
+from kafka_actors.group.machines.member_events import LosePartitions, TakePartitions
+from kafka_actors.group.machines.topic_ids import (
     CommittedStart,
+    TopicIds,
     as_committed,
     of_this_cluster,
     origins,
     outdated,
+    without,
 )
-from kafka_actors.group.machines.member_events import PartitionsGone, PartitionsTaken
-from kafka_actors.group.machines.topic_ids import TopicIds, without
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 
@@ -48,11 +49,11 @@ def test_what_is_gone_is_left_out_as_long_as_it_is_owned(tp):
 def test_partitions_made_anew_are_lost_and_assigned_again(dialogue, tp):
     d = dialogue()
     d.stable("t-0", "t-1")
-    d.take(PartitionsTaken)
+    d.take(TakePartitions)
     d.member.start_over(tp("t-1", "u-0"), "made anew")
     assert d.poll() == []
-    assert d.take(PartitionsGone) == [PartitionsGone(tp("t-1"), "made anew")]
-    assert d.take(PartitionsTaken) == [PartitionsTaken(1, tp("t-1"), tp("t-0", "t-1"))]
+    assert d.take(LosePartitions) == [LosePartitions(tp("t-1"), "made anew")]
+    assert d.take(TakePartitions) == [TakePartitions(1, tp("t-1"), tp("t-0", "t-1"))]
     assert d.ownership.owned() == tp("t-0", "t-1")
 
 

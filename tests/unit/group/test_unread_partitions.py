@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_actors.base.machine import Ready
 from kafka_actors.group.machines.unread_partitions import UnreadWatch, UntakenPartitions
 
 
@@ -27,21 +28,23 @@ def test_an_earlier_call_says_nothing_about_a_later_assignment(tp):
     assert next(iter(tp("t-0"))) in untaken
 
 
+def looked(watch, unread, now):
+    watch.observe(unread, now)
+    return watch.poll(now)
+
+
 def test_what_nobody_reads_is_told_once_after_its_time(tp):
     watch, (t0,) = UnreadWatch(30.0), tp("t-0")
-    assert watch.observe(tp("t-0"), 100.0) == {}
-    assert watch.next_wake == 130.0
-    assert watch.observe(tp("t-0", "t-1"), 129.0) == {}
-    assert watch.observe(tp("t-0", "t-1"), 131.0) == {t0: 31.0}
-    assert watch.next_wake == 159.0
-    assert watch.observe(tp("t-0"), 200.0) == {}
-    assert watch.next_wake is None
+    assert looked(watch, tp("t-0"), 100.0) == Ready(next_wake=130.0)
+    assert looked(watch, tp("t-0", "t-1"), 129.0).events == ()
+    assert looked(watch, tp("t-0", "t-1"), 131.0) == Ready(events=((t0, 31.0),), next_wake=159.0)
+    assert looked(watch, tp("t-0"), 200.0) == Ready()
 
 
 def test_the_time_begins_anew_when_it_was_read_meanwhile(tp):
     watch, (t0,) = UnreadWatch(30.0), tp("t-0")
     for now in (0.0, 40.0):
-        watch.observe(tp("t-0"), now)
-        watch.observe(frozenset(), now + 10.0)
-    assert watch.observe(tp("t-0"), 60.0) == {}
-    assert watch.observe(tp("t-0"), 90.0) == {t0: 30.0}
+        looked(watch, tp("t-0"), now)
+        looked(watch, frozenset(), now + 10.0)
+    assert looked(watch, tp("t-0"), 60.0).events == ()
+    assert looked(watch, tp("t-0"), 90.0).events == ((t0, 30.0),)

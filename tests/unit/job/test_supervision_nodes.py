@@ -17,13 +17,18 @@ W0, W1, ELSEWHERE = ActorKey("worker", 0), ActorKey("worker", 1), ActorKey("work
 LINK, SPARE = ActorKey("connection", 1, "far"), ActorKey("spare", 0, "far")
 
 
+def polled(machine, now):
+    """The actions of one turn."""
+    return list(machine.poll(now).actions)
+
+
 def placed(*keys, now=0.0, node="far"):
     """A supervision at node `here` whose actors are ready at `now`: those with a node of their own there, ELSEWHERE on
     another, the rest on `node`."""
-    machine = Supervision(TIMINGS, here="here")
+    machine = Supervision(TIMINGS, own_node="here")
     machine.want(keys, started=True)
-    machine.step(now)
-    machine.step(now + TIMINGS.spare_after)
+    polled(machine, now)
+    polled(machine, now + TIMINGS.spare_after)
     for key in keys:
         machine.placed(key, 1, key.node or ("other" if key == ELSEWHERE else node), now)
         machine.ponged(key, 1, now)
@@ -35,7 +40,7 @@ def run(machine, since, until, answering, each=0.5):
     found = []
     now = since
     while now <= until:
-        for action in machine.step(now):
+        for action in polled(machine, now):
             found.append((now, action))
             if isinstance(action, PingActor) and action.key in answering:
                 machine.ponged(action.key, action.incarnation, now)
@@ -54,8 +59,8 @@ def test_a_silent_worker_on_another_node_is_looked_at_by_an_actor_there_that_ans
     assert probes
     assert set(probes) == {ProbeProcess(W0, 1, LINK)}
     assert not kinds(found, KillActor, SilentNode), "it runs, as far as anybody knows"
-    (kill,) = machine.probed(W0, 1, running=False, now=20.0)
-    assert kill == KillActor(W0, 1, "its process is stopped or gone")
+    machine.probed(W0, 1, running=False, now=20.0)
+    assert polled(machine, 20.0)[0] == KillActor(W0, 1, "its process is stopped or gone")
 
 
 def test_a_connection_actor_is_asked_rather_than_a_worker_which_may_be_in_a_call():
@@ -80,7 +85,7 @@ def test_where_all_actors_of_a_node_are_silent_nobody_is_ended_and_the_node_is_s
     assert silent[0][0] <= 1.0 + TIMINGS.ping_interval + TIMINGS.ping_timeout
     assert not kinds(found, KillActor, StartActor)
     assert machine.silent == {"far"}
-    assert machine.next_wake(75.0) > 75.0, "it isn't stepped without a pause meanwhile"
+    assert machine.poll(75.0).next_wake > 75.0, "it isn't stepped without a pause meanwhile"
 
 
 def test_a_node_that_answers_again_has_its_actors_judged_anew():
@@ -103,7 +108,7 @@ def test_a_node_whose_actors_are_all_dead_is_not_said_to_answer():
     machine.want([], started=True)
     machine.died(W0, 1, 20.0)
     machine.died(LINK, 1, 20.0)
-    assert machine.step(20.5) == []
+    assert polled(machine, 20.5) == []
     assert machine.silent == set()
 
 
@@ -121,7 +126,7 @@ def test_an_actor_that_has_never_answered_says_nothing_about_its_node():
     machine = placed(W0, LINK)
     new = ActorKey("connection", 2, "far")
     machine.want([W0, LINK, new], started=True)
-    machine.step(0.9)
+    polled(machine, 0.9)
     run(machine, 1.0, 20.0, answering=())
     assert machine.silent == {"far"}
 
@@ -131,21 +136,22 @@ def test_an_actor_that_has_never_answered_says_nothing_about_its_node():
 
 def test_a_ping_that_failed_is_repeated_and_counts_as_no_answer():
     machine = placed(W0, node="here")
-    assert machine.step(1.0) == [PingActor(W0, 1)]
+    assert polled(machine, 1.0) == [PingActor(W0, 1)]
     machine.ping_failed(W0, 1, 1.1)
-    assert machine.step(1.5) == []
-    assert machine.next_wake(1.5) <= 2.1
-    assert machine.step(2.1) == [PingActor(W0, 1)]
+    ready = machine.poll(1.5)
+    assert ready.actions == ()
+    assert ready.next_wake <= 2.1
+    assert polled(machine, 2.1) == [PingActor(W0, 1)]
     machine.ponged(W0, 1, 2.2)
-    assert machine.step(2.5) == []
+    assert polled(machine, 2.5) == []
 
 
 def test_who_answers_no_ping_of_many_is_silent_from_the_first_on():
     machine = placed(W0, node="here")
-    machine.step(1.0)
+    polled(machine, 1.0)
     pings = 0
     for tenth in range(11, 60):
-        for action in machine.step(tenth / 10):
+        for action in polled(machine, tenth / 10):
             if isinstance(action, PingActor):
                 pings += 1
                 machine.ping_failed(W0, 1, tenth / 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_actors.base.durations import MAX_THROTTLE_S
+from kafka_actors.base.timeouts import MAX_THROTTLE_S
 from kafka_actors.errors import CorrelationIdError
 from kafka_actors.net.machines import in_flight as inflight
 from kafka_actors.net.machines.in_flight import InFlightTable

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from kafka_actors.cluster import ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.errors import (
     DisconnectedError,
@@ -11,7 +13,7 @@ from kafka_actors.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafka_actors.net.machines.leader_queries import LeaderQueries
+from kafka_actors.net.machines.leader_queries import AskLeader, LeaderQueries, LearnTopics, RefreshMetadata
 from kafka_actors.protocol import TopicPartition
 
 A, B, C = (TopicPartition("t", i) for i in range(3))
@@ -28,10 +30,28 @@ def lookups(*tps: TopicPartition, deadline: float = 30.0) -> LeaderQueries[int]:
     )
 
 
+def planned(q: LeaderQueries[int], known: ClusterSnapshot, now: float) -> SimpleNamespace:
+    """What it asks for now, by kind."""
+    q.snapshot = known
+    ready = q.poll(now)
+    learned = [action.topics for action in ready.actions if isinstance(action, LearnTopics)]
+    return SimpleNamespace(
+        ask={a.leader: a.partitions for a in ready.actions if isinstance(a, AskLeader)},
+        unknown=frozenset().union(*learned),
+        stale=RefreshMetadata() in [a for a in ready.actions if isinstance(a, RefreshMetadata)],
+        wake=ready.next_wake,
+    )
+
+
+def moved(q: LeaderQueries[int], known: ClusterSnapshot) -> set[int]:
+    q.snapshot = known
+    return q.moved()
+
+
 def test_partitions_are_asked_of_their_leaders_once() -> None:
     q = lookups(A, B, C)
-    assert q.plan(snapshot(1, 2, 1), 0.0).ask == {1: [A, C], 2: [B]}
-    assert q.plan(snapshot(1, 2, 1), 0.0).ask == {}
+    assert planned(q, snapshot(1, 2, 1), 0.0).ask == {1: [A, C], 2: [B]}
+    assert planned(q, snapshot(1, 2, 1), 0.0).ask == {}
     for tp, leader in ((A, 1), (B, 2), (C, 1)):
         assert not q.answered(tp, leader, 0, 7 + tp.partition, 0.1)
     assert q.done
@@ -40,29 +60,29 @@ def test_partitions_are_asked_of_their_leaders_once() -> None:
 
 def test_a_retriable_error_is_asked_again_after_a_pause_of_whoever_leads_then() -> None:
     q = lookups(A)
-    q.plan(snapshot(1), 0.0)
+    planned(q, snapshot(1), 0.0)
     assert q.answered(A, 1, NotLeaderOrFollowerError.code, 0, 0.0)  # wants metadata
-    early = q.plan(snapshot(2), 0.05)
+    early = planned(q, snapshot(2), 0.05)
     assert early.ask == {}
     assert early.wake == 0.1
-    assert q.plan(snapshot(2), 0.2).ask == {2: [A]}
+    assert planned(q, snapshot(2), 0.2).ask == {2: [A]}
 
 
 def test_pauses_grow_in_a_leaderless_window() -> None:
     q = lookups(A)
     now, tries = 0.0, 0
     while now < 20.0:
-        plan = q.plan(snapshot(1), now)
+        plan = planned(q, snapshot(1), now)
         if plan.ask:
             tries += 1
             q.answered(A, 1, NotLeaderOrFollowerError.code, 0, now)
-        now = q.plan(snapshot(1), now).wake
+        now = planned(q, snapshot(1), now).wake
     assert tries <= 25
 
 
 def test_a_final_error_is_the_answer() -> None:
     q = lookups(A)
-    q.plan(snapshot(1), 0.0)
+    planned(q, snapshot(1), 0.0)
     q.answered(A, 1, TopicAuthorizationFailedError.code, 0, 0.0)
     answer = q.answers[A]
     assert isinstance(answer, TopicAuthorizationFailedError)
@@ -70,51 +90,51 @@ def test_a_final_error_is_the_answer() -> None:
 
 
 def test_metadata_is_asked_for_where_the_leader_or_topic_is_not_known() -> None:
-    plan = lookups(A).plan(snapshot(-1), 0.0)
+    plan = planned(lookups(A), snapshot(-1), 0.0)
     assert (plan.stale, plan.unknown) == (True, frozenset())
-    plan = lookups(A).plan(ClusterSnapshot(), 0.0)
+    plan = planned(lookups(A), ClusterSnapshot(), 0.0)
     assert (plan.stale, plan.unknown) == (False, {"t"})
     assert plan.wake == 0.1
 
 
 def test_a_topic_that_is_not_authorized_is_final_at_once() -> None:
     q = lookups(A)
-    assert not q.plan(snapshot(error=29), 0.0).stale
+    assert not planned(q, snapshot(error=29), 0.0).stale
     assert isinstance(q.answers[A], TopicAuthorizationFailedError)
 
 
 def test_a_lost_connection_is_asked_again_and_a_missing_version_is_not() -> None:
     q = lookups(A, B)
-    q.plan(snapshot(1, 2), 0.0)
+    planned(q, snapshot(1, 2), 0.0)
     q.failed(1, [A], DisconnectedError("gone"), 0.0)
     q.failed(2, [B], UnsupportedVersionError(), 0.0)
     assert isinstance(q.answers[B], UnsupportedVersionError)
-    assert q.plan(snapshot(1, 2), 1.0).ask == {1: [A]}
+    assert planned(q, snapshot(1, 2), 1.0).ask == {1: [A]}
 
 
 def test_a_leader_that_no_longer_leads_is_not_waited_for() -> None:
     q = lookups(A, B)
-    q.plan(snapshot(1, 2), 0.0)
-    assert q.moved(snapshot(3, 2)) == {1}
-    assert q.plan(snapshot(3, 2), 0.0).ask == {3: [A]}
+    planned(q, snapshot(1, 2), 0.0)
+    assert moved(q, snapshot(3, 2)) == {1}
+    assert planned(q, snapshot(3, 2), 0.0).ask == {3: [A]}
     assert not q.answered(A, 1, 0, 99, 0.0)  # the old leader's late answer counts for nothing
     assert A not in q.answers
 
 
 def test_a_leader_that_keeps_one_of_its_partitions_is_still_waited_for() -> None:
     q = lookups(A, B)
-    q.plan(snapshot(1, 1), 0.0)
-    assert q.moved(snapshot(2, 1)) == set()
-    assert q.plan(snapshot(2, 1), 0.0).ask == {2: [A]}
+    planned(q, snapshot(1, 1), 0.0)
+    assert moved(q, snapshot(2, 1)) == set()
+    assert planned(q, snapshot(2, 1), 0.0).ask == {2: [A]}
 
 
 def test_at_the_deadline_the_last_error_is_told() -> None:
     q = lookups(A, B, deadline=5.0)
-    q.plan(snapshot(1), 0.0)
+    planned(q, snapshot(1), 0.0)
     q.answered(A, 1, UnknownTopicOrPartitionError.code, 0, 0.0)
-    q.expire(4.9)
+    planned(q, snapshot(1), 4.9)
     assert not q.done
-    q.expire(5.0)
+    planned(q, snapshot(1), 5.0)
     assert q.done
     assert isinstance(q.answers[A], KafkaTimeoutError)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in str(q.answers[A])

@@ -12,13 +12,20 @@ import pytest
 
 from kafka_actors.config import ProducerConfig, build
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UndeliveredError, UsageError
-from kafka_actors.producer.futures import BatchFuture, BatchResult, OffsetRange, RecordFuture, wait_all
+from kafka_actors.producer.futures import (
+    RECENT,
+    BatchFuture,
+    BatchResult,
+    OffsetRange,
+    RecordFuture,
+    Unseen,
+    wait_all,
+)
 from kafka_actors.producer.machines.accumulator import Accumulator
 from kafka_actors.producer.machines.batch import ProducerBatch
 from kafka_actors.producer.machines.sender import SettledBatch
 from kafka_actors.producer.machines.sticky_partitioner import StickyPartitioner
 from kafka_actors.producer.producer_io import ProducerIO
-from kafka_actors.producer.unseen_errors import RECENT, Unseen
 from kafka_actors.types import TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

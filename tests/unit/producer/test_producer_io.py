@@ -22,7 +22,7 @@ def test_nobody_waits_in_vain_for_a_producer_that_failed(where, monkeypatch):
             def fail(*_):
                 raise ValueError("a mistake")
 
-            monkeypatch.setattr(core._sender, "drain", fail)
+            monkeypatch.setattr(core._sender, "poll", fail)
             core.nudge()
         else:
 

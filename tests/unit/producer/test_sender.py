@@ -1,5 +1,7 @@
 """Which batches go into which request, and what becomes of them."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from kafka_actors.errors import (
@@ -13,7 +15,16 @@ from kafka_actors.errors import (
     TopicAuthorizationFailedError,
 )
 from kafka_actors.producer.machines.batch import ProducerBatch
-from kafka_actors.producer.machines.sender import ProduceAnswer, Sender, SenderOptions
+from kafka_actors.producer.machines.sender import (
+    ConnectNode,
+    LearnLeaders,
+    ProduceAnswer,
+    ProduceOrder,
+    RequestProducerId,
+    Sender,
+    SenderOptions,
+    SettledBatch,
+)
 from kafka_actors.types import TopicPartition
 
 A, B, C = (TopicPartition("orders", p) for p in range(3))
@@ -32,7 +43,7 @@ def batch(tp=A, records=10, size=100, created=0.0):
     return made
 
 
-def sender(*batches, split=None, known=False, **options):
+def sender(*batches, split=None, known=False, leader=LEADERS.get, connected=frozenset({1, 2}), **options):
     """A sender with these batches; `known` says that the leaders have acknowledged something of the producer."""
     defaults = {
         "idempotent": True,
@@ -42,7 +53,13 @@ def sender(*batches, split=None, known=False, **options):
         "retry_backoff": 0.1,
         "retry_backoff_max": 1.0,
     }
-    made = Sender(SenderOptions(**defaults | options), split or (lambda batch: []), lambda: 0.5)
+    made = Sender(
+        SenderOptions(**defaults | options),
+        split or (lambda batch: []),
+        lambda: 0.5,
+        leader=leader,
+        connected=connected.__contains__,
+    )
     made.identify(7, 0)
     for tp in {one.partition for one in batches} if known else ():
         made.add(batch(tp, records=0))
@@ -53,8 +70,21 @@ def sender(*batches, split=None, known=False, **options):
     return made
 
 
-def drain(made, now=0.0, ready=(1, 2)):
-    return made.drain(now, LEADERS.get, set(ready).__contains__)
+def drain(made, now=0.0):
+    """What it asks for, by kind."""
+    ready = made.poll(now)
+
+    def of(kind):
+        return [action for action in ready.actions if isinstance(action, kind)]
+
+    return SimpleNamespace(
+        expired=of(SettledBatch),
+        orders=of(ProduceOrder),
+        connect={action.node for action in of(ConnectNode)},
+        wants_metadata=bool(of(LearnLeaders)),
+        wants_id=bool(of(RequestProducerId)),
+        next_wake=ready.next_wake,
+    )
 
 
 def answer(made, order, now=0.0, **codes):
@@ -91,14 +121,14 @@ def test_partitions_take_turns():
 
 
 def test_a_node_without_connection_is_connected_to_first():
-    drained = drain(sender(batch(A), batch(B)), ready=[2])
+    drained = drain(sender(batch(A), batch(B), connected=[2]))
     assert drained.connect == {1}
     assert [o.node for o in drained.orders] == [2]
 
 
 @pytest.mark.parametrize("leader", [None, -1])
 def test_a_partition_without_leader_wants_metadata(leader):
-    drained = sender(batch(A)).drain(0.0, lambda tp: leader, lambda node: True)
+    drained = drain(sender(batch(A), leader=lambda tp: leader))
     assert drained.wants_metadata
     assert not drained.orders
 
@@ -135,7 +165,7 @@ def test_a_moved_leader_wants_metadata_and_the_batch_is_sent_again():
     outcome = answer(made, order, error_code=6)
     assert outcome.wants_metadata
     assert not outcome.settled
-    assert made.next_event(0.0) == pytest.approx(0.1)
+    assert drain(made).next_wake == pytest.approx(0.1)
     assert not drain(made, 0.05).orders
     assert len(drain(made, 0.2).orders) == 1
 
@@ -226,11 +256,13 @@ def test_an_error_that_no_retry_changes_is_one():
     ],
 )
 def test_a_batch_has_its_time_and_says_whether_it_may_be_there(error, maybe, says):
-    made = sender(batch(A))
+    nodes = {1, 2}
+    made = sender(batch(A), connected=nodes)
     (order,) = drain(made).orders
     made.failed(order, error, 0.0, maybe_written=maybe)
-    assert made.expire(9.9) == []
-    (settled,) = made.expire(10.0)
+    nodes.clear()
+    assert drain(made, 9.9).expired == []
+    (settled,) = drain(made, 10.0).expired
     assert isinstance(settled.error, DeliveryTimeoutError)
     assert settled.error.maybe_written is maybe
     assert says in str(settled.error)
@@ -240,7 +272,7 @@ def test_a_batch_has_its_time_and_says_whether_it_may_be_there(error, maybe, say
 def test_an_answer_that_comes_after_its_time_changes_nothing():
     made = sender(batch(A))
     (order,) = drain(made).orders
-    assert len(made.expire(10.0)) == 1
+    assert len(drain(made, 10.0).expired) == 1
     assert answer(made, order, now=11.0, base_offset=1).settled == []
     assert made.partitions == []
 
@@ -248,7 +280,7 @@ def test_an_answer_that_comes_after_its_time_changes_nothing():
 def test_the_next_event_is_the_end_of_the_oldest_batch():
     made = sender(batch(A, created=3.0), batch(B, created=2.0))
     drain(made, 3.0)
-    assert made.next_event(3.0) == 12.0
+    assert drain(made, 3.0).next_wake == 12.0
 
 
 def test_giving_up_tells_everybody():

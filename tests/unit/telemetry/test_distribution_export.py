@@ -8,8 +8,8 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExpor
 
 from kafka_actors import __version__
 from kafka_actors.telemetry.distribution_export import ExportingReader
-from kafka_actors.telemetry.distributions import Distributions
 from kafka_actors.telemetry.instruments import LATENCY, SCHEMA_URL
+from kafka_actors.telemetry.recorder import Distributions
 
 NOTHING = [0] * (len(LATENCY.boundaries) + 1)
 SCORER, OTHER = (("group", "scorer"),), (("group", "other"),)

@@ -16,7 +16,7 @@ from kafka_actors.telemetry.logs import (
     TextFormatter,
     in_task,
     read_line,
-    speaks,
+    set_log_origin,
     task_now,
 )
 
@@ -26,9 +26,9 @@ SKIPPED = RecordsSkipped("orders", 7, 100, 199, 'ValueError: no such country: "X
 
 @pytest.fixture
 def worker():
-    speaks(LogOrigin("scorer", "nightly", "worker-0", 2))
+    set_log_origin(LogOrigin("scorer", "nightly", "worker-0", 2))
     yield
-    speaks(LogOrigin())
+    set_log_origin(LogOrigin())
 
 
 @pytest.fixture

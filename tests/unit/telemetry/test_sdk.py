@@ -8,8 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.telemetry import Settings, configure, sdk
-from kafka_actors.telemetry.distributions import Distributions
 from kafka_actors.telemetry.instruments import LATENCY
+from kafka_actors.telemetry.recorder import Distributions
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kafka_actors.telemetry import sdk, settings
-from kafka_actors.telemetry.task_traces import TaskTraces
+from kafka_actors.telemetry.sdk import TaskTraces
 
 
 @pytest.fixture

@@ -7,20 +7,24 @@ nothing. An epoch is (incarnation of the coordinator actor, n) and is never used
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Never
 
 from assignors import Assignor, Member
-from kafka_actors.job.messages import Epoch, HeldReport, Version
+from kafka_actors.base.machine import Ready
+from kafka_actors.job.messages import GrantEpoch, HeldReport, Version
 from kafka_actors.types import TopicPartition
 
 from .placed import DrainEnd, PlacedPartition, PlacedWorker, PlacementState, Withdrawal
 
-__all__ = ["DrainEnd", "PlacedPartition", "Placement", "PlacementState", "Withdrawal"]
+__all__ = ["DrainEnd", "PlacedPartition", "Placement", "PlacementEvent", "PlacementState", "Withdrawal"]
 
 GATHER_S = 3.0
 
+PlacementEvent = Withdrawal | DrainEnd
+
 
 class Placement:
-    """Which worker holds which partition. Pure: `now` in seconds comes in, orders go out."""
+    """Decides which worker holds which partition; its events say why one leaves a worker, and how drains end."""
 
     def __init__(self, incarnation: int, assignor: Assignor, drain_timeout_s: float) -> None:
         self.incarnation = incarnation
@@ -34,8 +38,7 @@ class Placement:
         self.held_back = False  # nothing is granted yet: more workers are about to come
         self.expected = 0  # so many workers there are to be, retiring ones apart
         self.moves = 0
-        self.facts: list[Withdrawal | DrainEnd] = []
-        """What happened since somebody took them."""
+        self._events: list[PlacementEvent] = []
         self.changes = 0
         self._epochs = 0
         self.recovering = False
@@ -210,19 +213,24 @@ class Placement:
                     slot.continues = None
             elif seen >= slot.ordered_at:
                 if slot.state in (PlacementState.DRAINING, PlacementState.LEAVING):
-                    self.facts.append(DrainEnd(slot.partition, worker, "released"))
+                    self._events.append(DrainEnd(slot.partition, worker, "released"))
                 self._free(slot)
 
-    def step(self, now: float) -> float | None:
-        """Ends overdue drains, then moves and grants what the worker assignor wants. Returns the next deadline."""
+    def poll(self, now: float) -> Ready[Never, PlacementEvent]:
+        """Ends overdue drains, then moves and grants what the worker assignor wants; orders say the rest."""
+        wake = self._advance(now)
+        events, self._events = self._events, []
+        return Ready(events=tuple(events), next_wake=wake)
+
+    def _advance(self, now: float) -> float | None:
         for slot in list(self.slots.values()):
             if slot.state in (PlacementState.DRAINING, PlacementState.LEAVING) and now >= slot.deadline:
-                self.facts.append(DrainEnd(slot.partition, slot.worker or "", "forced"))
+                self._events.append(DrainEnd(slot.partition, slot.worker or "", "forced"))
                 self._free(slot)
         if self.recovering:
             until = max(self._expected.values(), default=now)
             if not self._given or now < until:
-                return min([until, *self._deadlines()])
+                return min([*([until] if now < until else []), *self._deadlines()], default=None)
             self.recovering = False
         silent = self._silent()
         for worker in [w for w, until in silent.items() if now >= until]:
@@ -286,7 +294,7 @@ class Placement:
     def _leaves(self, slot: PlacedPartition, cause: str) -> None:
         """A worker is to lose a partition; one that is on its way out already has its cause."""
         if slot.state is PlacementState.GRANTED:
-            self.facts.append(Withdrawal(slot.partition, slot.worker or "", cause))
+            self._events.append(Withdrawal(slot.partition, slot.worker or "", cause))
 
     def _wanted(self, live: Mapping[str, PlacedWorker]) -> dict[TopicPartition, str]:
         """What the worker assignor makes of the partitions that stay with the job."""
@@ -306,7 +314,7 @@ class Placement:
         assigned = self.assignor.assign(topics, members)
         return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
 
-    def _grant(self, slot: PlacedPartition, worker: str, continues: Epoch | None = None) -> None:
+    def _grant(self, slot: PlacedPartition, worker: str, continues: GrantEpoch | None = None) -> None:
         slot.become(PlacementState.GRANTED)
         self._epochs += 1
         slot.worker, slot.epoch, slot.continues = worker, (self.incarnation, self._epochs), continues
@@ -339,7 +347,7 @@ class Placement:
 
     # ------------------------------------------------------------ what it says
 
-    def holder(self, worker: str, partition: TopicPartition) -> Epoch | None:
+    def holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
         """The epoch under which the worker holds the partition, draining included; None if it does not."""
         slot = self.slots.get(partition)
         return slot.epoch if slot is not None and slot.worker == worker else None

@@ -10,11 +10,12 @@ A worker may be in native code that holds the GIL: it is ended only when one cal
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 import msgspec
 
 from kafka_actors.base.backoff import exponential_backoff
+from kafka_actors.base.machine import Ready
 
 from .actor_state import ActorKey, ActorRecord, ActorState
 from .node_health import AnsweringNode, NodeHealth, SilentNode
@@ -106,12 +107,12 @@ class SupervisionTimings(msgspec.Struct, frozen=True):
 
 
 class Supervision:
-    """Feed it what happened, call `step(now)` for what to do, and again at `next_wake`. `here`: the supervisor's node."""
+    """Decides which actors to start, ping, probe and end. `own_node`: the supervisor's node."""
 
-    def __init__(self, timings: SupervisionTimings, here: str = "") -> None:
+    def __init__(self, timings: SupervisionTimings, own_node: str = "") -> None:
         self.timings = timings
         self.desired: set[ActorKey] = set()
-        self._nodes = NodeHealth(here)
+        self._nodes = NodeHealth(own_node)
         self._started = False
         self.actual: dict[ActorKey, ActorRecord] = {}
         self.restarts: dict[ActorKey, int] = {}
@@ -120,7 +121,8 @@ class Supervision:
         self._unmade: dict[ActorKey, int] = {}
         self._not_before: dict[ActorKey, float] = {}
         self._dismissed: set[ActorKey] = set()
-        self._stepped_at: float | None = None
+        self._polled_at: float | None = None
+        self._actions: list[Action] = []
 
     # ------------------------------------------------------------ what is wanted, what happened
 
@@ -186,11 +188,10 @@ class Supervision:
         self._forget(key, now)
         return True
 
-    def probed(self, key: ActorKey, incarnation: int, running: bool, now: float) -> list[Action]:
-        """Takes the result of a `ProbeProcess`: whether the process runs. Returns what follows."""
-        if running or not self.is_current(key, incarnation):
-            return []
-        return [self._kill(key, "its process is stopped or gone", now)]
+    def probed(self, key: ActorKey, incarnation: int, running: bool, now: float) -> None:
+        """Takes the result of a `ProbeProcess`: whether the process runs."""
+        if not running and self.is_current(key, incarnation):
+            self._actions.append(self._kill(key, "its process is stopped or gone", now))
 
     def took_over(self, key: ActorKey, now: float) -> None:
         """A spare fills another role from now on. The next one waits until that has been dealt with."""
@@ -199,9 +200,11 @@ class Supervision:
 
     # ------------------------------------------------------------ what to do
 
-    def step(self, now: float) -> list[Action]:
+    def poll(self, now: float) -> Ready[Action, Never]:
+        """Compares what there should be with what there is, and says what to do about it."""
         self._allow_for_sleep(now)
-        actions: list[Action] = [*self._nodes.look(self.actual, now, self.timings.ping_timeout)]
+        actions, self._actions = self._actions, []
+        actions += self._nodes.look(self.actual, now, self.timings.ping_timeout)
         for key in [k for k in self.actual if k not in self.desired]:
             actions.append(DismissActor(key, self.actual.pop(key).incarnation))
             self._dismissed.add(key)
@@ -214,19 +217,18 @@ class Supervision:
                 actions.append(self._start(key, now))
         for key in list(self.actual):
             actions.extend(self._look_after(key, self.actual[key], now))
-        return actions
+        return Ready(tuple(actions), next_wake=self._next_wake(now))
 
     def _allow_for_sleep(self, now: float) -> None:
         """A supervisor that was itself stopped, or starved, has heard nobody meanwhile: no deadline ran."""
-        asleep = 0.0 if self._stepped_at is None else now - self._stepped_at
-        self._stepped_at = now
+        asleep = 0.0 if self._polled_at is None else now - self._polled_at
+        self._polled_at = now
         if asleep <= self.timings.ping_timeout:
             return
         for actual in self.actual.values():
             actual.sleep(asleep)
 
-    def next_wake(self, now: float) -> float:
-        """When `step` has something to do again if nothing happens until then."""
+    def _next_wake(self, now: float) -> float:
         times = [
             t
             for k, t in self._not_before.items()

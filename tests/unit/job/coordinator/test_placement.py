@@ -18,12 +18,28 @@ from kafka_actors.types import TopicPartition
 DRAIN = 5.0
 
 
+class Stepped(Placement):
+    """A placement polled by hand, whose events are kept."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.now = 0.0
+        self.events = []
+
+    def step(self, now):
+        """Polls it. Returns when it wants to be polled again."""
+        self.now = now
+        ready = self.poll(now)
+        self.events += ready.events
+        return ready.next_wake
+
+
 def partitions(*numbers):
     return [TopicPartition("t", n) for n in numbers]
 
 
 def made(*workers, incarnation=1):
-    placement = Placement(incarnation, assignors.get("sticky"), DRAIN)
+    placement = Stepped(incarnation, assignors.get("sticky"), DRAIN)
     for worker in workers:
         placement.set_worker(worker)
         placement.worker_ready(worker)
@@ -223,7 +239,7 @@ def test_what_is_lost_is_dropped_without_a_drain():
 
 
 def test_capacity_weighs():
-    placement = Placement(1, assignors.get("sticky"), DRAIN)
+    placement = Stepped(1, assignors.get("sticky"), DRAIN)
     placement.set_worker("small", capacity=1.0)
     placement.set_worker("large", capacity=3.0)
     for worker in ("small", "large"):
@@ -234,7 +250,7 @@ def test_capacity_weighs():
 
 
 def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
-    placement = Placement(2, assignors.get("sticky"), DRAIN)
+    placement = Stepped(2, assignors.get("sticky"), DRAIN)
     for worker in ("a", "b"):
         placement.set_worker(worker)
     placement.recover({"a": 3.0, "b": 3.0})
@@ -262,7 +278,7 @@ def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
 
 
 def recovering(*workers, deadline=3.0):
-    placement = Placement(2, assignors.get("sticky"), DRAIN)
+    placement = Stepped(2, assignors.get("sticky"), DRAIN)
     for worker in workers:
         placement.set_worker(worker)
     placement.recover(dict.fromkeys(workers, deadline))
@@ -323,7 +339,7 @@ def test_a_worker_that_has_not_heard_of_the_new_incarnation_is_not_taken_at_its_
 
 
 def test_a_new_incarnation_does_not_wait_for_a_dead_worker_forever():
-    placement = Placement(2, assignors.get("sticky"), DRAIN)
+    placement = Stepped(2, assignors.get("sticky"), DRAIN)
     for worker in ("a", "dead"):
         placement.set_worker(worker)
     placement.recover({"a": 3.0, "dead": 3.0})
@@ -350,7 +366,7 @@ def test_a_new_incarnation_waits_for_the_lease_of_a_worker_whose_node_is_cut_off
 
 def test_each_worker_is_waited_for_as_long_as_an_older_incarnations_lease_may_last():
     """Another one, which had none, is waited for a moment only."""
-    placement = Placement(2, assignors.get("sticky"), DRAIN)
+    placement = Stepped(2, assignors.get("sticky"), DRAIN)
     for worker in ("a", "frozen", "starting"):
         placement.set_worker(worker)
     placement.recover({"a": 40.0, "frozen": 40.0, "starting": 3.0})
@@ -419,7 +435,7 @@ def test_a_later_grant_counts_also_when_the_earlier_one_was_taken_over_before():
         renewed = holdings(placement, "late")
         placement.adopt("late", placement.version("late"), renewed, partitions(0))
         placement.reported("late", placement.version("late"), renewed)
-    assert placement.facts == []
+    assert not told(placement)
     placement.adopt("new", (2, 0), [HeldReport(p, (1, 2)) for p in partitions(0)], partitions(0))
     placement.step(0.0)
     assert (held(placement, "late"), held(placement, "new")) == (set(), {0})
@@ -445,7 +461,7 @@ def test_why_partitions_leave_their_workers_and_how_drains_end_is_told():
     placement = made("a", "b")
     placement.give(partitions(0, 1, 2, 3))
     placement.step(0.0)
-    assert placement.facts == []
+    assert not told(placement)
     placement.remove_worker("b")
     assert told(placement) == {("b", "worker_died"): 2}
     placement.step(0.0)
@@ -474,8 +490,9 @@ def kept(placement):
 
 def told(placement):
     """(worker, cause or outcome) → how often; and it is told once."""
-    facts, placement.facts = placement.facts, []
-    return Counter((f.worker, f.cause if isinstance(f, Withdrawal) else f.outcome) for f in facts)
+    placement.step(placement.now)
+    events, placement.events = placement.events, []
+    return Counter((e.worker, e.cause if isinstance(e, Withdrawal) else e.outcome) for e in events)
 
 
 # ------------------------------------------------------------ workers of silent nodes
@@ -494,14 +511,14 @@ def silenced(lease=20.0):
 
 def test_what_a_silent_worker_has_goes_to_others_when_its_lease_is_over():
     placement, its = silenced()
-    placement.facts.clear()
+    told(placement)
     assert placement.step(5.0) == 20.0
     assert held(placement, "a") == its
     placement.step(19.9)
     assert held(placement, "a") == its
     placement.step(20.0)
     assert held(placement, "b") == {0, 1, 2, 3}
-    assert {(fact.worker, fact.cause) for fact in placement.facts} == {("a", "worker_silent")}
+    assert told(placement).keys() == {("a", "worker_silent")}
     assert placement.moves == 0
 
 

@@ -23,19 +23,24 @@ W0, W1 = ActorKey("worker", 0), ActorKey("worker", 1)
 TIMINGS = SupervisionTimings(max_poll_interval=30.0)
 
 
+def polled(machine, now):
+    """The actions of one turn."""
+    return list(machine.poll(now).actions)
+
+
 def stepped(machine, until, since=1.0):
     """What it says then, asked each second as the supervisor does: after a longer silence it was itself stopped."""
     while since < until:
-        machine.step(since)
+        polled(machine, since)
         since += 1
-    return machine.step(until)
+    return polled(machine, until)
 
 
 def running(*keys, now=0.0):
     """A supervision whose actors are all ready at `now`, with a ping behind them."""
     machine = Supervision(TIMINGS)
     machine.want(keys)
-    machine.step(now)
+    polled(machine, now)
     for key in keys:
         machine.ponged(key, 1, now)
     return machine
@@ -44,26 +49,26 @@ def running(*keys, now=0.0):
 def test_what_is_wanted_is_started_and_pinged_at_once():
     machine = Supervision(TIMINGS)
     machine.want([METADATA, W0])
-    assert machine.step(0.0) == [
+    assert polled(machine, 0.0) == [
         StartActor(METADATA, 1),
         StartActor(W0, 1),
         PingActor(METADATA, 1),
         PingActor(W0, 1),
     ]
-    assert machine.step(0.0) == []
+    assert polled(machine, 0.0) == []
 
 
 def test_a_death_is_answered_by_the_next_incarnation_at_once():
     machine = running(W0, now=0.0)
     assert machine.died(W0, 1, 20.0)
-    assert machine.step(20.0)[0] == StartActor(W0, 2)
+    assert polled(machine, 20.0)[0] == StartActor(W0, 2)
     assert machine.restarts == {W0: 1}
 
 
 def test_a_death_notice_of_an_old_incarnation_changes_nothing():
     machine = running(W0)
     machine.died(W0, 1, 20.0)
-    machine.step(20.0)
+    polled(machine, 20.0)
     assert not machine.died(W0, 1, 20.1)
     machine.ponged(W0, 1, 20.2)
     assert machine.actual[W0].state is ActorState.STARTING
@@ -76,7 +81,7 @@ def test_who_dies_young_again_and_again_is_waited_for():
     for _ in range(40):
         for key, actual in list(machine.actual.items()):
             machine.died(key, actual.incarnation, now)
-        starts += [now for action in machine.step(now) if isinstance(action, StartActor)]
+        starts += [now for action in polled(machine, now) if isinstance(action, StartActor)]
         now += 0.25
     gaps = [b - a for a, b in itertools.pairwise(starts)]
     assert gaps[0] <= 0.75
@@ -86,20 +91,21 @@ def test_who_dies_young_again_and_again_is_waited_for():
 
 def test_a_library_actor_that_is_stopped_is_ended_and_replaced():
     machine = running(COORDINATOR, now=0.0)
-    assert machine.step(1.0) == [PingActor(COORDINATOR, 1)]
-    assert machine.step(3.9) == []
-    assert machine.step(4.0) == [ProbeProcess(COORDINATOR, 1)]
-    stopped = machine.probed(COORDINATOR, 1, running=False, now=4.1)
-    assert stopped == [KillActor(COORDINATOR, 1, "its process is stopped or gone")]
-    assert machine.step(4.1)[0] == StartActor(COORDINATOR, 2)
+    assert polled(machine, 1.0) == [PingActor(COORDINATOR, 1)]
+    assert polled(machine, 3.9) == []
+    assert polled(machine, 4.0) == [ProbeProcess(COORDINATOR, 1)]
+    machine.probed(COORDINATOR, 1, running=False, now=4.1)
+    stopped, replaced = polled(machine, 4.1)[:2]
+    assert stopped == KillActor(COORDINATOR, 1, "its process is stopped or gone")
+    assert replaced == StartActor(COORDINATOR, 2)
 
 
 def test_a_library_actor_that_runs_but_does_not_answer_has_a_little_longer():
     machine = running(COORDINATOR, now=0.0)
-    machine.step(1.0)
+    polled(machine, 1.0)
     now, ended = 4.0, None
     while ended is None:
-        for action in machine.step(now):
+        for action in polled(machine, now):
             if isinstance(action, ProbeProcess):
                 machine.probed(COORDINATOR, 1, running=True, now=now)
             elif isinstance(action, KillActor):
@@ -110,32 +116,31 @@ def test_a_library_actor_that_runs_but_does_not_answer_has_a_little_longer():
 
 def test_a_worker_that_answers_no_ping_is_only_probed():
     machine = running(W0, now=0.0)
-    machine.step(1.0)
-    assert machine.step(4.0) == [ProbeProcess(W0, 1)]
-    assert machine.probed(W0, 1, running=True, now=4.1) == []
-    assert machine.step(4.5) == []
-    assert machine.step(5.0) == [ProbeProcess(W0, 1)]
+    polled(machine, 1.0)
+    assert polled(machine, 4.0) == [ProbeProcess(W0, 1)]
+    machine.probed(W0, 1, running=True, now=4.1)
+    assert polled(machine, 4.5) == []
+    assert polled(machine, 5.0) == [ProbeProcess(W0, 1)]
     machine.ponged(W0, 1, 5.5)
     assert machine.actual[W0].state is ActorState.READY
 
 
 def test_a_worker_whose_process_is_stopped_is_ended():
     machine = running(W0, now=0.0)
-    machine.step(1.0)
-    machine.step(4.0)
-    assert machine.probed(W0, 1, running=False, now=4.1) == [
-        KillActor(W0, 1, "its process is stopped or gone")
-    ]
+    polled(machine, 1.0)
+    polled(machine, 4.0)
+    machine.probed(W0, 1, running=False, now=4.1)
+    assert polled(machine, 4.1)[0] == KillActor(W0, 1, "its process is stopped or gone")
 
 
 def test_a_worker_in_native_code_has_until_the_maximal_poll_interval():
     machine = running(W0, now=0.0)
-    machine.step(1.0)
+    polled(machine, 1.0)
     machine.ponged(W0, 1, 1.0, busy_s=1.0)
     now = 2.0
     killed = None
     while killed is None and now < 100:
-        for action in machine.step(now):
+        for action in polled(machine, now):
             if isinstance(action, ProbeProcess):
                 machine.probed(W0, 1, running=True, now=now)
             if isinstance(action, KillActor):
@@ -148,7 +153,7 @@ def test_a_worker_that_answers_but_hangs_in_one_call_is_ended_too():
     machine = running(W0, now=0.0)
     kills = []
     for second in range(1, 40):
-        for action in machine.step(float(second)):
+        for action in polled(machine, float(second)):
             if isinstance(action, PingActor):
                 machine.ponged(W0, 1, float(second), busy_s=float(second))
             if isinstance(action, KillActor):
@@ -159,10 +164,10 @@ def test_a_worker_that_answers_but_hangs_in_one_call_is_ended_too():
 def test_the_constructor_of_process_is_no_call_of_it():
     machine = Supervision(SupervisionTimings(max_poll_interval=1.0, start_timeout=60.0))
     machine.want([W0])
-    machine.step(0.0)
+    polled(machine, 0.0)
     machine.ponged(W0, 1, 0.5, ready=False)
     for second in range(1, 50):
-        for action in machine.step(float(second)):
+        for action in polled(machine, float(second)):
             assert not isinstance(action, (KillActor, FailJob))
             if isinstance(action, PingActor):
                 machine.ponged(W0, 1, float(second), ready=False)
@@ -172,7 +177,7 @@ def test_the_constructor_of_process_is_no_call_of_it():
 def test_who_does_not_come_up_in_time_fails_the_job(placed):
     machine = Supervision(SupervisionTimings(start_timeout=10.0))
     machine.want([W1])
-    machine.step(0.0)
+    polled(machine, 0.0)
     if placed:
         machine.ponged(W1, 1, 1.0, ready=False)
         assert FailJob(W1, True, 10.0) not in stepped(machine, 10.5)
@@ -182,12 +187,12 @@ def test_who_does_not_come_up_in_time_fails_the_job(placed):
 def test_a_role_that_is_wanted_again_later_was_not_restarted():
     machine = running(W0, W1)
     machine.want([W0])
-    machine.step(0.5)
+    polled(machine, 0.5)
     machine.want([W0, W1])
-    assert StartActor(W1, 2) in machine.step(1.0)
+    assert StartActor(W1, 2) in polled(machine, 1.0)
     assert machine.restarts == {}
     machine.died(W1, 2, 60.0)
-    assert StartActor(W1, 3) in machine.step(60.0)
+    assert StartActor(W1, 3) in polled(machine, 60.0)
     assert machine.restarts == {W1: 1}
 
 
@@ -195,10 +200,10 @@ def test_a_role_that_may_wait_for_a_place_waits_and_then_has_its_time_to_come_up
     machine = Supervision(SupervisionTimings(start_timeout=10.0))
     machine.want([W1], started=True)
     for second in range(600):
-        assert not any(isinstance(action, FailJob) for action in machine.step(float(second)))
+        assert not any(isinstance(action, FailJob) for action in polled(machine, float(second)))
     machine.ponged(W1, 1, 600.0, ready=False)
     assert not any(isinstance(action, FailJob) for action in stepped(machine, 609.0, since=600.0))
-    assert machine.step(610.0)[0] == FailJob(W1, True, 10.0)
+    assert polled(machine, 610.0)[0] == FailJob(W1, True, 10.0)
 
 
 def test_a_worker_without_a_place_is_looked_at_once_in_a_while_and_not_all_the_time():
@@ -206,14 +211,13 @@ def test_a_worker_without_a_place_is_looked_at_once_in_a_while_and_not_all_the_t
     machine = Supervision(TIMINGS)
     machine.want([W0], started=True)
     for second in range(60):
-        machine.step(float(second))
-        assert machine.next_wake(float(second)) >= second + 0.5
+        assert machine.poll(float(second)).next_wake >= second + 0.5
 
 
 def test_what_is_no_longer_wanted_is_ended_without_a_replacement():
     machine = running(W0, W1)
     machine.want([W0])
-    assert DismissActor(W1, 1) in machine.step(0.5)
+    assert DismissActor(W1, 1) in polled(machine, 0.5)
     assert W1 not in machine.actual
     assert machine.restarts == {}
 
@@ -227,10 +231,12 @@ def test_an_illegal_transition_raises_and_changes_nothing():
 
 def test_a_supervisor_that_was_stopped_itself_holds_no_silence_against_anybody():
     machine = running(METADATA, W0, now=0.0)
-    machine.step(1.0)
-    assert machine.step(21.0) == [], "pings were under way for 20 s, and nobody was there to hear the answers"
-    assert not [a for a in machine.step(22.0) if isinstance(a, (KillActor, ProbeProcess))]
-    actions = [a for second in range(23, 26) for a in machine.step(float(second))]
+    polled(machine, 1.0)
+    assert polled(machine, 21.0) == [], (
+        "pings were under way for 20 s, and nobody was there to hear the answers"
+    )
+    assert not [a for a in polled(machine, 22.0) if isinstance(a, (KillActor, ProbeProcess))]
+    actions = [a for second in range(23, 26) for a in polled(machine, float(second))]
     assert ProbeProcess(METADATA, 1) in actions
     assert ProbeProcess(W0, 1) in actions
 
@@ -238,33 +244,35 @@ def test_a_supervisor_that_was_stopped_itself_holds_no_silence_against_anybody()
 def test_a_call_that_went_on_while_the_supervisor_was_stopped_counts():
     machine = running(W0, now=0.0)
     machine.ponged(W0, 1, 1.0, busy_s=0.5)
-    assert machine.step(40.0) == []
-    assert machine.step(42.0) == [PingActor(W0, 1)]
+    assert polled(machine, 40.0) == []
+    assert polled(machine, 42.0) == [PingActor(W0, 1)]
     machine.ponged(W0, 1, 42.1, busy_s=41.6)
-    assert machine.step(42.2)[0] == KillActor(W0, 1, "a call of process lasts for more than 30 s", stuck=True)
+    assert polled(machine, 42.2)[0] == KillActor(
+        W0, 1, "a call of process lasts for more than 30 s", stuck=True
+    )
 
 
 def test_a_worker_that_made_short_calls_while_the_supervisor_was_stopped_goes_on():
     """It was in one of them when it was last heard of."""
     machine = running(W0, now=0.0)
     machine.ponged(W0, 1, 1.0, busy_s=0.5)
-    assert machine.step(40.0) == []
-    assert machine.step(42.0) == [PingActor(W0, 1)]
+    assert polled(machine, 40.0) == []
+    assert polled(machine, 42.0) == [PingActor(W0, 1)]
     machine.ponged(W0, 1, 42.1, busy_s=0.1)
-    assert not [a for a in machine.step(42.2) if isinstance(a, KillActor)]
+    assert not [a for a in polled(machine, 42.2) if isinstance(a, KillActor)]
 
 
 @pytest.mark.parametrize("placed", [False, True])
 def test_the_time_to_start_stands_while_the_supervisor_is_stopped(placed):
     machine = Supervision(TIMINGS)
     machine.want([W0])
-    machine.step(0.0)
+    polled(machine, 0.0)
     if placed:
         machine.ponged(W0, 1, 1.0, ready=False)
-    machine.step(2.0)
-    assert not [a for a in machine.step(90.0) if isinstance(a, FailJob)]
+    polled(machine, 2.0)
+    assert not [a for a in polled(machine, 90.0) if isinstance(a, FailJob)]
     ends = [
-        second for second in range(91, 160) for a in machine.step(float(second)) if isinstance(a, FailJob)
+        second for second in range(91, 160) for a in polled(machine, float(second)) if isinstance(a, FailJob)
     ]
     assert 145 <= ends[0] <= 152
 
@@ -272,13 +280,13 @@ def test_the_time_to_start_stands_while_the_supervisor_is_stopped(placed):
 def test_a_worker_that_was_up_before_the_topics_were_known_has_its_time_from_when_it_begins():
     machine = Supervision(TIMINGS)
     machine.want([W0])
-    machine.step(0.0)
+    polled(machine, 0.0)
     machine.ponged(W0, 1, 1.0, ready=False)
     stepped(machine, 50.0)
     machine.begins(W0, 1, 50.0)
     machine.begins(W0, 2, 99.0)  # another incarnation's
     assert not [a for a in stepped(machine, 109.0, since=50.0) if isinstance(a, FailJob)]
-    assert [a for a in machine.step(110.0) if isinstance(a, FailJob)] == [FailJob(W0, True, 60.0)]
+    assert [a for a in polled(machine, 110.0) if isinstance(a, FailJob)] == [FailJob(W0, True, 60.0)]
 
 
 def test_the_first_spare_waits_until_the_others_have_come_up():
@@ -286,23 +294,24 @@ def test_the_first_spare_waits_until_the_others_have_come_up():
     spare = ActorKey("spare", 0, "node")
     machine = Supervision(TIMINGS)
     machine.want([W0, spare])
-    assert [a for a in machine.step(1.0) if isinstance(a, StartActor)] == [StartActor(W0, 1)]
+    assert [a for a in polled(machine, 1.0) if isinstance(a, StartActor)] == [StartActor(W0, 1)]
     machine.ponged(W0, 1, 1.5)
-    assert [a for a in machine.step(2.5) if isinstance(a, StartActor)] == []
-    assert machine.next_wake(2.5) <= 3.0
-    assert [a for a in machine.step(3.0) if isinstance(a, StartActor)] == [StartActor(spare, 1)]
+    ready = machine.poll(2.5)
+    assert [a for a in ready.actions if isinstance(a, StartActor)] == []
+    assert ready.next_wake <= 3.0
+    assert [a for a in polled(machine, 3.0) if isinstance(a, StartActor)] == [StartActor(spare, 1)]
 
 
 def test_a_spare_that_takes_over_is_replaced_a_little_later_and_counts_as_no_restart():
     spare = ActorKey("spare", 0, "node")
     machine = Supervision(TIMINGS)
     machine.want([spare])
-    machine.step(0.0)
-    machine.step(2.0)
+    polled(machine, 0.0)
+    polled(machine, 2.0)
     machine.ponged(spare, 1, 2.0)
     machine.took_over(spare, 10.0)
-    assert machine.step(10.0) == []
-    assert machine.step(12.0)[0] == StartActor(spare, 2)
+    assert polled(machine, 10.0) == []
+    assert polled(machine, 12.0)[0] == StartActor(spare, 2)
     assert machine.restarts == {}
     assert not machine.died(spare, 1, 12.0), "the process that took over is the other role's now"
 
@@ -312,7 +321,7 @@ def test_a_constructor_that_ends_its_process_again_and_again_fails_the_job():
     machine.want([W0])
     fails, now = [], 0.0
     while not fails and now < 60:
-        for action in machine.step(now):
+        for action in polled(machine, now):
             if isinstance(action, StartActor):
                 machine.ponged(W0, action.incarnation, now, ready=False)
                 machine.died(W0, action.incarnation, now + 0.1)
@@ -326,7 +335,7 @@ def test_deaths_of_workers_that_were_ready_never_fail_the_job():
     machine = Supervision(TIMINGS)
     machine.want([W0])
     for second in range(100):
-        for action in machine.step(float(second)):
+        for action in polled(machine, float(second)):
             assert not isinstance(action, FailJob)
             if isinstance(action, StartActor):
                 machine.ponged(W0, action.incarnation, second + 0.1)

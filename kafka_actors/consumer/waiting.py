@@ -1,0 +1,115 @@
+"""Waiting in the calls of a consumer: the time that a call has, the steps in which it waits, and the wake-ups of both surfaces.
+
+`Consumer` waits in the user's thread, `AsyncConsumer` in a task of the user's event loop. The calls themselves are told once, as
+generators (`ConsumerOperations`): wherever one has to wait it yields a step, and is sent the step's result, or thrown its
+error. Each surface knows how to wait for each kind of step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from kafka_actors.base.arguments import seconds_of
+
+T = TypeVar("T")
+
+
+class CallLimit:
+    """The time that one call may take, connecting included: `timeout_ms` (None: the default) from now on."""
+
+    __slots__ = ("_end", "seconds")
+
+    def __init__(self, timeout_ms: Any = None) -> None:
+        self.seconds = seconds_of(timeout_ms)
+        self._end = time.monotonic() + self.seconds
+
+    def left(self) -> float:
+        """Returns the seconds that are left, 0 where the time is over."""
+        return max(self._end - time.monotonic(), 0.0)
+
+
+class Call(NamedTuple):
+    """Run a coroutine in the IO thread, within the limit and `grace_s`; its result is sent back."""
+
+    work: Coroutine[Any, Any, Any]
+    limit: CallLimit
+    grace_s: float = 0.0
+
+
+class Done(NamedTuple):
+    """Wait for the end of a future of the IO thread, None: without end; whether it is done is sent back."""
+
+    future: Future[None]
+    timeout_s: float | None
+
+
+class Notify(NamedTuple):
+    """Call a method of the user's listener; `AsyncConsumer` awaits its result."""
+
+    call: Callable[[], object]
+
+
+class Block(NamedTuple):
+    """Call a function that blocks for a moment; `AsyncConsumer` does so in another thread."""
+
+    call: Callable[[], object]
+
+
+Step: TypeAlias = Call | Done | Notify | Block
+Steps: TypeAlias = Generator[Step, Any, T]
+
+
+# The IO thread keeps a wake-up as long as it runs. So wake-ups have no reference to their consumer: one that nobody closed would
+# never be noticed otherwise.
+
+
+class ThreadWakeup:
+    """Lets the user's thread sleep until the IO thread or one that fetches has something for it."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def __call__(self) -> None:
+        if not self._event.is_set():
+            self._event.set()
+
+    def clear(self) -> None:
+        """Forgets the calls so far."""
+        self._event.clear()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Sleeps until a call, or until the time is over."""
+        self._event.wait(timeout_s)
+
+
+class LoopWakeup:
+    """Lets a task of `loop` sleep until another thread has something for it. Set `loop` before the first wait."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._event = asyncio.Event()
+
+    def __call__(self) -> None:
+        """Called in the IO thread, and in those that fetch."""
+        if self.loop is not None and not self._event.is_set():
+            try:
+                self.loop.call_soon_threadsafe(self._event.set)
+            except RuntimeError:  # the user's loop was closed before the consumer
+                pass
+
+    def clear(self) -> None:
+        """Forgets the calls so far."""
+        self._event.clear()
+
+    async def wait(self, timeout_s: float | None) -> None:
+        """Sleeps until a call, or until the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+        except TimeoutError:
+            pass

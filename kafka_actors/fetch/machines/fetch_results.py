@@ -1,0 +1,122 @@
+"""The answers to fetches: whether a partition's records are taken, and what an error or a hint means for its position.
+
+Arrives: one `FetchedPartition` per partition of a response. An answer counts only if it continues where the partition stands:
+under the same assignment epoch and at exactly the offset that was to come next (`fetched`). Everything else is stale, from
+before a seek or a revocation, and has the partition asked for anew. So records are neither skipped nor taken twice, whatever
+the order of answers and calls.
+
+Decided, in this order: an error code (`error_actions` has the table); a diverging epoch, with which a leader tells that the
+logs parted before the position (KIP-595); another replica to read from (KIP-392); records. An offset out of range is
+believed only of the leader, and only once the records that are already fetched are consumed: a follower may lag behind. Even
+then the position is looked up before it counts as lost (`positions`). `Fetcher.handleInitializeErrors` in Java's client is the
+model.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kafka_actors.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, error_for_code, for_code
+from kafka_actors.fetch.messages import FetchedPartition
+
+from .error_actions import FetchErrorAction, action_for
+from .partition_state import UNKNOWN, FetchPartition, LookupPurpose
+from .partition_table import PartitionTable
+from .positions import PositionLookups
+
+_WITH_LEADER = (NotLeaderOrFollowerError, FencedLeaderEpochError)
+"""Errors with which a broker may name the leader (KIP-951)."""
+
+
+class FetchResults:
+    """Applies the answers to fetches to the partitions of a table."""
+
+    def __init__(self, table: PartitionTable, positions: PositionLookups) -> None:
+        self._table = table
+        self._positions = positions
+
+    def on_fetched(
+        self, partition: FetchPartition, fetched: FetchedPartition, broker: int, now: float
+    ) -> bool:
+        """Returns whether the records of `fetched` are to be buffered.
+
+        The caller has checked that a pull after the partition's last change was answered; epoch and offset are checked here.
+        """
+        if fetched.epoch != partition.epoch or not partition.wants_records:
+            self._table.touch(partition.tp)
+            return False
+        if fetched.fetch_offset != partition.fetched:
+            self._table.touch(partition.tp)  # the connection side is at another offset: ask again from here
+            return False
+        if fetched.error_code:
+            self._on_error(partition, fetched, broker, now)
+            return False
+        _note_ends(partition, fetched)
+        if fetched.diverging_end_offset >= 0:
+            self._positions.diverged(partition, fetched.diverging_epoch, fetched.diverging_end_offset)
+            return False
+        if fetched.preferred_read_replica >= 0:
+            self._table.prefer_replica(partition, fetched.preferred_read_replica, now)
+            return False
+        partition.failures = 0
+        partition.trouble = ""
+        if fetched.size:
+            partition.fetched = fetched.next_offset
+            if fetched.next_offset == fetched.fetch_offset:
+                # Unreadable: the decoder finds out why, and until then there is no point in fetching it again.
+                partition.retry_at = math.inf
+                partition.trouble = "unreadable records"
+            self._table.check_end(partition)
+            return True
+        return False
+
+    def _on_error(
+        self, partition: FetchPartition, fetched: FetchedPartition, broker: int, now: float
+    ) -> None:
+        code = fetched.error_code
+        action = action_for(code)
+        if action is FetchErrorAction.FAIL:
+            error = error_for_code(
+                code,
+                request="Fetch",
+                topic=partition.tp.topic,
+                partition=partition.tp.partition,
+                broker=broker,
+            )
+            assert error is not None  # the action is that of a code other than 0
+            self._table.fail(partition, error)
+        elif action is FetchErrorAction.OUT_OF_RANGE:
+            self._out_of_range(partition, broker, now)
+        else:
+            self._table.refresh_metadata |= action is FetchErrorAction.REFRESH
+            partition.replica = UNKNOWN
+            hinted = for_code(code) in _WITH_LEADER and fetched.current_leader_epoch > partition.leader_epoch
+            if hinted and fetched.current_leader_id >= 0:
+                self._table.set_leader(partition, fetched.current_leader_id, fetched.current_leader_epoch)
+            else:
+                self._table.back_off(partition, _name(code), now)
+
+    def _out_of_range(self, partition: FetchPartition, broker: int, now: float) -> None:
+        if partition.replica >= 0 and broker == partition.replica:
+            # A follower may lag behind the leader; its word is no proof.
+            partition.replica = UNKNOWN
+            self._table.touch(partition.tp)
+        elif partition.position != partition.fetched:
+            # Good records come first. Once they are consumed the broker is asked again.
+            self._table.back_off(partition, "OFFSET_OUT_OF_RANGE", now)
+        else:
+            self._table.lose_position(partition, LookupPurpose.OUT_OF_RANGE)
+
+
+def _note_ends(partition: FetchPartition, fetched: FetchedPartition) -> None:
+    if fetched.high_watermark >= 0:
+        partition.high_watermark = fetched.high_watermark
+    if fetched.last_stable_offset >= 0:
+        partition.last_stable_offset = fetched.last_stable_offset
+    if fetched.log_start_offset >= 0:
+        partition.log_start_offset = fetched.log_start_offset
+
+
+def _name(code: int) -> str:
+    kind = for_code(code)
+    return "" if kind is None else kind.name

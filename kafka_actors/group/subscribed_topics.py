@@ -1,0 +1,160 @@
+"""The topics of a consumer's group: followed in the cluster's metadata, and shared out by the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kafka_actors.cluster import ClusterSnapshot, SubscriptionState
+from kafka_actors.config import ConsumerConfig
+from kafka_actors.errors import KafkaActorsError
+from kafka_actors.events import EventSink, PatternMatchesNothing
+from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
+
+from .machines.assignment import TopicsView, choose, group_topics, perform_assignment
+from .machines.member_events import Partitions
+from .machines.ownership import Ownership
+from .machines.topic_ids import TopicIds
+from .member_driver import MemberDriver
+from .ports import GroupClient
+
+log = logging.getLogger(__name__)
+
+METADATA_TIMEOUT = 10.0
+"""Seconds that a leader waits for the metadata of the group's topics before it assigns without."""
+
+
+class SubscribedTopics:
+    """Feeds a member's `Ownership` with the cluster's metadata, and computes the assignment when the member leads.
+
+    on_recreated: learns of partitions whose topic was deleted and made anew.
+    """
+
+    def __init__(
+        self,
+        driver: MemberDriver,
+        client: GroupClient,
+        subscription: SubscriptionState,
+        ownership: Ownership,
+        config: ConsumerConfig,
+        on_recreated: Callable[[Partitions], None],
+        events: EventSink,
+    ) -> None:
+        self._driver = driver
+        self._client = client
+        self._subscription = subscription
+        self._ownership = ownership
+        self._config = config
+        self._on_recreated = on_recreated
+        self._events = events
+        self._group_id = driver.group_id
+        self._matched_nothing = False
+        self._listening = False
+        self.ids = TopicIds()
+
+    # ------------------------------------------------------------ metadata
+
+    def follow(self) -> None:
+        """Takes the metadata as it is now, and from now on each change of it."""
+        if not self._listening:
+            self._listening = True
+            self._client.cluster.add_listener(self._on_metadata)
+        self._on_metadata(self._client.cluster)
+
+    def stop(self) -> None:
+        """Follows the metadata no more."""
+        if self._listening:
+            self._client.cluster.remove_listener(self._on_metadata)
+            self._listening = False
+
+    def _on_metadata(self, cluster: Any) -> None:
+        """Takes new topics, partitions and racks."""
+        if not self._subscription.uses_group:
+            return
+        snapshot = self._client.snapshot
+        wanted = self._subscription.matching(snapshot)
+        nothing = not wanted and self._subscription.pattern is not None
+        if nothing and not self._matched_nothing:
+            self._events(PatternMatchesNothing(str(self._subscription.pattern)))
+        self._matched_nothing = nothing
+        self._ownership.subscribed = wanted
+        view = topics_view(snapshot, self._ownership.group_topics)
+        reason = self._ownership.on_metadata(wanted, view)
+        if reason is not None:
+            self._driver.request_rejoin(reason)
+        self.check_ids()
+
+    def check_ids(self) -> None:
+        """Looks for owned topics that were deleted and made anew: nothing processed of the old one may be committed to the new."""
+        owned = self._ownership.owned() | self._ownership.releasing
+        snapshot = self._client.snapshot
+        changed = self.ids.changed(owned, {tp.topic: snapshot.topic_id(tp.topic) for tp in owned})
+        if not changed:
+            return
+        self._on_recreated(changed)
+        if self._config.on_data_loss == "reset":
+            self._driver.machine.start_over(changed, "the topic was deleted and made anew")
+        self._driver.wake()
+
+    # ------------------------------------------------------------ the leader
+
+    async def perform_assignment(
+        self, protocol: str, members: Sequence[JoinGroupResponseMember]
+    ) -> Mapping[str, bytes]:
+        """Computes each member's assignment with the assignor of that name."""
+        assignor = choose(self._ownership.assignors, protocol, self._group_id)
+        await self._track(group_topics(members))
+        view = topics_view(
+            self._client.snapshot, self._ownership.group_topics, racks=bool(self._config.client_rack)
+        )
+        # In a thread: with many members and partitions it takes seconds, and heartbeats must go on.
+        result = await asyncio.to_thread(perform_assignment, assignor, members, view)
+        for member_id in result.unreadable:
+            log.warning("group %s: the metadata of member %s can't be read", self._group_id, member_id)
+        self._ownership.watch(result.watched)
+        return {part.member_id: part.assignment for part in result.assignments}
+
+    def watch(self) -> None:
+        """Watches the group's topics for a static leader that came back: it skipped assigning (KIP-814)."""
+        if self._driver.machine.leader and not self._ownership.watching:
+            self._driver.work(self._watch())
+
+    async def _watch(self) -> None:
+        await self._track(self._ownership.group_topics)
+        view = topics_view(self._client.snapshot, self._ownership.group_topics)
+        if self._driver.machine.leader and not self._ownership.watching:
+            reason = self._ownership.watch_again(view)
+            if reason is not None:
+                self._driver.request_rejoin(reason)
+
+    async def _track(self, topics: Iterable[str]) -> None:
+        """Has the metadata of these topics kept fresh; returns when it is known, or did not come in time."""
+        missing = [topic for topic in topics if not self._client.tracks(topic)]
+        if not missing:
+            return
+        try:
+            async with asyncio.timeout(METADATA_TIMEOUT):
+                for future in [self._client.add_topic(topic) for topic in missing]:
+                    await future
+        except (TimeoutError, KafkaActorsError) as error:
+            log.warning("group %s: no metadata of %s: %s", self._group_id, ", ".join(missing), error)
+
+
+def topics_view(snapshot: ClusterSnapshot, topics: Iterable[str], *, racks: bool = False) -> TopicsView:
+    """Returns the partition ids of those `topics` that exist, with the racks of their replicas if asked for."""
+    partitions: dict[str, tuple[int, ...]] = {}
+    replica_racks: dict[tuple[str, int], tuple[str | None, ...]] = {}
+    for name in topics:
+        topic = snapshot.topics.get(name)
+        if topic is None or not topic.partitions:
+            continue
+        partitions[name] = tuple(sorted(topic.partitions))
+        if racks:
+            for partition in topic.partitions.values():
+                replica_racks[name, partition.partition] = tuple(
+                    snapshot.brokers[node].rack if node in snapshot.brokers else None
+                    for node in partition.replicas
+                )
+    return TopicsView(partitions, replica_racks)

@@ -1,0 +1,105 @@
+"""What a worker of a pipeline's job runs: all stages on each batch, then the sink and the dead letters."""
+
+from __future__ import annotations
+
+import threading
+from typing import ClassVar
+
+import msgspec
+import pyarrow as pa
+
+from kafka_actors.errors import SinkError
+from kafka_actors.events import EventSink, log_event
+from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.failures import FailedRecord, events_of, of_policy, once
+from kafka_actors.pipeline.fused import FusedSteps
+from kafka_actors.pipeline.source import producer_config
+from kafka_actors.sinks import DeadLetters, close_all, origin_of
+from kafka_actors.sinks.stage import guarded, opened
+
+
+class PipelinePlan(msgspec.Struct, frozen=True):
+    """What travels to the workers."""
+
+    pipeline: Pipeline
+    group_id: str
+
+
+def function_of(plan: PipelinePlan) -> type[PipelineFunction]:
+    """A class without arguments, as `Job` wants it: made once in each worker."""
+
+    class Bound(PipelineFunction):
+        bound = plan
+
+    return Bound
+
+
+class PipelineFunction:
+    """Made in the worker: users' classes, the sink and the dead letters are made here.
+
+    `flush` may be called while a batch is being worked on: writing and flushing take turns.
+    """
+
+    bound: ClassVar[PipelinePlan]
+
+    def __init__(self, events: EventSink = log_event) -> None:
+        pipeline = self.bound.pipeline
+        checked = pipeline.check("ray")
+        assert checked.sink is not None  # the check on Ray asks for it, and for a source
+        assert pipeline.source is not None
+        self._events = events
+        self._lock = threading.Lock()
+        self._unflushed = False
+        self._policies = {step.stage.name: step.on_error for step in (*checked.steps, checked.sink)}
+        self._stages = FusedSteps(checked.steps, retries=pipeline.retries)
+        self._sink = opened(checked.sink, pipeline.source)
+        self._writing = guarded(checked, self._write, pipeline.retries)
+        self._dead: DeadLetters | None = None
+        if pipeline.dead_letter_topic is not None:
+            config = producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
+            self._dead = DeadLetters(config, pipeline.dead_letter_topic, self.bound.group_id)
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        """Raises `StageError`, and what keeps a dead letter from being sent."""
+        rows, failures = self._stages.run(batch)
+        with self._lock:  # a flush comes before all of the batch, or behind it
+            for part in rows:
+                self._writing.run(part, batch, failures)
+        if failures:
+            self._take_out(batch, once(failures))
+
+    def _write(self, prepared: pa.RecordBatch, batch: pa.RecordBatch) -> None:
+        self._unflushed = True
+        self._sink.write(prepared, origin_of(batch))
+
+    def _take_out(self, batch: pa.RecordBatch, failures: list[FailedRecord]) -> None:
+        """Dead letters are sent, and both kinds told of: one event for the records of a stage."""
+        dead = of_policy(failures, self._policies, "dead_letter")
+        if dead:
+            assert self._dead is not None
+            records = batch.take(pa.array([f.record for f in dead]))
+            with self._lock:
+                self._unflushed = True
+                self._dead.write(records, [f.stage for f in dead], [f.reason for f in dead])
+        for event in (
+            *events_of(of_policy(failures, self._policies, "skip"), batch),
+            *events_of(dead, batch, self._dead.topic if self._dead else None),
+        ):
+            self._events(event)
+
+    def flush(self) -> None:
+        """Returns when all that was given out is safe. Raises `SinkError`."""
+        with self._lock:
+            if not self._unflushed:
+                return
+            for name, writer in ((self._writing.name, self._sink), ("dead_letters", self._dead)):
+                try:
+                    if writer is not None:
+                        writer.flush()
+                except Exception as error:
+                    raise SinkError(name, f"{type(error).__name__}: {error}") from error
+            self._unflushed = False
+
+    def close(self) -> None:
+        self._stages.close()
+        close_all(self._sink, self._dead)

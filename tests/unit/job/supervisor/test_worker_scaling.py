@@ -1,0 +1,304 @@
+"""The policy's shell: the coordinator's status in, events and requests for room out. And where the ends come from."""
+
+import asyncio
+
+import pytest
+from fakes.loop import turns, turns_until
+
+from kafka_actors.base.tasks import OwnedTasks
+from kafka_actors.errors import NoBrokersAvailable
+from kafka_actors.events import NoRoomForWorkers, WorkersChanged
+from kafka_actors.job import Autoscale
+from kafka_actors.job.coordinator import broker_queries
+from kafka_actors.job.coordinator.broker_queries import RETRY_S, LogEnds, RepeatedQuery
+from kafka_actors.job.messages import CoordinatorStatus, GroupState, PartitionStatus, WorkerProgress
+from kafka_actors.job.supervisor.machines.load import PartitionLoad, observed
+from kafka_actors.job.supervisor.worker_scaling import UNPLACED_S, Autoscaler
+from kafka_actors.types import TopicPartition
+
+ray_runtime = pytest.importorskip("kafka_actors.ray.runtime")
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def status(*partitions, work_s=0.0):
+    group = GroupState("stable", 1, "m", None, len(partitions), 1)
+    workers = {"worker-0.1": WorkerProgress(True, 0, 0, work_s=work_s)}
+    return CoordinatorStatus(group, list(partitions), workers, False, 0, 0)
+
+
+def partition(number, end, lag, reason=""):
+    return PartitionStatus("t", number, "worker-0.1", None, None, end, lag, "granted", reason)
+
+
+class Shell:
+    """An `Autoscaler` whose Ray notes what it is asked for."""
+
+    def __init__(self, said):
+        self.now, self.asked, self.told, self.broken = 0.0, [], [], False
+        self.scaling = Autoscaler(said, self, lambda: self.now, self.told.append, placement_timeout_s=60.0)
+
+    def request_resources(self, workers):
+        self.asked.append(workers)
+        if self.broken:
+            raise RuntimeError("Ray is gone")
+
+    def check_resources(self, unplaced="", placed=None):
+        """All are placed unless said otherwise."""
+        there = self.scaling.workers - bool(unplaced) if placed is None else placed
+        return asyncio.run(self.scaling.check_resources(there, unplaced))
+
+    def burst(self):
+        for second in range(8):
+            self.now += 1.0
+            lag = 50_000 - second * 50
+            both = (partition(0, 50_000, lag), partition(1, 50_000, lag))
+            self.scaling.observe(status(*both, work_s=second * 1.0), {}, 1)
+
+
+def test_what_the_coordinator_says_is_what_is_observed():
+    said = status(
+        partition(0, 50, 20), partition(1, 90, None), partition(2, None, None, "no leader"), partition(3, 7, 0, "buffer full"),
+        work_s=4.5,
+    )  # fmt: skip
+    seen = observed(said, {P0: 40}, 3, 2)
+    assert list(seen.partitions.values()) == [
+        PartitionLoad(40, 30),
+        PartitionLoad(90, None),
+        PartitionLoad(None, None, True),
+        PartitionLoad(7, 7),
+    ]
+    assert (seen.busy_s, seen.wanted, seen.ready) == ({"worker-0.1": 4.5}, 3, 2)
+
+
+def test_a_decision_is_an_event_and_stands_in_the_status_with_its_reason():
+    shell = Shell(Autoscale(max=4, upscale_delay_seconds=0))
+    shell.burst()
+    assert shell.scaling.workers == 2
+    reason = shell.told[0].reason
+    assert shell.told == [WorkersChanged(1, 2, reason)]
+    assert "the target is 30 s" in reason
+    shell.now += 5.0
+    shown = shell.scaling.status()
+    assert (shown.workers, str(shown.autoscale)) == (2, "1..4")
+    assert [(c.number, c.before, c.after, c.reason) for c in shown.changes] == [(1, 1, 2, reason)]
+    assert shown.changes[0].seconds_ago >= 5.0
+    assert shown.backlog_seconds == pytest.approx(500, rel=0.1)
+    assert shown.pace_per_s == pytest.approx(100)
+    shell.scaling.set_workers(3)
+    shown = shell.scaling.status()
+    assert (shown.workers, shown.autoscale, shown.backlog_seconds) == (3, None, None)
+    assert shown.changes[-1].reason == "scale(3) instead of 1..4"
+
+
+def test_ray_is_asked_for_room_until_all_workers_are_placed():
+    shell = Shell(Autoscale(max=4, initial=3))
+    shell.check_resources()
+    assert shell.asked == []
+    for _ in range(3):
+        shell.check_resources("worker-2 needs num_cpus=1")
+    assert shell.asked == [3]
+    shell.check_resources()
+    assert shell.asked == [3, 0]
+
+
+def test_room_that_was_asked_for_is_given_back_by_a_number_and_at_the_end():
+    shell = Shell(Autoscale(max=4, initial=3))
+    shell.check_resources("worker-2 needs num_cpus=1")
+    shell.scaling.set_workers(2)
+    shell.check_resources("worker-1 needs num_cpus=1")
+    assert shell.asked == [3, 0]
+    shell.scaling.set_workers(Autoscale(min=2, max=4))
+    shell.check_resources("worker-1 needs num_cpus=1")
+    asyncio.run(shell.scaling.release_resources())
+    assert shell.asked == [3, 0, 2, 0]
+
+
+def test_without_request_resources_nothing_is_asked_and_the_wait_is_shown_all_the_same():
+    shell = Shell(Autoscale(max=4, request_resources=False))
+    shell.check_resources("worker-2 needs num_cpus=1")
+    shell.now += UNPLACED_S
+    shell.check_resources("worker-2 needs num_cpus=1")
+    assert shell.asked == []
+    assert shell.scaling.status().holding == "worker-2 needs num_cpus=1"
+    shell.check_resources()
+    assert shell.scaling.status().holding == ""
+
+
+LACKS = "worker-2 needs num_cpus=1"
+
+
+def test_a_number_without_room_is_given_up_for_the_one_that_there_was(caplog):
+    shell = Shell(2)
+    shell.check_resources()
+    shell.scaling.set_workers(8)
+    assert shell.check_resources("", placed=2) is None, "they are asked for, and don't wait yet"
+    assert shell.check_resources(LACKS) is None
+    shell.now += UNPLACED_S
+    assert shell.check_resources(LACKS) is None
+    assert shell.scaling.workers == 8
+    assert shell.scaling.status().holding == LACKS
+    assert shell.told[-1] == NoRoomForWorkers(8, 7, LACKS)
+    shell.now += 60.0 - UNPLACED_S
+    given_up = shell.check_resources(LACKS)
+    reason = f"no room for 8 workers within 60 s: {LACKS}"
+    assert (given_up.before, given_up.after, given_up.reason) == (8, 2, reason)
+    assert shell.scaling.workers == 2
+    assert shell.told[-1] == WorkersChanged(8, 2, reason)
+    assert f"{reason}; the job goes on with 2" in caplog.text
+    assert shell.scaling.status().holding == ""
+    assert shell.asked == []
+
+
+def test_each_number_is_waited_for_anew():
+    shell = Shell(2)
+    shell.scaling.set_workers(8)
+    shell.check_resources(LACKS)
+    shell.now += 50.0
+    shell.check_resources(LACKS)
+    shell.scaling.set_workers(6)
+    shell.check_resources(LACKS)
+    shell.now += 59.0
+    assert shell.check_resources(LACKS) is None
+    shell.now += 1.0
+    assert shell.check_resources(LACKS).after == 2
+
+
+def test_workers_that_found_room_are_not_given_up_for_one_that_waits_again():
+    shell = Shell(2)
+    shell.scaling.set_workers(3)
+    shell.check_resources()
+    for _ in range(2):
+        assert shell.check_resources(LACKS) is None
+        shell.now += 600.0
+    assert shell.scaling.workers == 3
+
+
+def test_what_a_policy_wants_is_waited_for_however_long_it_takes():
+    shell = Shell(Autoscale(max=4, initial=3))
+    for _ in range(2):
+        assert shell.check_resources(LACKS) is None
+        shell.now += 600.0
+    assert shell.scaling.workers == 3
+
+
+def test_a_ray_that_can_not_be_asked_ends_nothing(caplog):
+    shell = Shell(Autoscale(max=4))
+    shell.broken = True
+    shell.check_resources("worker-2 needs num_cpus=1")
+    assert "the request to Ray's autoscaler failed: RuntimeError: Ray is gone" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("resources", "room"),
+    [
+        ({}, {}),
+        ({"num_cpus": 0}, {}),
+        ({"num_cpus": 2, "num_gpus": 0.5, "memory": 1 << 30}, {"CPU": 2, "GPU": 0.5, "memory": 1 << 30}),
+        ({"resources": {"scoring": 1}, "runtime_env": {"pip": ["x"]}}, {"scoring": 1}),
+        ({"num_gpus": 1, "accelerator_type": "A100"}, {"GPU": 1, "accelerator_type:A100": 0.001}),
+    ],
+    ids=str,
+)
+def test_room_is_named_as_the_autoscaler_names_it(resources, room):
+    assert ray_runtime.bundle_of(resources) == room
+
+
+HEAD_WITHOUT_CPUS = {"Alive": True, "Resources": {"node:__internal_head__": 1.0, "memory": 1e9}}
+HEAD_WITH_CPUS = {"Alive": True, "Resources": {"node:__internal_head__": 1.0, "CPU": 4.0}}
+OTHER = {"Alive": True, "Resources": {"CPU": 4.0}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "nodes", "asked"),
+    [
+        ({}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0.001}),
+        ({}, [HEAD_WITHOUT_CPUS], {"num_cpus": 0.001}),  # the autoscaler adds a node for it
+        ({"num_gpus": 1}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0.001, "num_gpus": 1}),
+        ({"num_cpus": 0}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0}),
+        ({"num_cpus": 2}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 2}),
+        ({}, [HEAD_WITH_CPUS, OTHER], {}),
+        ({}, [{**HEAD_WITHOUT_CPUS, "Alive": False}, HEAD_WITH_CPUS], {}),
+    ],
+)
+def test_workers_stay_off_a_head_that_was_given_no_cpus(resources, nodes, asked):
+    assert ray_runtime.asked_of_ray(resources, nodes) == asked
+
+
+def test_ends_are_asked_for_while_somebody_wants_them_and_a_fetch_may_know_more():
+    asked = []
+
+    async def ask(partitions):
+        asked.append(set(partitions))
+        if len(asked) == 2:
+            raise NoBrokersAvailable("none")
+        return {P0: 10 * len(asked)}
+
+    async def scenario():
+        wanted = {P0, P1}
+        ends, tasks = LogEnds(ask, lambda: wanted), OwnedTasks(failed.append)
+        ends.set_interval(None, tasks)
+        assert ends.latest(P0, None) is None
+        ends.set_interval(0.0, tasks)
+        ends.set_interval(0.0, tasks)
+        await turns(50)
+        assert len(asked) >= 3
+        assert ends.latest(P0, 7) >= 30
+        assert ends.latest(P0, 10_000) == 10_000
+        assert ends.latest(P1, None) is None
+        assert ends.latest(P1, 0) == 0
+        ends.set_interval(None, tasks)
+        count = len(asked)
+        await turns(50)
+        assert len(asked) <= count + 1
+        assert ends.latest(P0, 5) == 5
+        ends.set_interval(0.0, tasks)
+        await turns(10)
+        assert len(asked) > count
+        tasks.cancel()
+
+    failed = []
+    asyncio.run(scenario())
+    assert failed == []
+    assert all(of == {P0, P1} for of in asked)
+
+
+@pytest.mark.parametrize(
+    ("said", "looked_at", "every_s"),
+    [
+        (4, False, None),
+        (4, True, 2.0),
+        (Autoscale(max=4, target_lag_seconds=30), False, 2.0),
+        (Autoscale(max=4, target_lag_seconds=5), True, 1.0),
+    ],
+)
+def test_ends_are_asked_for_where_somebody_decides_or_looks_and_never_otherwise(said, looked_at, every_s):
+    assert Shell(said).scaling.ends_every_s(looked_at=looked_at) == every_s
+
+
+def test_a_question_that_nobody_answered_is_put_again_soon_however_seldom_it_is_asked(monkeypatch):
+    pauses = []
+
+    async def pause(event, seconds):
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    async def ask():
+        if len(pauses) < 2:
+            raise NoBrokersAvailable("none")
+        return 7
+
+    async def scenario():
+        question, tasks = RepeatedQuery("the answer", ask, None), OwnedTasks(failed.append)
+        question.set_interval(30.0, tasks)
+        await turns_until(lambda: question.answer is not None)
+        await turns(2)
+        assert pauses[:3] == [RETRY_S, RETRY_S, 30.0]
+        question.set_interval(None, tasks)
+        await turns(5)
+        assert question.answer is None, "what nobody follows is not known"
+
+    failed = []
+    monkeypatch.setattr(broker_queries, "woken", pause)
+    asyncio.run(scenario())
+    assert failed == []

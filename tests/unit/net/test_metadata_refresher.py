@@ -1,0 +1,83 @@
+"""Asking several nodes: the first answer counts, and a slow or failing node holds up no other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fakes.loop import in_loop
+
+from kafka_actors.errors import DisconnectedError, NoBrokersError
+from kafka_actors.net.metadata_refresher import first_answer
+
+SOON, NEVER_S = 0.0, 3600.0
+
+
+@in_loop
+async def test_a_node_that_fails_is_followed_by_the_next_at_once() -> None:
+    asked: list[int] = []
+
+    async def ask(node_id: int) -> str:
+        asked.append(node_id)
+        if node_id < 3:
+            raise DisconnectedError(f"node {node_id} is gone")
+        return f"node {node_id}"
+
+    assert await first_answer(iter([1, 2, 3, 4]), ask, NEVER_S) == "node 3"
+    assert asked == [1, 2, 3]
+
+
+@in_loop
+async def test_a_node_that_is_slow_is_not_given_up_when_the_next_is_asked() -> None:
+    second_asked = asyncio.Event()
+
+    async def ask(node_id: int) -> str:
+        if node_id == 1:
+            await second_asked.wait()
+            return "the slow one"
+        second_asked.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    assert await first_answer(iter([1, 2]), ask, SOON) == "the slow one"
+
+
+@in_loop
+async def test_the_others_are_cancelled_when_one_has_answered() -> None:
+    cancelled: list[int] = []
+    second_asked = asyncio.Event()
+
+    async def ask(node_id: int) -> str:
+        if node_id == 2:
+            second_asked.set()
+            return "the quick one"
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(node_id)
+            raise
+        return "never"
+
+    assert await first_answer(iter([1, 2]), ask, SOON) == "the quick one"
+    await asyncio.sleep(0)
+    assert cancelled == [1]
+
+
+@in_loop
+async def test_no_answer_is_an_error_with_each_nodes_reason() -> None:
+    async def ask(node_id: int) -> str:
+        raise DisconnectedError(f"node {node_id} is gone")
+
+    with pytest.raises(NoBrokersError, match="node 1 is gone; node 2 is gone"):
+        await first_answer(iter([1, 2]), ask, NEVER_S)
+    with pytest.raises(NoBrokersError, match="no broker may be asked yet"):
+        await first_answer(iter([]), ask, NEVER_S)
+
+
+@in_loop
+async def test_a_mistake_is_not_taken_for_a_broken_node() -> None:
+    async def ask(node_id: int) -> str:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await first_answer(iter([1, 2]), ask, NEVER_S)

@@ -1,0 +1,66 @@
+"""Reasons for people, and what kind each is."""
+
+import pytest
+
+from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.fetch.machines.partition_state import FetchPartition, FetchState, PartitionStart
+from kafka_actors.telemetry.attributes import kind_of_reason
+from kafka_actors.types import TopicPartition
+
+KINDS = {
+    "": "",
+    "paused": "paused",
+    "draining": "draining",
+    "buffer full": "buffer_full",
+    "no leader": "no_leader",
+    "open transaction": "open_transaction",
+    "no lease": "no_lease",
+    "waits for its turn: behind orders-3 and 2 others": "waits_for_its_turn",
+    "broker 3: throttled": "broker",
+    "backing off: no answer in 30 s": "backing_off",
+    "awaiting offset (no answer in 30 s)": "awaiting_offset",
+    "retrying: offset 7, ValueError": "retrying",
+    "failed: orders-3 at offset 7: CRC": "failed",
+}
+
+
+@pytest.mark.parametrize(("reason", "kind"), KINDS.items())
+def test_a_reasons_kind_is_what_comes_first(reason, kind):
+    assert kind_of_reason(reason) == kind
+
+
+def partition(**given):
+    made = FetchPartition(TopicPartition("t", 0), PartitionStart(offset=5))
+    made.state, made.leader, made.position = FetchState.FETCHING, 1, 5
+    for name, value in given.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({}, ""),
+        ({"paused": True}, "paused"),
+        ({"leader": -1}, "no_leader"),
+        ({"leader": -1, "state": FetchState.VALIDATING, "trouble": "x"}, "no_leader"),
+        ({"leader": -1, "state": FetchState.AWAITING_OFFSET}, "no_leader"),
+        ({"leader": -1, "state": FetchState.AT_END}, "at_end"),
+        ({"leader": -1, "paused": True}, "paused"),
+        ({"draining": True}, "draining"),
+        ({"retry_at": 9.0, "trouble": "Not leader: 6"}, "backing_off"),
+        ({"error": KafkaTimeoutError("Something: else")}, "failed"),
+        ({"state": FetchState.VALIDATING, "trouble": "x"}, "validating"),
+        ({"state": FetchState.AWAITING_OFFSET}, "awaiting_offset"),
+    ],
+)
+def test_every_reason_of_the_fetcher_has_a_kind(given, kind):
+    assert kind_of_reason(partition(**given).reason(now=1.0)) == kind
+
+
+def test_a_partition_waits_for_a_transaction_where_only_its_records_are_left():
+    waiting = partition(last_stable_offset=5, high_watermark=9)
+    assert waiting.waits_for_a_transaction(read_committed=True)
+    assert not waiting.waits_for_a_transaction(read_committed=False)
+    assert not partition(last_stable_offset=6, high_watermark=9).waits_for_a_transaction(True)
+    assert not partition(last_stable_offset=5, high_watermark=5).waits_for_a_transaction(True)

@@ -112,11 +112,11 @@ def conditions_of(filters: Iterable[Filter]) -> Iterator[FilterCondition]:
         operator = _OPERATORS.get(type(each))
         if operator is None:
             continue
-        given: Any = each
-        values = [_number(value) for value in (given.value if operator == "in" else [given.value])]
+        pushed: Any = each
+        values = [_number(value) for value in (pushed.value if operator == "in" else [pushed.value])]
         if None not in values:
             yield FilterCondition(
-                ".".join(given.attribute), operator, values if operator == "in" else values[0]
+                ".".join(pushed.attribute), operator, values if operator == "in" else values[0]
             )
 
 

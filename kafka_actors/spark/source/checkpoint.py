@@ -139,11 +139,11 @@ class QueryCheckpoint:
             self._states[source] = StateFiles(location, _OPTION)
         return self._states[source]
 
-    def restored(self, given: KafkaOffsets) -> StreamOffsets:
+    def restored(self, source_offsets: KafkaOffsets) -> StreamOffsets:
         """Offsets with topic ids, where these are known."""
-        if given.form == "kafka-actors":
-            return given.offsets
-        return restored(given.offsets, self.state(given.source).kept())
+        if source_offsets.form == "kafka-actors":
+            return source_offsets.offsets
+        return restored(source_offsets.offsets, self.state(source_offsets.source).kept())
 
     # ------------------------------------------------------------ from form to form
 
@@ -174,28 +174,32 @@ class QueryCheckpoint:
                 changed.append(batch.number)
         return changed
 
-    def _to_spark(self, given: KafkaOffsets) -> str:
-        state = self.state(given.source)
-        if given.offsets not in state.kept():
-            state.keep(given.offsets)
-        if given.offsets.start is not None:
-            state.keep_first(given.offsets.start)
-        return compact(nested(given.offsets.by_partition))
+    def _to_spark(self, source_offsets: KafkaOffsets) -> str:
+        state = self.state(source_offsets.source)
+        if source_offsets.offsets not in state.kept():
+            state.keep(source_offsets.offsets)
+        if source_offsets.offsets.start is not None:
+            state.keep_first(source_offsets.offsets.start)
+        return compact(nested(source_offsets.offsets.by_partition))
 
-    def _to_ours(self, given: KafkaOffsets, batch: int) -> str:
-        found = self.restored(given)
+    def _to_ours(self, source_offsets: KafkaOffsets, batch: int) -> str:
+        found = self.restored(source_offsets)
         if batch == 0 and found.start is None:
-            found = StreamOffsets(found.by_partition, found.topic_ids, self.state(given.source).first())
+            found = StreamOffsets(
+                found.by_partition, found.topic_ids, self.state(source_offsets.source).first()
+            )
         return compact(found.to_json())
 
 
 def _kafka(source: str, text: str) -> KafkaOffsets | None:
     """The offsets in a line, None for another source's."""
     try:
-        given = json.loads(text)
-        if not isinstance(given, dict) or not all(_is_topic(name, value) for name, value in given.items()):
+        decoded = json.loads(text)
+        if not isinstance(decoded, dict) or not all(
+            _is_topic(name, value) for name, value in decoded.items()
+        ):
             return None
-        offsets = StreamOffsets.from_json(given)
+        offsets = StreamOffsets.from_json(decoded)
     except (ValueError, ConfigError):
         return None
     form: Form = "kafka-actors" if offsets.has_more_than_spark else "spark"

@@ -65,9 +65,9 @@ class OffsetFormat:
 
     # ------------------------------------------------------------ offsets
 
-    def read(self, given: Mapping[str, Any]) -> StreamOffsets:
+    def read(self, offsets: Mapping[str, Any]) -> StreamOffsets:
         """Reads offsets of Spark's. Raises `ConfigError` for ones that are not of a stream of this source."""
-        found = StreamOffsets.from_json(given)
+        found = StreamOffsets.from_json(offsets)
         return found if found.has_more_than_spark else self._restored(found)
 
     def _restored(self, found: StreamOffsets) -> StreamOffsets:

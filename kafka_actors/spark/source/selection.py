@@ -99,12 +99,12 @@ _START = "startingOffsets"
 _END = "endingOffsets"
 
 
-def start_of(given: CaseInsensitiveOptions, *, streaming: bool) -> Bound:
+def start_of(options: CaseInsensitiveOptions, *, streaming: bool) -> Bound:
     """Reads the start: by default the latest offsets in a stream, the earliest in a batch. Raises `ConfigError`."""
-    timestamps = _timestamps(given, "startingTimestamp", "startingOffsetsByTimestamp")
+    timestamps = _timestamps(options, "startingTimestamp", "startingOffsetsByTimestamp")
     if timestamps is not None:
         return timestamps
-    text = given.text(_START)
+    text = options.text(_START)
     word = ("latest" if streaming else "earliest") if text is None else text.lower()
     if word == "earliest":
         return LogEnd.EARLIEST
@@ -123,12 +123,12 @@ def start_of(given: CaseInsensitiveOptions, *, streaming: bool) -> Bound:
     return _offsets(_START, str(text), (EARLIEST,))
 
 
-def end_of(given: CaseInsensitiveOptions) -> Fixed:
+def end_of(options: CaseInsensitiveOptions) -> Fixed:
     """Reads the end of a batch: by default the latest offsets. Raises `ConfigError`."""
-    timestamps = _timestamps(given, "endingTimestamp", "endingOffsetsByTimestamp")
+    timestamps = _timestamps(options, "endingTimestamp", "endingOffsetsByTimestamp")
     if timestamps is not None:
         return timestamps
-    text = given.text(_END)
+    text = options.text(_END)
     if text is None or text.lower() == "latest":
         return LogEnd.LATEST
     if text.lower() == "earliest":
@@ -152,11 +152,13 @@ def _offsets(name: str, text: str, special: tuple[int, ...]) -> GivenOffsets:
     return GivenOffsets(name, offsets)
 
 
-def _timestamps(given: CaseInsensitiveOptions, everywhere: str, by_partition: str) -> GivenTimestamps | None:
+def _timestamps(
+    options: CaseInsensitiveOptions, everywhere: str, by_partition: str
+) -> GivenTimestamps | None:
     """Reads timestamps, in Spark's order of precedence: one for all partitions, then those by partition, then offsets."""
-    if (timestamp := given.number(everywhere, None, 0, LONG_MAX)) is not None:
+    if (timestamp := options.number(everywhere, None, 0, LONG_MAX)) is not None:
         return GivenTimestamps(everywhere, timestamp)
-    if (text := given.text(by_partition)) is None:
+    if (text := options.text(by_partition)) is None:
         return None
     timestamps = parse_offsets(by_partition, text)
     for tp, timestamp in timestamps.items():
@@ -207,15 +209,15 @@ class AssignPartitions(Struct, frozen=True):
 Selection = SubscribeTopics | SubscribePattern | AssignPartitions
 
 
-def selection_of(given: CaseInsensitiveOptions) -> Selection:
+def selection_of(options: CaseInsensitiveOptions) -> Selection:
     """Reads the selection. Raises `ConfigError` unless exactly one option selects, in its form."""
-    chosen = given.present(SELECTIONS)
+    chosen = options.present(SELECTIONS)
     if len(chosen) != 1:
         what = "are given together" if chosen else "are all missing"
         names = ", ".join(chosen or SELECTIONS)
         raise ConfigError(names, f"{what}: exactly one of {', '.join(SELECTIONS)} is needed")
     name = chosen[0]
-    text = given.text(name) or ""
+    text = options.text(name) or ""
     if name == "assign":
         partitions = parse_partitions(name, text)
         _check_names(name, (tp.topic for tp in partitions))

@@ -44,14 +44,14 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
         return self.client.producer()
 
 
-def parse_sink(options: Mapping[str, str], schema: StructType) -> SinkOptions:
+def parse_sink(raw: Mapping[str, str], schema: StructType) -> SinkOptions:
     """Checks the options of a write, and the columns that it writes.
 
     Raises `ConfigError`, which names the option, or `schema` and the column, and says what is accepted.
     """
-    given = CaseInsensitiveOptions(options, (*_NAMES, *_OF_SPARK))
-    client = ClientOptions(given.kafka, "producer")
-    topic = given.text("topic")
+    options = CaseInsensitiveOptions(raw, (*_NAMES, *_OF_SPARK))
+    client = ClientOptions(options.kafka, "producer")
+    topic = options.text("topic")
     if topic is not None:
         check_topic(topic, "topic")
     parsed = SinkOptions(
@@ -95,10 +95,10 @@ def _columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _are_headers(given: object) -> bool:
+def _are_headers(kind: object) -> bool:
     """Whether a type, in JSON, is that of headers, whatever in it may be null."""
     wanted = HEADERS.dataType.jsonValue()
-    return _shape(given) == _shape(wanted)
+    return _shape(kind) == _shape(wanted)
 
 
 def _shape(json: object) -> object:

@@ -122,13 +122,13 @@ class StateFiles:
             if number not in self._read:
                 name = f"{_OURS}/{number}"
                 text = self._files.read(name)
-                given = None if text is None else self._decoded(name, text)
-                if not isinstance(given, dict) or given.get("format") != _FORMAT:
+                document = None if text is None else self._decoded(name, text)
+                if not isinstance(document, dict) or document.get("format") != _FORMAT:
                     raise ConfigError(
                         self._option,
                         f"{self._files.directory}/{name} is not of format {_FORMAT}, which this version reads",
                     )
-                self._read[number] = StreamOffsets.from_json(given["offsets"])
+                self._read[number] = StreamOffsets.from_json(document["offsets"])
             yield self._read[number]
 
     def keep(self, offsets: StreamOffsets) -> None:

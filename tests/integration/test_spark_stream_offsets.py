@@ -15,8 +15,8 @@ from kafka_actors import Consumer
 from kafka_actors.admin import Admin
 from kafka_actors.errors import ConfigError, DataLossError, NonEmptyGroupError, TopicRecreatedError
 from kafka_actors.spark.source import task_reader as reading
-from kafka_actors.spark.source.batch_planner import plan
 from kafka_actors.spark.source.options import parse_batch, parse_stream
+from kafka_actors.spark.source.planning import plan
 from kafka_actors.spark.source.read_session import ReadSession
 from kafka_actors.spark.source.stream_driver import StreamDriver
 from kafka_actors.spark.source.task_reader import read_ranges

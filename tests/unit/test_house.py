@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 178,
-    "files": 489,
-    "modules without a test file": 180,
+    "docstring openings": 6,
+    "files": 462,
+    "modules without a test file": 154,
     "numbered tests": 0,
-    "short files": 36,
+    "short files": 28,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

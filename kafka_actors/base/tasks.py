@@ -18,7 +18,7 @@ class OwnedTasks:
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def go(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+    def create_task(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
         """Starts a task."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)

@@ -1,4 +1,4 @@
-"""`kafka-actors config`: what a run would be started with, and why."""
+"""`kafka-actors config`: shows the options that a run would have, with their sources, and the reference of all options."""
 
 from __future__ import annotations
 
@@ -13,17 +13,12 @@ from kafka_actors.config import build
 from kafka_actors.config.security import SECRETS
 from kafka_actors.options import JobConfig
 
-from .connection import note
-from .errors import EXIT_DONE
-from .job_options import OF_RUN, changed, job_options, job_settings, target_of
+from .command import EXIT_DONE, command
+from .job_options import OF_RUN, changed, job_options, job_settings, target_of, written_workers
 from .option_sources import OptionSource, OptionValues
-from .options import command
-from .output import Output
-from .reference import SECTIONS, options
-from .reference_page import markdown
+from .output import Output, late, note
+from .reference import SECTIONS, markdown, options
 from .results import FORMS, columns, form_option, show
-from .slow_notice import late
-from .workers import written_workers
 
 __all__ = ["config", "rows"]
 
@@ -32,8 +27,9 @@ _PLAIN = (str, int, float, type(None))
 
 
 class ConfigRow(Struct, frozen=True):
-    """One option: `source` is `flag`, `environment`, `file`, `definition` (of the job) or `default`, `name` which one,
-    `given` how the option is called there, where that is another name, and `reference` what was looked up for it."""
+    """An option and its source. `source`: flag, environment, file, definition (of the job) or default; `name`: of the
+    flag, variable or file; `given`: the name of the option there, if it is another one; `reference`: the reference in the
+    value, if there is one."""
 
     option: str
     value: Any
@@ -45,7 +41,7 @@ class ConfigRow(Struct, frozen=True):
 
 @click.group("config")
 def config() -> None:
-    """What options there are for a run, and where they come from."""
+    """Show the options of a run, and where they come from."""
 
 
 @config.command("show")
@@ -62,8 +58,8 @@ def show_config(
 ) -> int:
     """Show every option that `run` would use with the same arguments, and where it comes from.
 
-    With a job (TARGET, or `job` in the file) its definition is loaded, and counts for what nothing else says. Nothing
-    connects or starts. Secrets are masked.
+    The definition of the job (TARGET, or `job` in the file) is loaded, if there is one, and gives the values that nothing
+    else sets. Nothing connects or starts. Secrets are masked.
     """
     settings = job_settings(config_file, pairs, os.environ, **flags)
     target = target_of(target, settings)
@@ -78,7 +74,7 @@ def show_config(
 
 
 def _values(settings: OptionValues, target: str | None) -> dict[str, Any]:
-    """The options of `run`, then those of `JobConfig`; checked together as a start would."""
+    """Values of the options of `run`, then of those of `JobConfig`; checked together as at a start."""
     if target is None:
         with settings.named():
             built = build(JobConfig, {k: v for k, v in settings.options.items() if k not in OF_RUN})
@@ -101,7 +97,7 @@ def _values(settings: OptionValues, target: str | None) -> dict[str, Any]:
 
 
 def rows(settings: OptionValues, target: str | None, values: dict[str, Any]) -> list[ConfigRow]:
-    """One row an option, in the order of their declarations; what is secret is masked."""
+    """Rows of all options in the order of their declarations; secrets are masked."""
     defaults = JobConfig()
     table = []
     for name, value in values.items():
@@ -119,7 +115,7 @@ def rows(settings: OptionValues, target: str | None, values: dict[str, Any]) -> 
 
 
 def _masked(name: str, value: Any) -> Any:
-    """Secrets, and objects: their reprs are somebody else's."""
+    """Value without secrets, and without objects, whose reprs might show some."""
     if name in SECRETS:
         return None if value is None else MASKED
     if isinstance(value, dict):
@@ -130,7 +126,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def _shown(value: Any) -> str | None:
-    """As it would be written in a file, if there is anything to write."""
+    """Value as it would be written in a file; None where there is nothing to write."""
     if value in ("", {}, []):
         return None
     if isinstance(value, bool):
@@ -154,11 +150,11 @@ def _said(row: ConfigRow) -> str:
     type=click.Choice([*FORMS, "markdown"]),
     default="text",
     show_default=True,
-    help="Columns, a document with the meanings too, or the page of the documentation.",
+    help="Columns, a document that has the meanings too, or the page of the documentation.",
 )
 @command
 def show_options(output: Output, form: str) -> int:
-    """Show every option there is: type, default, and Java's name and default."""
+    """Show all options with their types and defaults, and Java's names and defaults."""
     if form == "markdown":
         from .run import run
 

@@ -1,4 +1,4 @@
-"""Commands that ask a cluster something: how they connect, and in which form they answer."""
+"""Frame of the commands that ask a cluster: options of the connection, the admin client, and the form of the answer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ import msgspec
 from kafka_actors.config import build
 from kafka_actors.options import ClientConfig
 
-from .config_file import read_config_file
+from .command import command
 from .job_options import OF_RUN, DeclaredOption, RunConfig, other_variables
-from .option_sources import Layer, OptionValues, from_environment, from_file, from_flags, layered
-from .options import command
-from .output import Output
+from .option_sources import (
+    Layer,
+    OptionValues,
+    from_environment,
+    from_file,
+    from_flags,
+    layered,
+    read_config_file,
+)
+from .output import Output, late, note
 from .results import form_option
-from .slow_notice import late
 
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin
 
-__all__ = ["admin_command", "note"]
+__all__ = ["admin_command"]
 
 Body = Callable[..., Coroutine[Any, Any, int]]
 
@@ -33,7 +39,7 @@ Body = Callable[..., Coroutine[Any, Any, int]]
 def admin_command(function: Body) -> Callable[..., None]:
     """Makes a coroutine function `(output, admin, form, **options) -> exit code` the body of a click command.
 
-    The admin connects with the first question: what is wrong with the options is said before that.
+    The admin connects with its first request, so errors in the options come before that.
     """
 
     @click.option(
@@ -59,7 +65,7 @@ def admin_command(function: Body) -> Callable[..., None]:
         multiple=True,
         help="An option of the connection, such as security_protocol=SSL; wins over KAFKA_ACTORS_<OPTION> and the file.",
     )
-    @form_option("The columns of Kafka's own tools, or a document with all there is to say.")
+    @form_option("The columns of Kafka's own tools, or a document with all fields.")
     @command
     @functools.wraps(function)
     def body(
@@ -95,19 +101,14 @@ async def _run(
 def _waits_for(admin: AsyncAdmin) -> str:
     servers = ", ".join(admin.config.bootstrap_servers)
     trouble = admin.trouble()
-    return f"waiting for a broker: {trouble}" if trouble else f"waiting for the answer of {servers}"
+    return f"waiting for a broker: {trouble}" if trouble else f"waiting for an answer of {servers}"
 
 
 def _around(command_config: str | None) -> tuple[Layer, ...]:
-    """What the flags win over: the environment, and the file."""
+    """Layers below the flags: the environment, and the file."""
     environment = from_environment(ClientConfig, os.environ, other_variables())
     if command_config is None:
         return (environment,)
     given = read_config_file("--command-config", command_config, RunConfig.__struct_fields__)
     of_connection = {name: value for name, value in given.items() if name not in OF_RUN}
     return environment, from_file(ClientConfig, of_connection, command_config, strict=False)
-
-
-def note(text: str) -> None:
-    """Something that isn't part of the result: to stderr."""
-    click.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""Options of `run` and of `config show`: their declarations, their flags with the same texts, and the job that they make."""
+"""Options of `run` and `config show`: their declarations, flags with the same texts, and the job that results from them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,19 @@ from kafka_actors.base.addresses import parse_listening
 from kafka_actors.errors import UsageError
 from kafka_actors.options import JobConfig, Positive
 
-from .config_file import read_config_file
 from .load_job import load_job
-from .option_sources import PREFIX, OptionValues, from_environment, from_file, from_flags, layered
-from .workers import read_workers, written_workers
+from .option_sources import (
+    PREFIX,
+    OptionValues,
+    from_environment,
+    from_file,
+    from_flags,
+    layered,
+    read_config_file,
+)
 
 if TYPE_CHECKING:
+    from kafka_actors.job import Autoscale
     from kafka_actors.ray import Job
 
 __all__ = [
@@ -36,15 +43,17 @@ __all__ = [
     "job_settings",
     "meanings",
     "other_variables",
+    "read_workers",
     "required",
     "target_of",
+    "written_workers",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a job, and what else the command line, its environment and a file may say of a run."""
+    """Options of a job, and those of a run that the command line, the environment and a file may set besides."""
 
     job: str | None = None
     """The job to run: `path/to/file.py:name` or `module:name`. In a file, the path begins at the file's directory."""
@@ -74,17 +83,17 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 OF_RUN = tuple(name for name in RunConfig.__struct_fields__ if name not in JobConfig.__struct_fields__)
-"""What isn't an option of `JobConfig`."""
+"""Options of a run that are not options of `JobConfig`."""
 
 ARGUMENTS = ("topics", "pattern", "resources_per_worker", "name", "dead_letter_topic", "until")
 """Options that are arguments of `Job` under the same names."""
 
 _OF_TESTS = "KAFKA_ACTORS_CACHE"
-"""Where `kafka_actors.testing` keeps Kafka's releases."""
+"""Variable that says where `kafka_actors.testing` keeps Kafka's releases."""
 
 
 class DeclaredOption(click.Option):
-    """A flag that sets an option of `kind`; the names are the same. `more` ends its help.
+    """Flag that sets the option of `kind` with the same name. `more` is appended to its help.
 
     The text is looked up when it is shown: finding it reads the source of the declarations.
     """
@@ -98,20 +107,20 @@ class DeclaredOption(click.Option):
 
     @property
     def meaning(self) -> str:
-        """The text with its Markdown."""
+        """Text of the declaration, with its Markdown."""
         assert self.name is not None  # every option of click's has one
         texts = (meanings(kind) for kind in self._kind.__mro__ if kind.__module__.startswith("kafka_actors."))
         return next(found[self.name] for found in texts if self.name in found) + self._more
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The flag's row in `--help`."""
+        """Row of the flag in `--help`."""
         self.help = self.meaning.replace("`", "")
         return super().get_help_record(ctx)
 
 
 @functools.cache
 def meanings(kind: type) -> dict[str, str]:
-    """The texts below the declarations of a class by their names; Python itself doesn't keep them."""
+    """Texts below the declarations of a class, by the declared names; Python itself doesn't keep them."""
     tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
     body = next(
         node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__
@@ -129,8 +138,8 @@ _declared = functools.partial(click.option, cls=DeclaredOption, kind=RunConfig)
 
 
 def job_options(function: F) -> F:
-    """The flags of a command that takes a job. They have no `envvar`: the environment has options without a flag, too,
-    and -X wins over it."""
+    """Adds the flags of a command that takes a job. They have no `envvar`, because -X has to win over the environment, which
+    can also set options without a flag."""
     for option in reversed(
         (
             click.argument("target", required=False),
@@ -165,7 +174,7 @@ def job_options(function: F) -> F:
 def job_settings(
     config_file: str | None, pairs: tuple[str, ...], environment: Mapping[str, str], **flags: Any
 ) -> OptionValues:
-    """What counts for a run: flags, then the environment, then the file.
+    """Options of a run: flags win over the environment, and that over the file.
 
     Raises `UsageError` for a file that can't be read, `ConfigError` with the option and where its value came from.
     """
@@ -194,19 +203,19 @@ def _layered(
 
 
 def _beside(file: str, target: Any) -> Any:
-    """A path in a file begins where the file is."""
+    """Target with its path relative to the directory of the file that names it."""
     if not isinstance(target, str) or not target.rpartition(":")[0].endswith(".py"):
         return target
     return os.path.join(os.path.dirname(file), target)
 
 
 def target_of(target: str | None, settings: OptionValues) -> str | None:
-    """The job that is named, by the argument or else by `job`."""
+    """Target of the command line, or else of the option `job`; None where neither names one."""
     return target if target is not None else settings.options.get("job")
 
 
 def changed(target: str, settings: OptionValues) -> Job:
-    """The job that `target` names, with these settings. Raises what `load_job` and `Job.changed` do."""
+    """Job that `target` names, with these options. Raises as `load_job` and `Job.changed`."""
     job = load_job(target)
     options = {name: value for name, value in settings.options.items() if name not in OF_RUN}
     given = {name: settings.options.get(name) for name in ARGUMENTS}
@@ -221,14 +230,14 @@ def changed(target: str, settings: OptionValues) -> Job:
 
 
 def required(target: str | None) -> str:
-    """Raises `UsageError` where no job is named."""
+    """Returns the target; raises `UsageError` where there is none."""
     if target is None:
         raise UsageError('name the job: TARGET, or job = "file.py:name" in the file of -c')
     return target
 
 
 def other_variables() -> set[str]:
-    """Variables with our prefix that are no options: those of flags of all commands."""
+    """Variables with our prefix that are not options: those of the flags of all commands."""
     root = click.get_current_context().find_root().command
     return {_OF_TESTS, *(name for name in _variables(root) if name.startswith(PREFIX))}
 
@@ -239,3 +248,15 @@ def _variables(command: click.Command) -> Iterator[str]:
     if isinstance(command, click.Group):
         for each in command.commands.values():
             yield from _variables(each)
+
+
+def read_workers(given: int | str) -> int | Autoscale:
+    """Workers from a text such as `8` or `1..16`. Raises `ConfigError`."""
+    from kafka_actors.job.autoscale import parsed_workers
+
+    return parsed_workers(str(given))
+
+
+def written_workers(workers: int | Autoscale) -> int | str:
+    """Workers as a number, or as a text such as `1..16`."""
+    return workers if isinstance(workers, int) else str(workers)

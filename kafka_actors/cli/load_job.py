@@ -1,4 +1,4 @@
-"""From `path/to/file.py:name` or `module:name` on the command line to a `Job`."""
+"""Loads the `Job` that `path/to/file.py:name` or `module:name` on the command line names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_actors.base.callables import misfit
 from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
 
-from .errors import LoadError
+from .command import LoadError
 
 if TYPE_CHECKING:
     from kafka_actors.ray import Job
@@ -23,16 +23,16 @@ __all__ = ["load_job"]
 
 
 def load_job(target: str) -> Job:
-    """The `Job` that `target` names: a Job, or a function without arguments that returns one.
+    """Loads what `target` names: a `Job`, or a function without arguments that returns one.
 
-    Raises `UsageError` where the target names none, `LoadError` for what the user's code raised, and what the
-    definition of the job raised (`ConfigError`) as it is.
+    Raises `UsageError` where the target names neither, `LoadError` for an error of the user's code, and errors of the
+    job's definition (`ConfigError`) as they are.
     """
     from kafka_actors.ray import Job
 
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name:
-        raise UsageError(f"{target!r} names no job: give path/to/file.py:name or module:name")
+        raise UsageError(f"{target!r} is not the name of a job: give path/to/file.py:name or module:name")
     found = _attribute(_module(where), name, target)
     if not isinstance(found, Job) and callable(found):
         found = _called(found, target)
@@ -84,7 +84,7 @@ def _from_file(where: str) -> ModuleType:
 
 
 def _free_name(path: Path) -> str:
-    """The file's own name, unless a module of this name exists elsewhere."""
+    """Name for a module of this file: the file's own, unless a module of this name exists elsewhere."""
     name = path.stem
     try:
         known = sys.modules.get(name) or importlib.util.find_spec(name)
@@ -95,16 +95,16 @@ def _free_name(path: Path) -> str:
 
 
 def _send_by_value(module: ModuleType) -> None:
-    """Workers get the functions and classes of this file themselves: on their node it may not exist."""
+    """Has workers get the functions and classes of this file by value: on their node the file may not exist."""
     try:
         from ray import cloudpickle
     except ImportError:
-        return  # whoever starts the job is told that Ray is missing
+        return  # the start of the job says that Ray is missing
     cloudpickle.register_pickle_by_value(module)
 
 
 def _importable(directory: Path) -> None:
-    """What lies beside the job can be imported, here and in the workers of a local Ray."""
+    """Makes the files beside the job importable, here and in the workers of a local Ray."""
     here = str(directory)
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -143,7 +143,7 @@ def _load_error(what: str, error: BaseException) -> LoadError:
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         places.append((error.filename, error.lineno))
-    # The frames of importing itself are nobody's file.
+    # The frames of Python's import machinery have no file.
     places = [place for place in places if not place[0].startswith("<frozen ")]
     at = f" ({Path(places[-1][0]).name}, line {places[-1][1]})" if places else ""
     return LoadError(f"{what} could not be loaded{at}")

@@ -1,4 +1,4 @@
-"""The commands, and how the command line ends."""
+"""All commands of `kafka-actors`, and the exit code of the command line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import click
 
 from kafka_actors import __version__
 
+from .command import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
 from .config import config
 from .demo.command import demo
-from .errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
 from .groups import groups
-from .offsets import lag, offsets
+from .lag import lag
+from .offsets import offsets
 from .run import run
 from .spark_checkpoint import spark_checkpoint
 from .top import top
@@ -39,7 +40,7 @@ for each in (run, top, config, demo, groups, topics, offsets, lag, spark_checkpo
 
 
 def run_command_line(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns the exit code. A wrong call is one line on stderr."""
+    """Runs the command line and returns the exit code. Wrong usage is reported in one line on stderr."""
     try:
         code = commands.main(arguments, prog_name=PROGRAM, standalone_mode=False)
         return int(code or EXIT_DONE)

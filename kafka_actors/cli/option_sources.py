@@ -1,35 +1,51 @@
-"""Where options come from: the command line wins over `KAFKA_ACTORS_*`, and that over a file.
+"""Sources of options: the command line wins over `KAFKA_ACTORS_*` in the environment, and that over a file.
 
-References (`${env:NAME}`, `${file:path:key}`) are looked up here, wherever they stand, but for those that are a whole password: they
-travel as they are, and each process that makes a client looks them up (`kafka_actors.config.resolved`). `OptionValues` knows
-of each value where it came from: errors and `kafka-actors config show` say it.
+Files are TOML, or Kafka's .properties. The names in them are those of `kafka_actors.options` with underscores or dots, or
+Java's (`kafka_actors.config.java`). A dotted name means the same in both kinds of file, though TOML makes tables of it:
+`sasl.mechanism`, `[sasl]` with `mechanism`, and `sasl_mechanism` are one option.
+
+References (`${env:NAME}`, `${file:path:key}`) are looked up here, except in passwords: these travel as they are, and each
+process that makes a client looks them up (`kafka_actors.config.resolved`). `OptionValues` keeps the source of each value
+for errors and for `kafka-actors config show`.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from kafka_actors.config import ClientConfig, convert, known_name
 from kafka_actors.config.java import from_java, without_effect
-from kafka_actors.config.references import refers, resolve
+from kafka_actors.config.references import parse_properties, refers, resolve
 from kafka_actors.config.security import SECRETS
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.options import JobConfig, ProducerConfig
 
-__all__ = ["PREFIX", "OptionSource", "OptionValues", "from_environment", "from_file", "from_flags", "layered"]
+__all__ = [
+    "PREFIX",
+    "OptionSource",
+    "OptionValues",
+    "from_environment",
+    "from_file",
+    "from_flags",
+    "layered",
+    "parse_toml",
+    "read_config_file",
+]
 
 log = logging.getLogger(__name__)
 
 PREFIX = "KAFKA_ACTORS_"
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
-# What Kubernetes puts into every container for a Service by the name of kafka-actors.
+# Variables that Kubernetes sets in every container for a Service named kafka-actors.
 _OF_KUBERNETES = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?")
 _OF_PROGRAMS = frozenset(
     {
@@ -43,14 +59,14 @@ _OF_PROGRAMS = frozenset(
         "value_serializer",
     }
 )
-"""Options of Java's programs, in files for several clients. A job refuses them: it would not do what they ask for."""
+"""Options of Java's clients in files for several programs. A job refuses them, because they would have no effect."""
 _ELSEWHERE = frozenset({*JobConfig.__struct_fields__, *ProducerConfig.__struct_fields__})
-"""Options of some command, or of a program of the user's: no mistake where they mean nothing."""
+"""Options of another command or of the user's program: no mistake where they have no meaning."""
 
 
 class OptionSource(Struct, frozen=True):
-    """Where a value came from. `kind`: `flag`, `environment` or `file`; `name`: which; `reference`: the text that was
-    looked up, if there was one in it; `given`: the option as it is called there, where that isn't its own name."""
+    """Source of a value. `kind`: `flag`, `environment` or `file`; `name`: of the flag, variable or file; `reference`: the
+    reference in the value, if there was one; `given`: the name of the option there, if it is another one."""
 
     kind: str
     name: str
@@ -63,7 +79,7 @@ class OptionSource(Struct, frozen=True):
 
 
 class OptionValues:
-    """Options by their names, converted, and the source of each."""
+    """Converted options by their names, and the source of each."""
 
     def __init__(self, options: Mapping[str, Any], sources: Mapping[str, OptionSource]) -> None:
         self.options = dict(options)
@@ -71,22 +87,22 @@ class OptionValues:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """A `ConfigError` about one of these options says where its value came from, unless that is in view."""
+        """Context manager that adds the source of the value to a `ConfigError`, unless it is on the command line."""
         try:
             yield
         except ConfigError as error:
             raise _placed(error, self.sources) from error.__cause__
 
     def __repr__(self) -> str:
-        return f"<Settings: {', '.join(sorted(self.options))}>"
+        return f"<OptionValues: {', '.join(sorted(self.options))}>"
 
 
 Layer = dict[str, tuple[Any, OptionSource]]
-"""The options of one source, with underscores."""
+"""Options of one source by their names with underscores: value and source of each."""
 
 
 def layered(kind: type[ClientConfig], *layers: Layer) -> OptionValues:
-    """What counts of these layers, the first of which wins; each value checked by itself.
+    """Options of all layers, the first of which wins; each value is checked by itself.
 
     Raises `ConfigError` with the option and its source, for a value that wins.
     """
@@ -101,7 +117,7 @@ def layered(kind: type[ClientConfig], *layers: Layer) -> OptionValues:
 
 
 def from_flags(kind: type[ClientConfig], pairs: tuple[str, ...], **flags: Any) -> Layer:
-    """`NAME=VALUE` pairs of -X, and what has a flag of its own. Raises `ConfigError`."""
+    """Layer of the command line: `NAME=VALUE` pairs of -X, and options with flags of their own. Raises `ConfigError`."""
     layer: Layer = {
         name: _resolved(name, value, OptionSource("flag", "--" + name.replace("_", "-")))
         for name, value in flags.items()
@@ -122,9 +138,9 @@ def from_flags(kind: type[ClientConfig], pairs: tuple[str, ...], **flags: Any) -
 def from_environment(
     kind: type[ClientConfig], environment: Mapping[str, str], others: Collection[str]
 ) -> Layer:
-    """The variables `KAFKA_ACTORS_<OPTION>`; an empty one counts for none.
+    """Layer of the environment: the variables `KAFKA_ACTORS_<OPTION>`; an empty one counts as unset.
 
-    `others`: variables with this prefix that are no options. Raises `ConfigError` for what is misspelt.
+    `others`: variables with this prefix that are not options. Raises `ConfigError` for a misspelt one.
     """
     layer: Layer = {}
     for variable, value in environment.items():
@@ -143,10 +159,10 @@ def from_environment(
 
 
 def from_file(kind: type[ClientConfig], options: Mapping[str, Any], file: str, *, strict: bool) -> Layer:
-    """What `read_config_file` found in `file`, with Java's names as ours.
+    """Layer of a file: the options that `read_config_file` returned, with Java's names translated.
 
-    `strict`: what is an option elsewhere is a mistake here, too; else it is passed over with a warning, as Java's
-    tools do with a file for several clients. Raises `ConfigError` for what is no option at all.
+    `strict`: an option that only others use is an error; otherwise it is skipped with a warning, as Java's tools do with
+    a file for several clients. Raises `ConfigError` for a name that is no option at all.
     """
     texts: dict[str, str] = {}
     rest: dict[str, Any] = {}
@@ -180,7 +196,7 @@ def from_file(kind: type[ClientConfig], options: Mapping[str, Any], file: str, *
 
 
 def _resolved(name: str, value: Any, source: OptionSource) -> tuple[Any, OptionSource]:
-    """The value with references looked up, also in the texts of a list; those of a secret stay."""
+    """Value with its references looked up, also in the texts of a list; references in a secret stay."""
     if isinstance(value, list):
         looked_up = [_resolved(name, item, source) for item in value]
         references = [each.reference for _, each in looked_up if each.reference]
@@ -201,8 +217,62 @@ def _referring(source: OptionSource, references: list[str]) -> OptionSource:
 
 
 def _placed(error: ConfigError, sources: Mapping[str, OptionSource]) -> ConfigError:
-    """The error with the place of the value: what a file or the environment has isn't before the user's eyes."""
+    """Error with the source of the value, where that is a file or the environment: the command line is in view."""
     source = sources.get(error.option)
     if source is None or source.kind == "flag":
         return error
     return ConfigError(source.given or error.option, f"{error.message} (in {source.name})")
+
+
+# ------------------------------------------------------------ files
+
+
+def read_config_file(flag: str, path: str, known: Collection[str]) -> dict[str, Any]:
+    """Options of the file that was given with `flag`: the values as written, by their names with underscores.
+
+    `known`: names whose value may be a table. Raises `UsageError` for a file that can't be read, `ConfigError` for an
+    option that stands there under two names.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{flag} {path}: {error}") from None
+    if path.lower().endswith(".toml"):
+        try:
+            return parse_toml(text, known)
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{flag} {path} is not valid TOML: {error}") from None
+    return _by_name((key, value) for key, value in parse_properties(text).items())
+
+
+def parse_toml(text: str, known: Collection[str]) -> dict[str, Any]:
+    """Options of a text in TOML. Numbers and booleans become text, as they are in .properties.
+
+    Raises `tomllib.TOMLDecodeError`, and `ConfigError` for an option that stands there under two names.
+    """
+    return _by_name(_flat(tomllib.loads(text), "", known))
+
+
+def _flat(table: Mapping[str, Any], prefix: str, known: Collection[str]) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        name = prefix + key
+        if isinstance(value, dict) and name.replace(".", "_") not in known:
+            yield from _flat(value, name + ".", known)
+        else:
+            yield name, _text(value)
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _by_name(options: Iterator[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in options:
+        name = key.replace(".", "_")
+        if name in found:
+            raise ConfigError(name, "is given twice, with dots and with underscores")
+        found[name] = value
+    return found

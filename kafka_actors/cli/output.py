@@ -1,7 +1,7 @@
 """The two streams of the command line: results and views on stdout, logs and errors on stderr.
 
-Ray prints what actors write, with a prefix, to the driver's `sys.stdout` and `sys.stderr`. Those lines are logs:
-they are taken out here and go where logs go, in the format of the log, and above a live view, not through it.
+Ray prints the output of actors, with a prefix, to the driver's `sys.stdout` and `sys.stderr`. Such lines belong to the
+log: they are recognised here and written to the log's stream in the log's format, above a live view.
 """
 
 from __future__ import annotations
@@ -13,20 +13,25 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Any, Literal, TextIO
 
+import click
 from rich.console import Console
 from rich.text import Text
 
 from kafka_actors.telemetry.logs import JsonFormatter, TextFormatter, read_line
 
-__all__ = ["Output", "encodes_all", "escaping", "put_line"]
+__all__ = ["Output", "encodes_all", "escaping", "late", "note", "put_line"]
 
 WIDE = 200
+BLANK_S = 1.0
+"""Seconds before the first notice; the command itself takes most of a second to start."""
+LOOK_S = 0.5
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FROM_RAY = re.compile(r"\((?:(?P<actor>[^()]*?) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^()]+))?\) (?P<text>.*)")
@@ -37,6 +42,39 @@ def put_line(stream: IO[str], text: str) -> None:
     """Writes a line in one piece: `print` writes its end apart, and the line of another thread may come between."""
     stream.write(text + "\n")
     stream.flush()
+
+
+def note(text: str) -> None:
+    """Writes a line that isn't part of the result to stderr."""
+    click.echo(text, err=True)
+
+
+@contextmanager
+def late(say: Callable[[str], object], text: Callable[[], str] | str) -> Iterator[Callable[[], None]]:
+    """Context manager around an operation that may take long: after a second a thread says what is waited for, and again
+    when that changes. Yields a function that ends the notices before the block ends."""
+    over = threading.Event()
+
+    def tell() -> None:
+        told = ""
+        wait_s = BLANK_S
+        while not over.wait(wait_s):
+            now = text if isinstance(text, str) else text()
+            if now != told:
+                say(now)
+            told, wait_s = now, LOOK_S
+
+    def end() -> None:
+        over.set()
+        if thread is not threading.current_thread():
+            thread.join()
+
+    thread = threading.Thread(target=tell, name="kafka-actors-late", daemon=True)
+    thread.start()
+    try:
+        yield end
+    finally:
+        end()
 
 
 class Output:
@@ -75,7 +113,7 @@ class Output:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # nobody reads it any more
+        with suppress(OSError):  # nobody reads the streams any more
             self._of_stdout.finish()
             self._of_stderr.finish()
         sys.stdout, sys.stderr = self._stdout, self._stderr
@@ -83,16 +121,16 @@ class Output:
         logging.getLogger("kafka_actors").setLevel(self._level_before)
 
     def print(self, *what: Any) -> None:
-        """A result, to stdout. Where the log is JSON there may be a reader of lines behind it, so no markup."""
+        """Prints a result to stdout, without markup: a program may read its lines where the log is JSON."""
         self.console.print(*what, markup=False, soft_wrap=all(isinstance(w, str) for w in what))
 
     def discard(self) -> None:
-        """Nobody reads stdout any more: what is still to be flushed goes nowhere."""
+        """Discards output that is still to be flushed, once nobody reads stdout any more."""
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), self._stdout.fileno())
 
     def error(self, text: str, trace: str | None = None) -> None:
-        """The one line of an error, and with `--debug` its traceback, to stderr."""
+        """Writes the one line of an error, and with `--debug` its traceback, to stderr."""
         if self.log_format == "json":
             put_line(self._stderr, json.dumps(_record("ERROR", "kafka_actors.cli", text, traceback=trace)))
             return
@@ -101,17 +139,17 @@ class Output:
         put_line(self._stderr, f"kafka-actors: error: {text}")
 
     def log_line(self, text: str) -> None:
-        """A finished line of the log."""
+        """Writes a finished line of the log."""
         if self._above is not None and self._stderr.isatty():
             self._above.print(Text(text), soft_wrap=True)
         else:
             put_line(self._stderr, text)
 
     def above(self, console: Console | None) -> None:
-        """While a live view is on this console, log lines that go to the terminal are printed above it."""
+        """Has log lines that go to the terminal printed above the live view on this console; None ends that."""
         self._above = console
 
-    # ------------------------------------------------------------ lines that others print
+    # ------------------------------------------------------------ lines that Ray and libraries print
 
     def _line_of_stdout(self, text: str) -> None:
         if not self._forwarded(text):
@@ -139,7 +177,8 @@ class Output:
 
 
 def escaping(stream: TextIO) -> None:
-    """What the stream's encoding lacks (latin-1 an ellipsis, ASCII an umlaut) is escaped, as on stderr, instead of the program's end."""
+    """Makes a stream escape characters that its encoding lacks (latin-1 an ellipsis, ASCII an umlaut), as stderr does;
+    otherwise they would end the program."""
     if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
         stream.reconfigure(errors="backslashreplace")
 
@@ -156,8 +195,7 @@ class _Console(Console):
 
 
 class _Lines(io.TextIOBase):
-    """A text stream that hands over whole lines. What else a program asks of its streams (`buffer`, `reconfigure`) is the
-    real one's."""
+    """A text stream that hands over whole lines. All other attributes (`buffer`, `reconfigure`) are the real stream's."""
 
     def __init__(self, real: TextIO, take: Callable[[str], None]) -> None:
         self._real = real
@@ -171,7 +209,7 @@ class _Lines(io.TextIOBase):
         return len(text)
 
     def finish(self) -> None:
-        """Hands over what has no end of line."""
+        """Hands over the last line, which has no end."""
         rest, self._rest = self._rest, ""
         if rest:
             self._take(rest)
@@ -217,7 +255,7 @@ def _record(level: str, logger: str, message: str, **more: Any) -> dict[str, Any
 
 
 def _read_back(found: re.Match[str]) -> dict[str, Any]:
-    """A forwarded line as a record: with the actor's own level, logger, time and fields if it was a line of a log."""
+    """Record of a line that Ray forwarded: with the actor's own level, logger, time and fields if it was a line of a log."""
     parts = found.groupdict()
     origin = {
         "ray_actor": parts["actor"],

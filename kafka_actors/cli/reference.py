@@ -1,20 +1,36 @@
-"""Every option, as its declaration has it: type, default, meaning, and what Java's clients call it."""
+"""Reference of all options: type, default and meaning from their declarations, and names and defaults of Java's clients.
+
+`make docs-options` writes it to docs/reference/options.md. A name in Java is ours with dots and a default is ours, unless
+the tables here say otherwise; tests/integration/test_options_java.py compares them with Kafka's own `ConfigDef`s.
+"""
 
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import click
 import msgspec
 from msgspec import Struct
 
 from kafka_actors.config.security import Secret
 from kafka_actors.options import ClientConfig, ConsumerConfig, JobConfig, ProducerConfig
 
-from .java_names import JAVA_DEFAULTS, java_name
-from .job_options import RunConfig, meanings
+from .job_options import DeclaredOption, RunConfig, meanings
+from .option_sources import PREFIX
 
-__all__ = ["SECTIONS", "OptionEntry", "OptionSection", "options"]
+__all__ = [
+    "JAVA_DEFAULTS",
+    "JAVA_NAMES",
+    "NOT_IN_JAVA",
+    "SECTIONS",
+    "OptionEntry",
+    "OptionSection",
+    "java_name",
+    "markdown",
+    "options",
+]
 
 _UNITS = {"_ms": "milliseconds", "_s": "seconds", "_bytes": "bytes"}
 _SIZES = ("batch_size", "max_request_size", "buffer_memory")
@@ -38,8 +54,8 @@ SECTIONS = (
 
 
 class OptionEntry(Struct, frozen=True):
-    """One option. `default` and `java_default` as they would be written, None for none; `job_default` where a job has
-    another one; `java` is None where Java's clients have no such option."""
+    """An option. `default` and `java_default` are written as in a file, None for none; `job_default`: the default of a job
+    where it differs; `java`: the name in Java's clients, None where they have no such option."""
 
     name: str
     type: str
@@ -56,8 +72,7 @@ class OptionEntry(Struct, frozen=True):
 
 
 def options(section: OptionSection) -> list[OptionEntry]:
-    """The options that the section's Struct declares, in its order, without those of which it only changes the
-    default."""
+    """Options that the Struct of a section declares, in its order, without those whose default alone it changes."""
     kind = section.kind
     inherited = {
         name for base in kind.__mro__[1:] if issubclass(base, ClientConfig) for name in base.__struct_fields__
@@ -90,7 +105,7 @@ def _default_of(kind: type[Struct], name: str) -> Any:
 
 
 def written(value: Any) -> str | None:
-    """As in a file of options."""
+    """Value as it is written in a file of options."""
     if value is None or value == "" or value == {}:
         return None
     if isinstance(value, bool):
@@ -101,7 +116,7 @@ def written(value: Any) -> str | None:
 
 
 def type_of(name: str, hint: Any) -> str:
-    """In words: unit, bounds, choices."""
+    """Type of an option in words: unit, bounds, choices."""
     bounds = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
     if bounds:
         return _number(name, get_args(hint)[0], bounds[0])
@@ -125,3 +140,185 @@ def _number(name: str, number: type, bounds: msgspec.Meta) -> str:
         unit = "bytes"
     above = f"above {bounds.gt}" if bounds.gt is not None else f"from {bounds.ge}"
     return f"{unit or ('number' if number is float else 'whole number')}, {above}"
+
+
+# ------------------------------------------------------------ Java's clients
+
+
+NOT_IN_JAVA = frozenset(
+    {
+        # connections
+        "api_version",
+        "api_version_auto_timeout_ms",
+        "metric_group_prefix",
+        "metrics",
+        "sasl_kerberos_domain_name",
+        "sasl_oauth_token_provider",
+        "socket_options",
+        "ssl_context",
+        "ssl_crlfile",
+        # reading
+        "batch_rows",
+        "max_decompressed_batch_bytes",
+        "on_bad_batch",
+        "on_data_loss",
+        "worker_buffer_bytes",
+        # jobs
+        "batch_linger_ms",
+        "drain_timeout_ms",
+        "on_error",
+        "ping_interval_ms",
+        "ping_timeout_ms",
+        "rebalance_timeout_ms",
+        "retries",  # Java's are those of a request
+        "start_timeout_s",
+        "worker_assignor",
+        "worker_capacity",
+        # a run
+        "dead_letter_topic",
+        "job",
+        "name",
+        "pattern",
+        "resources_per_worker",
+        "status",
+        "otlp",
+        "prometheus",
+        "topics",
+        "until",
+        "workers",
+    }
+)
+"""Options that Java's clients don't have."""
+
+JAVA_NAMES = {
+    "ssl_cafile": "ssl.truststore.location",
+    "ssl_certfile": "ssl.keystore.location",
+    "ssl_check_hostname": "ssl.endpoint.identification.algorithm",
+    "ssl_ciphers": "ssl.cipher.suites",
+    "ssl_keyfile": "ssl.keystore.location",
+    "ssl_password": "ssl.key.password",
+    "sasl_plain_username": "sasl.jaas.config",
+    "sasl_plain_password": "sasl.jaas.config",
+}
+"""Names of Java's clients that differ from ours with dots."""
+
+_OF_CONSUMER = "org.apache.kafka.clients.consumer."
+JAVA_DEFAULTS: dict[str, str] = {
+    "bootstrap_servers": "",
+    "client_id": "",
+    "batch_size": "16384",
+    "max_partition_fetch_bytes": "1048576",
+    "partition_assignment_strategy": f"{_OF_CONSUMER}RangeAssignor,{_OF_CONSUMER}CooperativeStickyAssignor",
+    "receive_buffer_bytes": "65536",
+    "sasl_kerberos_service_name": "",
+    "sasl_mechanism": "GSSAPI",
+    "send_buffer_bytes": "131072",
+    "ssl_check_hostname": "https",
+}
+"""Defaults of Java's clients that differ from ours: the consumer's, or the producer's where only it has the option."""
+
+
+def java_name(option: str) -> str | None:
+    """Name of an option in Java's clients; None where they have no such option."""
+    return None if option in NOT_IN_JAVA else JAVA_NAMES.get(option, option.replace("_", "."))
+
+
+# ------------------------------------------------------------ the page
+
+
+_HEAD = """\
+# Options
+
+Generated from the declarations by `make docs-options`: don't edit. Names are Kafka's with underscores. In `config={…}`, in files
+and in `-X` the dotted names (`session.timeout.ms`) work too.
+
+## Where they come from
+
+A value on the command line wins over `KAFKA_ACTORS_<OPTION>` in the environment, then comes the file given with `-c`, then the
+job's definition, then the default. `kafka-actors config show`, with the arguments of `run`, shows every value with its source;
+secrets are masked. An unknown name is an error that suggests the nearest known one. An empty variable counts as unset.
+
+```toml
+# kafka-actors run -c job.toml
+job = "orders.py:job"            # beside this file; or module:name
+workers = 8
+bootstrap_servers = "kafka-1:9093,kafka-2:9093"
+security_protocol = "SASL_SSL"
+session.timeout.ms = 30000       # dots and tables are names
+
+[sasl]
+mechanism = "SCRAM-SHA-512"
+plain_username = "orders"
+plain_password = "${env:KAFKA_PASSWORD}"
+```
+
+- A file whose name doesn't end in `.toml` is read as Kafka's `.properties`.
+- **Java's names** work in files: stores in PEM (`ssl.truststore.location`), `sasl.jaas.config` of the Plain, Scram and OAuthBearer
+  modules, Java's classes of assignors. Options without a meaning here, such as `max.poll.records`, are ignored with a warning.
+- **Secrets**: `${env:NAME}`, `${file:path}`, `${file:path:key}` (of a .properties file) and `${directory:path:name}` may stand for a
+  value anywhere on the command line, in the environment and in files. The command looks them up, except for passwords: each
+  process of the job that connects looks these up itself, so the variable or file has to exist on every node, and the
+  password itself is never sent. (A reference within a `sasl.jaas.config` is looked up by the command.)
+- The commands that ask a cluster (`groups`, `topics`, `offsets`, `lag`) take the file as `--command-config`, and ignore
+  what isn't an option of a connection.
+- On Spark, Java's names follow `kafka.`; Spark's own options are in [The Spark data source](spark.md).
+"""
+
+
+def markdown(run: click.Command) -> str:
+    """Page of all options in Markdown. `run`: the command whose flags it lists."""
+    parts = [_HEAD]
+    for section in SECTIONS:
+        parts.append(
+            f"## {section.title}\n\n{section.about}\n\n" + "\n".join(_table(options(section))) + "\n"
+        )
+    parts.append("## Flags of `run`\n\n" + "\n".join(_flags(run)) + "\n")
+    return "\n".join(parts)
+
+
+def _table(listed: list[OptionEntry]) -> Iterator[str]:
+    yield "| option | type | default | Java's name | Java's default | meaning |"
+    yield "|---|---|---|---|---|---|"
+    for option in listed:
+        cells = (
+            _code(option.name),
+            option.type,
+            _default_cell(option),
+            _code(option.java) if option.java else "",
+            _java_cell(option),
+            option.meaning,
+        )
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default_cell(option: OptionEntry) -> str:
+    default = _code(option.default)
+    return default if option.job_default is None else f"{default}; a job's {_code(option.job_default)}"
+
+
+def _java_cell(option: OptionEntry) -> str:
+    if option.java is None:
+        return ""
+    classes = (option.java_default or "").split(",")
+    return "the same" if option.as_in_java else _code(", ".join(name.rpartition(".")[2] for name in classes))
+
+
+def _code(text: str | None) -> str:
+    return f"`{text}`" if text else "none"
+
+
+def _flags(run: click.Command) -> Iterator[str]:
+    yield "| flag | variable | meaning |"
+    yield "|---|---|---|"
+    for each in run.params:
+        if not isinstance(each, click.Option) or not (text := _meaning(each)):
+            continue
+        flags = ", ".join(_code(name) for name in each.opts)
+        variable = each.envvar or (
+            PREFIX + str(each.name).upper() if each.name not in ("pairs", "debug") else None
+        )
+        yield f"| {flags} | {_code(str(variable)) if variable else ''} | {text} |"
+
+
+def _meaning(option: click.Option) -> str | None:
+    return option.meaning if isinstance(option, DeclaredOption) else option.help

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from .job_tables import NOT_KNOWN
 from .output import Output, encodes_all
 
 __all__ = ["FORMS", "columns", "form_option", "plain", "show", "to_yaml"]
@@ -18,6 +17,7 @@ __all__ = ["FORMS", "columns", "form_option", "plain", "show", "to_yaml"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMS = ("text", "json", "yaml")
+NOT_KNOWN = "-"
 
 # Scalars that are the same text in YAML 1.1 and 1.2, whoever reads them; all others are quoted.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
@@ -25,7 +25,7 @@ _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
 def form_option(help: str) -> Callable[[F], F]:  # noqa: A002  click's own name
-    """`-o` of a command that answers with a document; it is given as `form`."""
+    """Option `-o` of a command that answers with a document; its argument is called `form`."""
     return click.option(
         "-o",
         "--output",

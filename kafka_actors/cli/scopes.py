@@ -1,23 +1,33 @@
-"""What the command line names: topics with partitions, times, offsets in a file."""
+"""Scopes of commands, as the command line names them: groups, topics with partitions, times, offsets in a file."""
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kafka_actors.base.timeouts import parse_iso8601
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import ClusterAuthorizationFailedError, UsageError
 from kafka_actors.types import TopicPartition
+
+from .output import note
+
+if TYPE_CHECKING:
+    from kafka_actors.admin import AsyncAdmin, GroupListing, PartitionLag
 
 __all__ = [
     "ago",
+    "all_lags",
+    "all_or_named",
+    "consumer_groups",
     "exclude_internal_option",
+    "group_options",
     "ids",
     "moment",
     "names",
@@ -27,12 +37,14 @@ __all__ = [
     "topics_option",
 ]
 
+CONSUMERS = ("consumer", "")
+"""Protocol types of consumer groups; the empty one is that of a group without members, known by its commits alone."""
 SPECIAL_TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
 _RANGE = re.compile(r"(\d+)?(-)?(\d+)?")
 
 
 def names(values: Iterable[str], option: str) -> list[str]:
-    """The values of an option that may be repeated and holds a comma-separated list, as a set in order."""
+    """Values of an option that may be repeated and holds comma-separated lists, in order and each once."""
     found = list(dict.fromkeys(part.strip() for value in values for part in value.split(",")))
     if "" in found:
         raise UsageError(f"{option}: has an empty name")
@@ -40,18 +52,18 @@ def names(values: Iterable[str], option: str) -> list[str]:
 
 
 def topics_option(more: str = "") -> Callable[[Any], Any]:
-    """`--topic`, again and again: what `topic_scope` takes. `more` ends its help."""
+    """Option `--topic`, which may be repeated; `topic_scope` reads its values. `more` is appended to its help."""
     text = f"A topic, or partitions of it; may be repeated. {more}".rstrip()
     return click.option("-t", "--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help=text)
 
 
 def exclude_internal_option(flag: str) -> Callable[[Any], Any]:
-    """The flag, under one of the names that Kafka's tools have for it; the argument is `exclude_internal`."""
+    """Flag under one of the names that Kafka's tools have for it; its argument is called `exclude_internal`."""
     return click.option(flag, "exclude_internal", is_flag=True, help="Without Kafka's own topics.")
 
 
 def topic_scope(values: Iterable[str]) -> dict[str, list[int] | None]:
-    """Topics of `--topic`: `orders` is all of its partitions, `orders:0,1` two of them."""
+    """Topics of `--topic` with their partitions: `orders` is all of them (None), `orders:0,1` two."""
     scope: dict[str, list[int] | None] = {}
     for value in values:
         topic, colon, numbers = value.partition(":")
@@ -69,18 +81,18 @@ def ids(text: str, option: str) -> list[int]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None or match[1] is None or bool(match[2]) != bool(match[3]):
-            raise UsageError(f"{option}: {part!r} is no partition: give ids such as 0,2,5-7")
+            raise UsageError(f"{option}: {part!r} is not a partition: give ids such as 0,2,5-7")
         first, last = int(match[1]), int(match[3] or match[1])
         if last < first or last > 0x7FFFFFFF:
-            raise UsageError(f"{option}: {part!r} is no range of partitions")
+            raise UsageError(f"{option}: {part!r} is not a range of partitions")
         if last - first > 1_000_000:
-            raise UsageError(f"{option}: {part!r} are more partitions than a topic has")
+            raise UsageError(f"{option}: {part!r} is more partitions than a topic can have")
         found.update(range(first, last + 1))
     return sorted(found)
 
 
 def time_of(text: str) -> int:
-    """The time of `--time`: latest, earliest, max-timestamp, -1, -2, -3, milliseconds since 1970, or a date."""
+    """Time of `--time`: latest, earliest, max-timestamp, -1, -2, -3, milliseconds since 1970, or a date."""
     if text.lower() in SPECIAL_TIMES:
         return SPECIAL_TIMES[text.lower()]
     if re.fullmatch(r"-?\d+", text):
@@ -94,7 +106,7 @@ def time_of(text: str) -> int:
 def moment(text: str, option: str, others: str = "") -> int:
     """Milliseconds since 1970 of a date and time such as 2026-01-31T17:05:00.000+01:00; UTC where it doesn't say.
 
-    `others`: what else the option takes, for who gave none of it."""
+    `others`: the other values that the option takes, for the text of the error."""
     try:
         if "T" not in text:
             raise ValueError
@@ -116,14 +128,14 @@ def ago(text: str, now: datetime) -> int:
 
 
 def _milliseconds(at: datetime) -> int:
-    """Exact, unlike `timestamp()`. No record is older than 1970, and brokers take what is below 0 for something else: -1 for
-    the end of the log."""
+    """Milliseconds since 1970, exact, unlike `timestamp()`. At least 0: no record is older, and brokers give negative numbers
+    meanings of their own, such as -1 for the end of the log."""
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
     return max(0, (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000)
 
 
 def offsets_of_file(path: str, groups: list[str]) -> Mapping[str, dict[TopicPartition, int]]:
-    """By group, the offsets of a file of `topic,partition,offset`, or of `group,topic,partition,offset`."""
+    """Offsets by group, from a file of `topic,partition,offset`, or of `group,topic,partition,offset`."""
     found: dict[str, dict[TopicPartition, int]] = {}
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -145,3 +157,50 @@ def offsets_of_file(path: str, groups: list[str]) -> Mapping[str, dict[TopicPart
     if not found:
         raise UsageError(f"--from-file {path}: has no offsets")
     return found
+
+
+# ------------------------------------------------------------ groups
+
+
+def group_options(function: Any) -> Any:
+    """Adds `--group`, which may be repeated, and `--all-groups`."""
+    function = click.option("--all-groups", is_flag=True, help="All consumer groups.")(function)
+    return click.option(
+        "-g", "--group", "group_ids", metavar="GROUP", multiple=True, help="A group; may be repeated."
+    )(function)
+
+
+async def all_or_named(admin: AsyncAdmin, group_ids: tuple[str, ...], all_groups: bool) -> list[str]:
+    """Groups that a command is about. Raises `UsageError` unless exactly one of the two options is given."""
+    if bool(group_ids) == all_groups:
+        raise UsageError("give either --group or --all-groups")
+    if group_ids:
+        return list(dict.fromkeys(group_ids))
+    return [group.group_id for group in await consumer_groups(admin)]
+
+
+async def consumer_groups(
+    admin: AsyncAdmin, states: Collection[str] = (), types: Collection[str] = ()
+) -> list[GroupListing]:
+    """Consumer groups that the principal may describe, of all or of some states and types.
+
+    Brokers leave out groups that it may not describe. So a warning is printed where there may be such groups, and
+    `ClusterAuthorizationFailedError` is raised where the list would be empty for that reason.
+    """
+    listed = await admin.list_groups(states=states, types=types)
+    operations = (await admin.describe_cluster(include_authorized_operations=True)).authorized_operations
+    if operations is not None and "DESCRIBE" not in operations:
+        if not listed and not states and not types:
+            raise ClusterAuthorizationFailedError(
+                "no group can be shown: name groups that you may describe", request="ListGroups"
+            )
+        note(
+            "Warning: groups that you may not describe are left out: to see all, you need the right Describe on the cluster."
+        )
+    return [group for group in listed if group.protocol_type in CONSUMERS]
+
+
+async def all_lags(admin: AsyncAdmin, group_ids: list[str]) -> dict[str, list[PartitionLag]]:
+    """Lag of each group by its id; the groups are asked for concurrently."""
+    lags = await asyncio.gather(*(admin.lag(group_id) for group_id in group_ids))
+    return dict(zip(group_ids, lags, strict=True))

@@ -1,4 +1,4 @@
-"""`kafka-actors spark-checkpoint`: the offsets in the checkpoint of a streaming query."""
+"""`kafka-actors spark-checkpoint`: shows and converts the offsets in the checkpoint of a streaming query."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import click
 from kafka_actors.base.paths import wrong_path
 from kafka_actors.errors import ConfigError
 
-from .errors import EXIT_DONE
-from .options import command
+from .command import EXIT_DONE, command
 from .output import Output
 from .results import columns, form_option, show
 
@@ -31,7 +30,7 @@ _state_location = click.option(
 
 @click.group("spark-checkpoint")
 def spark_checkpoint() -> None:
-    """The Kafka offsets in the checkpoint of a Spark query: of this source, and of Spark's own."""
+    """Show or convert Kafka offsets in the checkpoint of a Spark query, of this source or of Spark's own."""
 
 
 @spark_checkpoint.command("show")
@@ -40,7 +39,7 @@ def spark_checkpoint() -> None:
 @form_option("Columns, or a document.")
 @command
 def show_checkpoint(output: Output, path: str, state_location: str | None, form: str) -> int:
-    """Show where the last finished batch ended, and what was planned behind it.
+    """Show where the last finished batch ended, and which batch is planned after it.
 
     FORM is that of the offsets: kafka-actors with topic ids, or spark, which Spark's own source reads.
     """
@@ -68,8 +67,8 @@ def show_checkpoint(output: Output, path: str, state_location: str | None, form:
 def convert_checkpoint(output: Output, path: str, form: Any, state_location: str | None) -> int:
     """Change the offsets of a stopped query for the other source.
 
-    To spark: topic ids and the first start, which Spark's form has no place for, go to sources/<number> in the checkpoint.
-    To kafka-actors: they come from there. The query must not run. Safe to do again.
+    To spark: topic ids and the first start, which Spark's form can't hold, go to sources/<number> in the checkpoint.
+    To kafka-actors: they are read from there. The query must not be running. Safe to repeat.
     """
     changed = _opened(path, state_location).convert(form)
     batches = f"the offsets of {len(changed)} batch{'es' * (len(changed) != 1)}"

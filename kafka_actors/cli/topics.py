@@ -1,4 +1,4 @@
-"""`kafka-actors topics`: what `kafka-topics.sh` does, with its names and lines."""
+"""`kafka-actors topics`: lists, describes and creates topics, with the names and lines of `kafka-topics.sh`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import click
 
 from kafka_actors.errors import TopicAlreadyExistsError, UsageError
 
-from .connection import admin_command, note
-from .errors import EXIT_DONE
-from .output import Output
+from .command import EXIT_DONE
+from .connection import admin_command
+from .output import Output, note
 from .results import plain, show
 from .scopes import exclude_internal_option, names
 
@@ -112,9 +112,15 @@ def _joined(ids: tuple[int, ...]) -> str:
 
 
 @topics.command()
-@click.option("-t", "--topic", "name", metavar="TOPIC", required=True, help="Its name.")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many; the broker's default otherwise.")
-@click.option("--replication-factor", type=click.IntRange(1, 0x7FFF), help="As --partitions.")
+@click.option("-t", "--topic", "name", metavar="TOPIC", required=True, help="Name of the topic.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="Number of partitions; by default the broker's."
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 0x7FFF),
+    help="Number of replicas; by default the broker's.",
+)
 @click.option(
     "--replica-assignment",
     metavar="ID:ID,ID:ID,…",
@@ -123,8 +129,8 @@ def _joined(ids: tuple[int, ...]) -> str:
 @click.option(
     "-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the topic."
 )
-@click.option("--if-not-exists", is_flag=True, help="It is no error if the topic exists.")
-@click.option("--validate-only", is_flag=True, help="Only ask whether it could be created.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
+@click.option("--validate-only", is_flag=True, help="Only check whether the topic could be created.")
 @admin_command
 async def create(
     output: Output,
@@ -157,7 +163,7 @@ async def create(
         if not if_not_exists:
             raise
         created = False
-        note(f"Topic {name} exists already.")
+        note(f"Topic {name} already exists.")
     else:
         text = f"Created topic {name}." if created else f"Topic {name} could be created."
         note(text) if form != "text" else show(output, form, [text], None)
@@ -170,7 +176,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"--topic {pattern!r} is no regular expression: {error}") from None
+        raise UsageError(f"--topic {pattern!r} is not a regular expression: {error}") from None
 
 
 def _assignment(text: str) -> list[list[int]]:

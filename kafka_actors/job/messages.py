@@ -17,10 +17,11 @@ from msgspec import Struct
 
 from kafka_actors.base import decoders
 from kafka_actors.errors import KafkaActorsError
-from kafka_actors.status_page.document import Entry
 from kafka_actors.types import TopicPartition
 
-Epoch = tuple[int, int]
+from .machines.timeline import TimelineEntry
+
+GrantEpoch = tuple[int, int]
 Version = tuple[int, int]
 
 __all__ = [
@@ -35,8 +36,8 @@ __all__ = [
     "CrashReport",
     "DeathsInCall",
     "Drain",
-    "Epoch",
     "Grant",
+    "GrantEpoch",
     "GroupState",
     "HeldReport",
     "Identity",
@@ -116,11 +117,11 @@ class Grant(Struct, frozen=True, tag=True):
     """
 
     partition: TopicPartition
-    epoch: Epoch
+    epoch: GrantEpoch
     offset: int | None = None
     leader_epoch: int = -1
     end_offset: int | None = None
-    continues: Epoch | None = None
+    continues: GrantEpoch | None = None
     from_start: bool = False
     topic_id: bytes | None = None
     died: DeathsInCall | None = None
@@ -131,15 +132,15 @@ class Drain(Struct, frozen=True, tag=True):
     drained before its worker has heard of it."""
 
     partition: TopicPartition
-    epoch: Epoch
-    continues: Epoch | None = None
+    epoch: GrantEpoch
+    continues: GrantEpoch | None = None
 
 
 class HeldReport(Struct, frozen=True, tag=True):
     """A partition as its worker has it. `processed`: the next offset after what its function returned for."""
 
     partition: TopicPartition
-    epoch: Epoch
+    epoch: GrantEpoch
     processed: int | None = None
     leader_epoch: int = -1
     position: int | None = None
@@ -190,7 +191,7 @@ class CommitEntry(Struct, frozen=True, tag=True):
     the topic that the offset is of, None if that isn't known."""
 
     partition: TopicPartition
-    epoch: Epoch
+    epoch: GrantEpoch
     offset: int
     leader_epoch: int = -1
     rewind: bool = False
@@ -244,9 +245,14 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     ready: list[str] = []
 
 
-class GroupState(Struct, frozen=True, tag=True):
-    """The member as the coordinator actor sees it. `heartbeat_age_s`: since the last one was sent that was
-    acknowledged. `members`: how many the group has, of which the job is one; None unless the job is measured."""
+class GroupState(Struct, frozen=True):
+    """The job as a member of its Kafka group.
+
+    `state`: unjoined, joining, syncing, stable, revoking, leaving, left or fatal. `generation`: of the group, -1 while
+    the job isn't in it. `partitions`: how many it has; `rebalances`: how many it went through. `heartbeat_age_s`: seconds
+    since the last heartbeat was sent that the broker acknowledged. `members`: how many the group has, of which the job
+    is one; None unless the job is measured.
+    """
 
     state: str
     generation: int
@@ -258,10 +264,15 @@ class GroupState(Struct, frozen=True, tag=True):
     members: int | None = None
 
 
-class PartitionStatus(Struct, frozen=True, tag=True):
-    """One partition of the job: who has it, and how far it is. `lag_seconds`: how long ago its end was where the job
-    is now. `leader`: the broker that it is read from, None while nobody knows one. `start`: where its log begins, None
-    unless the job is measured."""
+class PartitionStatus(Struct, frozen=True):
+    """A partition of the job: the worker that has it, and how far it is.
+
+    `position`: the next offset to read; `committed`: the group's offset; `end`: where the log ends (under
+    read_committed: the last stable offset); `start`: where it begins, None unless the job is measured. `lag`: records
+    not processed yet; `lag_seconds`: how long ago its end was where the job is now. `state`: free, granted, draining,
+    leaving or released. `reason`: why nothing of it is read or processed; empty where all is well. `leader`: the broker
+    that it is read from, None while none is known.
+    """
 
     topic: str
     partition: int
@@ -295,13 +306,13 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     fatal: bytes | None = None
     retired: list[str] = []
     latency: dict[int, int] = {}
-    timeline: list[Entry] = []
+    timeline: list[TimelineEntry] = []
     unconfirmed: list[TopicPartition] = []
     passed: list[DeathsInCall] = []
 
 
-class WorkerProgress(Struct, frozen=True, tag=True):
-    """What a worker has processed since its start."""
+class WorkerProgress(Struct, frozen=True):
+    """Counters of a worker since its start."""
 
     ready: bool
     records: int

@@ -1,4 +1,4 @@
-"""What a job is: everything that its supervisor, in the driver or in a job actor, needs to run it."""
+"""`JobPlan`: a checked job definition, with everything that a supervisor needs to run the job."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kafka_actors.config import JobConfig
 from kafka_actors.telemetry.logs import LogOrigin
 from kafka_actors.telemetry.settings import Settings
 
+from .actor_setup import ProcessSetup
 from .autoscale import Autoscale
-from .process_setup import ProcessSetup
 from .supervisor.machines.supervision import SupervisionTimings
 from .worker.user_function import FunctionSpec
 
@@ -20,8 +20,11 @@ __all__ = ["JobPlan"]
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked job definition. `bounded`: stop at the end offsets that the topics have at the start. `telemetry`: how
-    the job is measured, None if it isn't. `status_address`: host and port of its status page, if it is to have one."""
+    """A checked job definition, on its way from the driver to the supervisor.
+
+    `bounded`: stop at the end offsets that the topics have at the start. `resources`: what a worker takes, in Ray's names.
+    `telemetry`: None if the job isn't measured. `status_address`: host and port of the status page, None without one.
+    """
 
     topics: list[str] | None
     pattern: str | None
@@ -37,7 +40,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     status_address: tuple[str, int] | None = None
 
     def setup(self, actor: str, incarnation: int = 0) -> ProcessSetup:
-        """Of the process of one actor."""
+        """Makes the process set-up of one actor, named by its role and incarnation."""
         origin = LogOrigin(self.config.group_id or "", self.name or "", actor, incarnation)
         return ProcessSetup(self.log_level, origin, self.telemetry)
 

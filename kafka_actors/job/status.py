@@ -1,21 +1,30 @@
-"""What `RunningJob.status()` returns."""
+"""Status of a job: the one model that `RunningJob.status()` returns, the status page serves as `/status.json`, and
+`kafka-actors top` reads back.
+
+Moments are seconds since 1970. `None`, null in JSON, is a value that isn't known at the moment. Readers of the JSON
+have to skip members that they don't know: later releases may add some.
+"""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from kafka_actors.base.rates import known_sum
-from kafka_actors.status_page.document import Entry
-
 from .autoscale import Autoscale
+from .machines.health import Health
+from .machines.timeline import TimelineEntry
 from .messages import GroupState, PartitionStatus
 
-__all__ = ["ActorStatus", "JobStatus", "ScalingStatus", "WorkerStatus", "WorkersChange"]
+__all__ = ["ActorStatus", "JobStatus", "JobTotals", "ScalingStatus", "WorkerStatus", "WorkersChange"]
 
 
 class WorkerStatus(Struct, frozen=True):
-    """One worker. `records` and `value_bytes` count what this incarnation has processed. `work_s`: for how many
-    seconds it was at work; `retiring`: it gives up what it has, because there are to be fewer."""
+    """A worker. `name`: role and incarnation, as `worker-3.2`; `restarts`: how often this role was replaced.
+
+    `ready`: whether it has started; `retiring`: it gives up its partitions, because there are to be fewer workers.
+    `partitions`: the topic and number of each that it holds. `records`, `value_bytes` and `work_s` count what this
+    incarnation has processed and the seconds that it was at work. `records_per_s`, `value_bytes_per_s` and `busy`, the
+    share of its time that it was at work (0 to 1), are those of the last five seconds.
+    """
 
     name: str
     pid: int | None
@@ -27,11 +36,18 @@ class WorkerStatus(Struct, frozen=True):
     restarts: int
     work_s: float = 0.0
     retiring: bool = False
+    records_per_s: float | None = None
+    value_bytes_per_s: float | None = None
+    busy: float | None = None
 
 
 class ActorStatus(Struct, frozen=True):
-    """An actor of the job that is no worker. `role`: metadata, coordinator, connection or spare. A connection actor
-    has the `broker` that it is connected to, with host and port; it shares its name with those of other nodes."""
+    """An actor of the job other than a worker. `role`: metadata, coordinator, connection or spare (it takes the place of
+    a connection actor that dies).
+
+    A connection actor has the `broker` that it is connected to, with `host` and `port`, and fetches for the workers on
+    its node. Each node of the Ray cluster that has workers has one for each broker, and these share their name.
+    """
 
     name: str
     role: str
@@ -45,7 +61,7 @@ class ActorStatus(Struct, frozen=True):
 
 
 class WorkersChange(Struct, frozen=True):
-    """The number of workers was changed `seconds_ago`. `number` counts the changes of a job, from 1."""
+    """A change of the number of workers, `seconds_ago`. `number` counts the changes of a job, from 1."""
 
     number: int
     before: int
@@ -55,13 +71,13 @@ class WorkersChange(Struct, frozen=True):
 
 
 class ScalingStatus(Struct, frozen=True, kw_only=True):
-    """How many workers there should be, and why.
+    """Number of workers that there should be, and why.
 
     `autoscale`: the policy that decides; None where the number is fixed, and then nothing is measured. `holding`: why
     the policy has not changed the number though it might seem that it should, or what a worker waits for that has no
-    place in the Ray cluster. `backlog_seconds`: how long this many
-    workers take for the backlog, at their recent pace. Rates are records a second; `pace_per_s`: of one worker that is
-    always busy; `busy`: the share of its time that the busiest worker was at work. `changes`: the last twenty.
+    place in the Ray cluster. `backlog_seconds`: how long this many workers take for the backlog, at their recent pace.
+    Rates are records a second; `pace_per_s`: of one worker that is always busy; `busy`: the share of its time that the
+    busiest worker was at work. `changes`: the last twenty.
     """
 
     workers: int
@@ -75,19 +91,47 @@ class ScalingStatus(Struct, frozen=True, kw_only=True):
     changes: list[WorkersChange] = []
 
 
+class JobTotals(Struct, frozen=True, kw_only=True):
+    """Figures of the whole job. Rates and latency are those of the last five seconds, None while the coordinator
+    doesn't answer.
+
+    `lag`: records of the job's partitions that are not processed yet, as far as their ends are known; `lag_s`: the
+    largest `lag_seconds` of a partition. `latency_p50_ms` and `latency_p99_ms`: from a record's timestamp (when it was
+    made, or appended where the topic says so) to the end of its processing, by the clocks of the producer or broker and
+    of the worker: an estimate from a sample of each batch; None while nothing is processed. `blocked`: the number of
+    partitions of which nothing is read or processed. `restarts`: replacements of actors of every role.
+    """
+
+    records_per_s: float | None = None
+    value_bytes_per_s: float | None = None
+    lag: int | None = None
+    lag_s: float | None = None
+    latency_p50_ms: float | None = None
+    latency_p99_ms: float | None = None
+    blocked: int = 0
+    workers_ready: int = 0
+    restarts: int = 0
+
+
 class JobStatus(Struct, frozen=True):
     """A job at one moment. `state`: starting, running, paused, stopping, stopped or failed.
 
-    `records` and `value_bytes`: processed by all workers, including those that are gone.
+    `records` and `value_bytes` (of the values, decompressed): processed by all workers, including those that are gone.
+    `totals`: rates, lag, latency and counts of the whole job.
     `connections`: node of the Ray cluster → brokers that a connection actor on it is connected to. `actors`: name
     with incarnation → pid. `restarts`: role → how often it was replaced. `scaling`: how many workers there should be.
-    `others`: the actors that are no workers. `latency`: records by the bucket of their latency, from timestamp to
+    `others`: the actors that are not workers. `latency`: records by the bucket of their latency, from timestamp to
     processed, since the start (`kafka_actors.telemetry.machines.latency`). `timeline`: the last two hundred things
-    that happened. `started_s`, `state_since_s`: when the job started, and entered its state, in seconds since 1970.
-    `page`: the URL of its status page, empty where it has none; `page_node`: the IP address of the machine that serves
-    it. `waits_for`: what a job that starts still waits for, in words, with the last error of a connection; empty later.
-    `unconfirmed`: of a job that has stopped, the partitions with work whose commit no broker has confirmed: those records
-    may come again.
+    that happened, the oldest first. `started_s`, `state_since_s`: when the job started, and entered its state, in
+    seconds since 1970. `page`: the URL of its status page, empty where it has none; `page_node`: the IP address of the
+    machine that serves it. `waits_for`: what a job that starts still waits for, in words, with the last error of a
+    connection; empty later. `unconfirmed`: of a job that has stopped, the partitions with work whose commit no broker
+    has confirmed: those records may come again.
+
+    `at_s`: the moment of this status. `name`: None for a job without one. `topics`: what the job consumes, a pattern as
+    one text. `version`: of kafka-actors. `health`: whether the job is live and ready. `answered_s`: when the coordinator
+    answered last, None if it never did; `group` and `partitions` are of then. `session_timeout_s`: the job leaves its
+    group when no heartbeat was acknowledged for so long.
     """
 
     state: str
@@ -103,15 +147,23 @@ class JobStatus(Struct, frozen=True):
     scaling: ScalingStatus
     others: list[ActorStatus] = []
     latency: dict[int, int] = {}
-    timeline: list[Entry] = []
+    timeline: list[TimelineEntry] = []
     started_s: float = 0.0
     state_since_s: float = 0.0
     page: str = ""
     page_node: str = ""
     waits_for: list[str] = []
     unconfirmed: list[tuple[str, int]] = []
+    at_s: float = 0.0
+    name: str | None = None
+    topics: list[str] = []
+    version: str = ""
+    health: Health = Health()
+    answered_s: float | None = None
+    session_timeout_s: float = 0.0
+    totals: JobTotals = JobTotals()
 
     @property
     def lag(self) -> int:
         """Records of this job's partitions that are not processed yet, as far as their ends are known."""
-        return known_sum(p.lag for p in self.partitions) or 0
+        return self.totals.lag or 0

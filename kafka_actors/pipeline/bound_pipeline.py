@@ -12,7 +12,7 @@ from kafka_actors.errors import UsageError
 
 from .live_line import LiveLine, display_for
 from .pipeline import Pipeline
-from .progress import RateMeter, RunProgress, html
+from .progress import RunProgress, html
 
 
 class EngineRun(Protocol):
@@ -35,7 +35,6 @@ class BoundPipeline(ABC, Generic[R]):
     def __init__(self, pipeline: Pipeline, progress: bool | None) -> None:
         self.pipeline = pipeline
         self._running: R | None = None
-        self._meter = RateMeter()
         self._live = LiveLine(self._read, display_for(progress))
 
     @abstractmethod

@@ -28,18 +28,15 @@ class RunProgress(Struct, frozen=True, kw_only=True):
 
 
 class RateMeter:
-    """Records a second over the last few seconds."""
+    """Records a second over the last few seconds, for an engine whose status has no rates."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window: Window[int] = Window(window_s)
-        self._began: float | None = None
 
-    def observe(self, records: int, now: float) -> tuple[float, float]:
-        """The seconds since the first call, and the rate."""
-        if self._began is None:
-            self._began = now
+    def observe(self, records: int, now: float) -> float:
+        """Takes the number of records so far, at `now` in monotonic seconds, and returns the rate."""
         before, span_s = self._window.add(records, now)
-        return now - self._began, rate(records, before, span_s)
+        return rate(records, before, span_s)
 
 
 def line(reading: RunProgress) -> str:

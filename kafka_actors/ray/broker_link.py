@@ -1,4 +1,7 @@
-"""A worker's way to one broker, by the connection actor of its node: through its door, or else through Ray."""
+"""`BrokerLink`: a worker's record source for one broker, by the connection actor of its node.
+
+Pulls go over the shared-memory transport, or through Ray where that can't be used.
+"""
 
 from __future__ import annotations
 
@@ -21,45 +24,49 @@ from .links import call
 __all__ = ["BrokerLink"]
 
 RAY_PACE_MS = 10
-"""How soon an answer with little may follow upon another: a call for every single record would leave no time to work on
+"""Shortest time between two small responses through Ray: a call for every single record would leave no time to process
 them."""
 
-DOOR_AGAIN_S = 10.0
-"""How soon a door that could not be opened is tried again; each time twice as long, up to the longest."""
-DOOR_AGAIN_MAX_S = 640.0
+SHM_RETRY_S = 10.0
+"""Pause after the transport could not be connected; it doubles with each failure, up to the longest."""
+SHM_RETRY_MAX_S = 640.0
 
 logger = logging.getLogger(__name__)
 
 
 class BrokerLink:
-    """A `RecordSource`. Made in the loop; pulls are sent in the order of their calls, which come one at a time."""
+    """A `RecordSource` over one connection actor. Made in the event loop.
+
+    `call_record`: descriptor of the worker's `CallRecord`, for the connection actor. Pulls are sent in the order in which
+    they come, one at a time.
+    """
 
     def __init__(
         self,
         worker: str,
         handle: ActorHandle,
-        note: int | None = None,
+        call_record: int | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._worker = worker
         self._handle = handle
-        self._note = note
+        self._call_record = call_record
         self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()
-        self._door: SharedMemoryClient | None = None
+        self._send_lock = asyncio.Lock()
+        self._client: SharedMemoryClient | None = None
         self._clock = clock
-        self._opening = Backoff(DOOR_AGAIN_S, DOOR_AGAIN_MAX_S)
-        self._no_door = False
+        self._backoff = Backoff(SHM_RETRY_S, SHM_RETRY_MAX_S)
+        self._no_shared_memory = False
         self._in_loop: set[asyncio.Task[None]] = set()
-        # Pulls that went into the loop, and those that went on from there: each is counted by one thread at a time.
+        # Pulls handed to the loop, and pulls that the loop has sent: each is counted by one thread at a time.
         self._queued = self._sent = 0
 
     def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
-        """Calls `answered` in the door's thread, or in the loop. It is called there, or in the loop."""
-        door = self._door
-        if door is not None and not door.closed and self._sent == self._queued:
-            door.fetch(pull, answered)
+        """Sends a pull, from the transport's thread or the loop. `answered` is called in one of these two."""
+        client = self._client
+        if client is not None and not client.closed and self._sent == self._queued:
+            client.fetch(pull, answered)
             return
         self._queued += 1
         self._loop.call_soon_threadsafe(self._begin, pull, answered)
@@ -72,11 +79,11 @@ class BrokerLink:
     async def _fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
         outcome: Outcome
         try:
-            async with self._turn:
+            async with self._send_lock:
                 try:
-                    door = await self._open_door()
-                    if door is not None:
-                        door.fetch(pull, answered)
+                    client = await self._connected()
+                    if client is not None:
+                        client.fetch(pull, answered)
                         return
                     answering = asyncio.ensure_future(self._by_ray(pull))
                     await asyncio.sleep(0)  # it is sent before the next one
@@ -90,24 +97,26 @@ class BrokerLink:
         answered(outcome)
 
     async def _by_ray(self, pull: Pull) -> Answer:
-        told = pack(msgspec.structs.replace(pull, pace_ms=RAY_PACE_MS))
-        reply, records = await call(self._handle, "pull", self._worker, told)
+        request = pack(msgspec.structs.replace(pull, pace_ms=RAY_PACE_MS))
+        reply, records = await call(self._handle, "pull", self._worker, request)
         return unpack(reply, FetchReply), records
 
-    async def _open_door(self) -> SharedMemoryClient | None:
-        """None where there is none, or it can't be opened now: then all goes through Ray."""
-        if self._door is not None and not self._door.closed:
-            return self._door
-        self._door = None
-        if self._no_door or self._opening.remaining(self._clock()):
+    async def _connected(self) -> SharedMemoryClient | None:
+        """Connects the transport if need be. None where there is none, or it can't be connected now: pulls go through Ray."""
+        if self._client is not None and not self._client.closed:
+            return self._client
+        self._client = None
+        if self._no_shared_memory or self._backoff.remaining(self._clock()):
             return None
         try:
-            name = await call(self._handle, "door")
+            name = await call(self._handle, "shared_memory_name")
             if name is not None:
-                self._door = SharedMemoryClient.open(name, self._worker, self._note)
-            self._no_door = name is None
-            self._opening.succeeded()
+                self._client = SharedMemoryClient.open(name, self._worker, self._call_record)
+            self._no_shared_memory = name is None
+            self._backoff.succeeded()
         except (DisconnectedError, OSError) as error:
-            pause = self._opening.failed(self._clock())
-            logger.info("no door to the connection actor, pulls go through Ray for %g s: %s", pause, error)
-        return self._door
+            pause = self._backoff.failed(self._clock())
+            logger.info(
+                "no shared memory with the connection actor, pulls go through Ray for %g s: %s", pause, error
+            )
+        return self._client

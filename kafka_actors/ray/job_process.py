@@ -16,15 +16,13 @@ from typing import Any
 
 import ray
 
-from kafka_actors import __version__
 from kafka_actors.base.addresses import format_address
 from kafka_actors.base.io_thread import IoThread
 from kafka_actors.base.tasks import OwnedTasks
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.supervisor.report import JobReport
 from kafka_actors.job.supervisor.supervisor import Supervisor
-from kafka_actors.status_page.machines.document_builder import JobFacts
-from kafka_actors.status_page.machines.history import EVERY_S
+from kafka_actors.status_page.machines.history import INTERVAL_S
 from kafka_actors.status_page.server import StatusServer, listen
 from kafka_actors.status_page.site import SLOW, Site
 from kafka_actors.telemetry.sdk import exposition
@@ -39,25 +37,13 @@ logger = logging.getLogger(__name__)
 class StatusPage:
     """Opened and closed in the supervisor's loop."""
 
-    def __init__(self, plan: JobPlan, address: tuple[str, int], report: JobReport) -> None:
-        about = JobFacts(
-            name=plan.name,
-            topics=plan.topics if plan.topics is not None else [plan.pattern or ""],
-            version=__version__,
-            session_timeout_s=plan.config.session_timeout_ms / 1000,
-        )
+    def __init__(self, address: tuple[str, int], report: JobReport) -> None:
         self._address = address
         self._report = report
-        self._site = Site(
-            about,
-            secrets.token_hex(8),
-            metrics=exposition,
-            clock=time.monotonic,
-            wall=time.time,  # wall clock: a page is read by the time of day
-        )
+        self._site = Site(secrets.token_hex(8), metrics=exposition, clock=time.monotonic)
         self._server = StatusServer(self._site.answer, SLOW)
         self._thread: IoThread | None = None
-        self._loops = OwnedTasks(_given_up)
+        self._tasks = OwnedTasks(_given_up)
 
     async def open(self) -> None:
         """Raises `ConfigError` where its address can't be listened on."""
@@ -66,11 +52,11 @@ class StatusPage:
         await self._there(self._server.start(listening))
         self._report.page = _url_of(listening)
         self._report.page_node = ray.util.get_node_ip_address()
-        self._loops.go(self._look())
+        self._tasks.create_task(self._look())
 
     async def close(self) -> None:
         """Safe to call at any time, and twice."""
-        await self._loops.ended()
+        await self._tasks.ended()
         if (thread := self._thread) is not None:
             await self._there(self._server.close())
             self._thread = None
@@ -85,16 +71,14 @@ class StatusPage:
         """A coordinator that does not answer is waited for, by one question, while everything else is shown."""
         loop = asyncio.get_running_loop()
         asking: asyncio.Task[None] | None = None
-        answered_at: float | None = None
         try:
             while True:
                 began = loop.time()
                 if asking is None or asking.done():
                     asking = asyncio.ensure_future(self._ask())
-                await asyncio.wait({asking}, timeout=EVERY_S / 2)
-                fresh, answered_at = self._report.answered_at != answered_at, self._report.answered_at
-                self._site.look(self._report.shown(), self._report.seen(), fresh=fresh)
-                await asyncio.sleep(max(0.0, EVERY_S - (loop.time() - began)))
+                await asyncio.wait({asking}, timeout=INTERVAL_S / 2)
+                self._site.look(self._report.shown(), self._report.seen())
+                await asyncio.sleep(max(0.0, INTERVAL_S - (loop.time() - began)))
         finally:
             if asking is not None:
                 asking.cancel()
@@ -123,7 +107,7 @@ class JobProcess:
         self.supervisor = Supervisor(plan, RayRuntime(plan.resources))
         self._page: StatusPage | None = None
         if plan.status_address is not None:
-            self._page = StatusPage(plan, plan.status_address, self.supervisor.report)
+            self._page = StatusPage(plan.status_address, self.supervisor.report)
 
     async def start(self) -> None:
         """Opens the page first, so that its address is refused before anything starts. Raises as `Supervisor.start`."""

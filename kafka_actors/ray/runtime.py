@@ -18,13 +18,13 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kafka_actors.job.messages import ActorInfo
-from kafka_actors.job.supervisor.local_processes import end_process, process_runs
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.job.supervisor.runtime import ActorRef, Death
 
+from .actors.actor import end_process, process_runs
 from .links import call
 
-__all__ = ["RayActorRef", "RayRuntime", "room_of"]
+__all__ = ["RayActorRef", "RayRuntime", "bundle_of"]
 
 CLASSES = {
     "metadata": ("actors.metadata_actor", "MetadataActor"),
@@ -70,13 +70,13 @@ class RayActorRef:
             await self.raw.live.remote()
         except ActorUnavailableError as error:
             if REFUSED in str(error):
-                return Death("its process is gone, and its node's raylet", unheard=True)
-            return Death("its process is gone", unsure=True)
+                return Death("its process is gone, and its node's raylet", node_unknown=True)
+            return Death("its process is gone", uncertain=True)
         except RuntimeEnvSetupError as error:
-            return Death(f"its runtime_env failed: {last_line(error)}", unmade=True)
+            return Death(f"its runtime_env failed: {last_line(error)}", init_failed=True)
         except RayActorError as error:
             if error.actor_init_failed:
-                return Death(last_line(error), unmade=True)
+                return Death(last_line(error), init_failed=True)
             if NODE_DIED in str(error):
                 return Death("its node is gone", node_gone=True)
             return OUT_OF_MEMORY if LOW_MEMORY in str(error) else Death("its process is gone")
@@ -93,7 +93,7 @@ class RayRuntime:
     def __init__(self, resources: Mapping[str, Any]) -> None:
         self._resources = dict(resources)
         self._asked = asked_of_ray(resources, ray.nodes())
-        self.here: str = ray.get_runtime_context().get_node_id()
+        self.own_node: str = ray.get_runtime_context().get_node_id()
 
     def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef:
         options = dict(COMMON)
@@ -102,7 +102,7 @@ class RayRuntime:
         elif key.node:
             options["scheduling_strategy"] = on_node(key.node)
         elif key.kind in BESIDE_THE_SUPERVISOR:
-            options["scheduling_strategy"] = on_node(self.here)
+            options["scheduling_strategy"] = on_node(self.own_node)
         ref = RayActorRef(ray.remote(class_of(key.kind)).options(**options).remote(*args))
         if key.kind == "worker":
             for kind in CLASSES:  # of those that follow, while its process comes up
@@ -111,7 +111,7 @@ class RayRuntime:
 
     def kill(self, actor: ActorRef, info: ActorInfo | None) -> None:
         ray.kill(actor.raw, no_restart=True)
-        if info is not None and info.node == self.here:
+        if info is not None and info.node == self.own_node:
             end_process(info.pid)
 
     def is_running(self, pid: int) -> bool:
@@ -128,11 +128,11 @@ class RayRuntime:
         )
         return f"{key} needs {needs or 'a process'}; the Ray cluster has {has or 'nothing'}"
 
-    def ask_for_room(self, workers: int) -> None:
-        from ray.autoscaler.sdk import request_resources  # brings a good deal along that few jobs need
+    def request_resources(self, workers: int) -> None:
+        from ray.autoscaler import sdk  # imports much that few jobs need
 
-        if room := room_of(self._resources):
-            request_resources(bundles=[room] * workers)
+        if room := bundle_of(self._resources):
+            sdk.request_resources(bundles=[room] * workers)
 
 
 def class_of(kind: str) -> type:
@@ -153,7 +153,7 @@ def asked_of_ray(resources: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]
     return {**({"num_cpus": SLIVER} if without else {}), **resources}
 
 
-def room_of(resources: Mapping[str, Any]) -> dict[str, float]:
+def bundle_of(resources: Mapping[str, Any]) -> dict[str, float]:
     """What a worker takes of a Ray cluster, as the autoscaler names it; nothing for one without resources, which
     has a place on any node."""
     room = {

@@ -60,7 +60,7 @@ class FakeActor:
                 return b""
             case "runs":
                 return self.runtime.runs
-            case "last_words":
+            case "crash_report":
                 return self.runtime.words
             case "status":
                 return pack(CoordinatorStatus(GroupState("stable", 1, "m", None, 0, 1), [], {}, False, 0, 0))
@@ -74,7 +74,7 @@ class FakeRuntime:
     """Place where actors run: those without a node of their own on `node`. `instead` has methods of a kind of actor, run in place of
     answering. Those in `without_place` never come up."""
 
-    here = "here"
+    own_node = "here"
 
     def __init__(self, node: str = "far") -> None:
         self.node = node
@@ -102,7 +102,7 @@ class FakeRuntime:
     def why_not_placed(self, key: ActorKey) -> str:
         return f"{key} needs num_gpus=1"
 
-    def ask_for_room(self, workers: int) -> None:
+    def request_resources(self, workers: int) -> None:
         pass
 
     def last(self, kind: str) -> FakeActor:

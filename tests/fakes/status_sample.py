@@ -1,25 +1,15 @@
-"""A status page's document and history as a job gives them, for tests of what reads them."""
+"""A status and a history of a job as a status page has them, for tests of their readers."""
 
 from __future__ import annotations
 
 import math
 
-from kafka_actors.status_page.document import (
-    BrokerView,
-    ConnectionView,
-    ControlView,
-    Document,
-    Entry,
-    GroupView,
-    HealthView,
-    History,
-    JobView,
-    PartitionView,
-    PlotPoint,
-    ScalingView,
-    TotalsView,
-    WorkerView,
-)
+from kafka_actors.job.autoscale import Autoscale
+from kafka_actors.job.machines.health import Health
+from kafka_actors.job.machines.timeline import TimelineEntry
+from kafka_actors.job.messages import GroupState, PartitionStatus
+from kafka_actors.job.status import ActorStatus, JobStatus, JobTotals, ScalingStatus, WorkerStatus
+from kafka_actors.status_page.machines.history import History, PlotPoint
 
 AT_S = 1_795_328_400.0
 NODES = (
@@ -34,146 +24,138 @@ REASONS = {
 }
 
 
-def sample_document(partitions: int = 24, workers: int = 4, *, at_s: float = AT_S) -> Document:
+def sample_status(partitions: int = 24, workers: int = 4, *, at_s: float = AT_S) -> JobStatus:
     """A job of so many partitions and workers on three brokers and two nodes, with a bit of everything."""
     held = [_partition(number, workers) for number in range(partitions)]
-    lag = sum(p.lag or 0 for p in held)
-    return Document(
+    control = [
+        ActorStatus("coordinator.2", "coordinator", 4_001, NODES[0], True, 1),
+        ActorStatus("metadata.1", "metadata", 4_002, NODES[0], True, 0),
+        ActorStatus("spare-0.1", "spare", 4_003, NODES[0], True, 0),
+    ]
+    connections = [
+        ActorStatus(
+            name=f"connection-{broker}.{2 if broker == 2 else 1}",
+            role="connection",
+            node=node,
+            broker=broker,
+            pid=4_100 + 10 * place + broker,
+            ready=not (broker == 2 and place),
+            restarts=int(broker == 2),
+            host=f"kafka-{broker}.kafka.svc",
+            port=9092,
+        )
+        for place, node in enumerate(NODES)
+        for broker in (1, 2, 3)
+    ]
+    return JobStatus(
         at_s=at_s,
-        job=JobView(
-            name="orders-scorer",
-            group="scorer",
-            topics=["orders", "orders.returns"],
-            state="running",
-            state_since_s=at_s - 890.0,
-            started_s=at_s - 893.4,
-            version="0.1.0",
-        ),
-        health=HealthView(live=True, ready=True, reason=""),
-        group=GroupView(
-            protocol="classic",
+        name="orders-scorer",
+        group_id="scorer",
+        topics=["orders", "orders.returns"],
+        state="running",
+        state_since_s=at_s - 890.0,
+        started_s=at_s - 893.4,
+        version="0.1.0",
+        health=Health(live=True, ready=True),
+        group=GroupState(
             state="stable",
             generation=7,
             member_id="scorer-orders-scorer-5b0f6a0e-1c7d-4b7a-9f0e-3d2c1b0a9f8e",
-            instance_id="scorer-orders-scorer",
+            group_instance_id="scorer-orders-scorer",
+            partitions=partitions,
             rebalances=3,
             heartbeat_age_s=1.2,
-            session_timeout_s=45.0,
-            answered_s=at_s - 0.1,
         ),
-        totals=TotalsView(
-            records=184_302_511,
-            value_bytes=18_430_251_100,
+        session_timeout_s=45.0,
+        answered_s=at_s - 0.1,
+        records=184_302_511,
+        value_bytes=18_430_251_100,
+        totals=JobTotals(
             records_per_s=212_400.0,
             value_bytes_per_s=21_240_000.0,
-            lag=lag,
+            lag=sum(p.lag or 0 for p in held),
             lag_s=38.5,
             latency_p50_ms=84.0,
             latency_p99_ms=1_310.0,
-            partitions=partitions,
             blocked=sum(bool(p.reason) and p.reason != "at end" for p in held),
-            workers=workers,
             workers_ready=max(0, workers - 1),
             restarts=2,
         ),
-        brokers=[
-            BrokerView(
-                broker=n, host=f"kafka-{n}.kafka.svc", port=9092, leads=sum(p.leader == n for p in held)
-            )
-            for n in (1, 2, 3)
-        ],
-        connections=[
-            ConnectionView(
-                name=f"connection-{broker}.{2 if broker == 2 else 1}@{node[:8]}",
-                node=node,
-                broker=broker,
-                pid=4_100 + 10 * place + broker,
-                ready=not (broker == 2 and place),
-                restarts=int(broker == 2),
-            )
-            for place, node in enumerate(NODES)
-            for broker in (1, 2, 3)
-        ],
-        control=[
-            ControlView(
-                name="coordinator.2", role="coordinator", node=NODES[0], pid=4_001, ready=True, restarts=1
-            ),
-            ControlView(name="metadata.1", role="metadata", node=NODES[0], pid=4_002, ready=True, restarts=0),
-            ControlView(
-                name="spare-0.1@3f1c0a5b", role="spare", node=NODES[0], pid=4_003, ready=True, restarts=0
-            ),
-        ],
+        others=[*connections, *control],
+        connections={node: [1, 2, 3] for node in NODES},
+        restarts={"coordinator": 1, "worker-1": 1},
+        actors={actor.name: actor.pid for actor in control},
         workers=[_worker(number, workers, held) for number in range(workers)],
         partitions=held,
-        scaling=ScalingView(
+        scaling=ScalingStatus(
             workers=workers,
-            policy="1..16",
-            target_lag_s=30.0,
+            autoscale=Autoscale(min=1, max=16),
             holding="workers were added 4 s ago",
-            backlog_s=22.4,
+            backlog_seconds=22.4,
             arriving_per_s=198_000.0,
             processed_per_s=212_400.0,
             pace_per_s=61_000.0,
             busy=0.87,
         ),
+        latency={4: 184_302_511},
         timeline=[
-            Entry(number=1, at_s=at_s - 893.4, kind="state", text="starting"),
-            Entry(
+            TimelineEntry(number=1, at_s=at_s - 893.4, kind="state", text="starting"),
+            TimelineEntry(
                 number=2,
                 at_s=at_s - 891.0,
                 kind="rebalance",
                 text="the group gave 24 partitions in generation 6",
             ),
-            Entry(number=3, at_s=at_s - 890.0, kind="state", text="running"),
-            Entry(
+            TimelineEntry(number=3, at_s=at_s - 890.0, kind="state", text="running"),
+            TimelineEntry(
                 number=4,
                 at_s=at_s - 610.0,
                 kind="restart",
                 text="coordinator.1 is ended: its process is stopped or gone",
             ),
-            Entry(
+            TimelineEntry(
                 number=5,
                 at_s=at_s - 608.5,
                 kind="rebalance",
                 text="generation 7 is there after 1.1 s",
             ),
-            Entry(
+            TimelineEntry(
                 number=6,
                 at_s=at_s - 300.0,
                 kind="restart",
                 text="worker-1.1 died (its process is gone); a replacement starts",
             ),
-            Entry(
+            TimelineEntry(
                 number=7,
                 at_s=at_s - 300.0,
                 kind="move",
                 text="worker-1.1 gives up 6 partitions: worker died",
             ),
-            Entry(
+            TimelineEntry(
                 number=8,
                 at_s=at_s - 120.0,
                 kind="stall",
                 text="orders-3 has not moved for 300 s: retrying: offset 120031, ValueError",
             ),
-            Entry(
+            TimelineEntry(
                 number=9,
                 at_s=at_s - 62.0,
                 kind="workers",
                 text="3 → 4: the backlog of 1,310,000 records is 44 s of work",
             ),
-            Entry(
+            TimelineEntry(
                 number=10,
                 at_s=at_s - 60.5,
                 kind="move",
                 text="worker-0.1 gives up 6 partitions: balance",
             ),
-            Entry(
+            TimelineEntry(
                 number=11,
                 at_s=at_s - 60.1,
                 kind="drain",
                 text="worker-0.1 has drained 5 partitions",
             ),
-            Entry(
+            TimelineEntry(
                 number=12,
                 at_s=at_s - 55.5,
                 kind="forced",
@@ -194,13 +176,13 @@ def sample_history(points: int = 900, *, last_s: float = AT_S) -> History:
     )
 
 
-def _partition(number: int, workers: int) -> PartitionView:
+def _partition(number: int, workers: int) -> PartitionStatus:
     topic = "orders" if number % 4 != 3 else "orders.returns"
     free = number == 13
     position = 120_000 + 1_013 * number
     lag = (0, 12, 830, 54_210)[number % 4] + number
-    reason = REASONS.get(number, "at end" if number % 4 == 0 else "")
-    return PartitionView(
+    reason = "no worker" if free else REASONS.get(number, "at end" if number % 4 == 0 else "")
+    return PartitionStatus(
         topic=topic,
         partition=number,
         leader=None if free else 1 + number % 3,
@@ -209,22 +191,21 @@ def _partition(number: int, workers: int) -> PartitionView:
         committed=position - 40 * (number % 5),
         end=None if free else position + lag,
         lag=None if free else lag,
-        lag_s=None if free else (0.0, 0.4, 3.1, 38.5)[number % 4],
+        lag_seconds=None if free else (0.0, 0.4, 3.1, 38.5)[number % 4],
         state="free" if free else ("draining" if number == 11 else "granted"),
         reason=reason,
     )
 
 
-def _worker(number: int, workers: int, held: list[PartitionView]) -> WorkerView:
+def _worker(number: int, workers: int, held: list[PartitionStatus]) -> WorkerStatus:
     name = f"worker-{number}.{2 if number == 1 else 1}"
     starting = number == workers - 1
-    return WorkerView(
+    return WorkerStatus(
         name=name,
         node=NODES[number % 2],
         pid=None if starting and workers > 1 else 4_200 + number,
-        state="starting" if starting else "ready",
         ready=not starting,
-        partitions=sum(p.worker == name for p in held),
+        partitions=[(p.topic, p.partition) for p in held if p.worker == name],
         records=46_000_000 - 3_000_000 * number,
         value_bytes=4_600_000_000 - 300_000_000 * number,
         records_per_s=53_100.0 + 1_000 * number,

@@ -11,10 +11,8 @@ from helm.chart import CHART, VERSIONS, Refused
 from helm.dashboard import dashboard
 from helm.matrix import JOB, MATRIX, SPREAD
 
-from kafka_actors.cli.config_file import read_config_file
-from kafka_actors.cli.job_options import RunConfig
-from kafka_actors.cli.option_sources import from_environment, from_file, layered
-from kafka_actors.cli.workers import read_workers, written_workers
+from kafka_actors.cli.job_options import RunConfig, read_workers, written_workers
+from kafka_actors.cli.option_sources import from_environment, from_file, layered, read_config_file
 from kafka_actors.config.references import resolve
 from kafka_actors.config.security import Secret
 

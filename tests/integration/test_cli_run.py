@@ -109,11 +109,11 @@ class Shell:
 
 
 @pytest.fixture
-def shell(ray_local, kafka_cluster_3, topic, group_id, tmp_path):
-    return Shell(tmp_path, kafka_cluster_3.bootstrap_servers, topic, group_id)
+def shell(ray_local, kafka_cluster, topic, group_id, tmp_path):
+    return Shell(tmp_path, kafka_cluster.bootstrap_servers, topic, group_id)
 
 
-def test_a_bounded_run_ends_by_itself_with_everything_committed(shell, kafka_cluster_3, topic, group_id):
+def test_a_bounded_run_ends_by_itself_with_everything_committed(shell, kafka_cluster, topic, group_id):
     code, out, err = shell.run("--until", "latest", "--workers", "3")
     assert (code, err) == (0, "")
     last = out.splitlines()[-1]
@@ -123,11 +123,11 @@ def test_a_bounded_run_ends_by_itself_with_everything_committed(shell, kafka_clu
     assert all(re.search(r"  3 workers  .* records  .*/s  lag .*  restarts 0$", each) for each in progress)
     assert "\x1b" not in out
     assert {p: len(o) for p, o in shell.processed().items()} == dict.fromkeys(range(4), 3_000)
-    assert kafka_cluster_3.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
+    assert kafka_cluster.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
 
 
 def test_a_file_says_what_to_run_and_how_and_the_environment_wins(
-    shell, kafka_cluster_3, topic, group_id, tmp_path
+    shell, kafka_cluster, topic, group_id, tmp_path
 ):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "group").write_text(group_id + "\n")
@@ -143,7 +143,7 @@ def test_a_file_says_what_to_run_and_how_and_the_environment_wins(
     code, out, err = shell.run("-c", "etc/job.toml", named=False)
     assert (code, err) == (0, "")
     assert "  3 workers  " in out
-    assert kafka_cluster_3.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
+    assert kafka_cluster.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
 
 
 def test_a_json_log_has_an_object_a_line_and_progress_in_it(shell):
@@ -309,7 +309,7 @@ def test_a_run_says_where_its_status_page_is_and_a_port_that_is_taken_is_one_lin
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_and_commits_what_is_in_hand_and_leaves_the_group(
-    shell, kafka_cluster_3, topic, group_id, number
+    shell, kafka_cluster, topic, group_id, number
 ):
     process = shell.start(work_s=0.2)
     shell.until_processed(1_000, process)
@@ -319,9 +319,9 @@ def test_a_signal_finishes_and_commits_what_is_in_hand_and_leaves_the_group(
     assert re.match(r"stopped: [\d,]+ records in ", out.splitlines()[-1])
     processed = {(topic, p): len(offsets) for p, offsets in shell.processed().items()}
     assert 1_000 <= sum(processed.values()) < 12_000
-    committed = kafka_cluster_3.committed(group_id)
+    committed = kafka_cluster.committed(group_id)
     assert {partition: offset for partition, offset in committed.items() if offset} == processed
-    assert kafka_cluster_3.describe_group(group_id).state == "Empty"
+    assert kafka_cluster.describe_group(group_id).state == "Empty"
 
 
 def test_a_second_signal_ends_at_once(shell):

@@ -60,14 +60,14 @@ def test_the_demo_on_embedded_brokers_ends_with_every_cent():
     _check_shown(done.stdout)
 
 
-def test_the_demo_on_a_real_cluster_ends_with_every_cent_and_leaves_nothing_behind(kafka_cluster_3):
-    before = set(kafka_cluster_3.admin.list_topics(timeout=slow_s(10)).topics)
-    done = _demo("--kafka", kafka_cluster_3.bootstrap_servers)
+def test_the_demo_on_a_real_cluster_ends_with_every_cent_and_leaves_nothing_behind(kafka_cluster):
+    before = set(kafka_cluster.admin.list_topics(timeout=slow_s(10)).topics)
+    done = _demo("--kafka", kafka_cluster.bootstrap_servers)
     assert done.returncode == 0, done.stdout + done.stderr
     _check_shown(done.stdout)
-    after = set(kafka_cluster_3.admin.list_topics(timeout=slow_s(10)).topics)
+    after = set(kafka_cluster.admin.list_topics(timeout=slow_s(10)).topics)
     assert not [topic for topic in after - before if topic.startswith("orders-")]
-    groups = kafka_cluster_3.admin.list_consumer_groups(request_timeout=slow_s(10)).result().valid
+    groups = kafka_cluster.admin.list_consumer_groups(request_timeout=slow_s(10)).result().valid
     assert not [group.group_id for group in groups if group.group_id.startswith("demo-")]
 
 

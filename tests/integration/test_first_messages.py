@@ -12,19 +12,19 @@ PROCESSES = 4
 FIRST = """
 import sys, threading
 from fakes.arbitrary import filled
-from kafka_actors.job.transport.shm_client import Answered, Asked
-from kafka_actors.job.messages import Grant, Holding, Orders, Report, pack, unpack
-from kafka_actors.fetch.messages import Fetched, FetchReply, Pull, Want
+from kafka_actors.job.transport.shm_client import PullResponse, PullRequest
+from kafka_actors.job.messages import Grant, HeldReport, Orders, Report, pack, unpack
+from kafka_actors.fetch.messages import FetchedPartition, FetchReply, Pull, PartitionFetch
 from kafka_actors.protocol import ApiKey, decode_message, message_class
 from kafka_actors.types import TopicPartition
 
 THREADS = 8
 P, EPOCH = TopicPartition("t", 0), (1, 1)
 mine = [
-    Answered(FetchReply(1, 1, [Fetched("t", 0, EPOCH, 0, 1)])),
-    Asked(Pull(1, [Want("t", 0, EPOCH, 0, 1)])),
+    PullResponse(FetchReply(1, 1, [FetchedPartition("t", 0, EPOCH, 0, 1)])),
+    PullRequest(Pull(1, [PartitionFetch("t", 0, EPOCH, 0, 1)])),
     Orders(EPOCH, [Grant(P, EPOCH)], [], 1.0),
-    Report("w", EPOCH, True, [Holding(P, EPOCH)]),
+    Report("w", EPOCH, True, [HeldReport(P, EPOCH)]),
 ]
 first = [lambda data=pack(message), kind=type(message): unpack(data, kind) for message in mine]
 for api in ApiKey:

@@ -85,13 +85,13 @@ def test_partitions_that_appear_are_read_from_their_start_under_latest(scene, pr
 
 
 def test_a_bounded_job_ends_behind_records_that_were_aborted(
-    ray_local, kafka_cluster_3, kafka_topic, group_id, journal
+    ray_local, kafka_cluster, kafka_topic, group_id, journal
 ):
     """Its end is a marker: no record has the offset before it, and none of the last twenty is handed out."""
     from confluent_kafka import Producer
 
-    servers = kafka_cluster_3.bootstrap_servers
-    topic = kafka_topic(cluster=kafka_cluster_3, replication_factor=3)
+    servers = kafka_cluster.bootstrap_servers
+    topic = kafka_topic()
     producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
     producer.init_transactions()
     for end, count in ((producer.commit_transaction, 10), (producer.abort_transaction, 20)):
@@ -113,5 +113,5 @@ def test_a_bounded_job_ends_behind_records_that_were_aborted(
     assert {partition: sorted(seen) for partition, seen in journal.counts().items()} == {
         (topic, 0): list(range(10))
     }
-    assert kafka_cluster_3.committed(group_id) == kafka_cluster_3.end_offsets(topic) == {(topic, 0): 32}
+    assert kafka_cluster.committed(group_id) == kafka_cluster.end_offsets(topic) == {(topic, 0): 32}
     assert running.status().lag == 0

@@ -8,8 +8,7 @@ from fakes.java_answers import JAVA, Answers
 from pyspark.sql.types import StringType, StructField, StructType
 from waiting import slow_s
 
-from kafka_actors.cli.java_names import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA
-from kafka_actors.cli.reference import SECTIONS, options
+from kafka_actors.cli.reference import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA, SECTIONS, options
 from kafka_actors.config.java import without_effect
 from kafka_actors.errors import ConfigError
 from kafka_actors.options import ProducerConfig

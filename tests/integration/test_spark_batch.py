@@ -337,6 +337,7 @@ def test_the_package_that_spark_looks_up_imports_little() -> None:
         "kafka_actors",
         "kafka_actors.errors",
         "kafka_actors.lazy",
+        "kafka_actors.spark",
         "kafka_actors.spark.source",
         "kafka_actors.spark.source.one_line_errors",
         "kafka_actors.spark.source.data_source",

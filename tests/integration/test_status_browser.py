@@ -14,11 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 from fakes.chromium import Chromium, Page, program
-from fakes.status_sample import sample_document, sample_history
+from fakes.status_sample import sample_history, sample_status
 from waiting import until
 
+from kafka_actors.job.machines.health import Health
+from kafka_actors.job.machines.timeline import TimelineEntry
+from kafka_actors.job.status import JobStatus
 from kafka_actors.status_page.assets import page as the_page
-from kafka_actors.status_page.document import Document, Entry, HealthView, History, PlotPoint
+from kafka_actors.status_page.machines.history import History, PlotPoint
 from kafka_actors.status_page.machines.http import HttpRequest, HttpResponse, plain
 from kafka_actors.status_page.server import StatusServer, listen
 
@@ -35,12 +38,12 @@ NOT_KNOWN = "\N{EN DASH}"
 class Served:
     """The sample, given out by the real server on a thread of its own.
 
-    `document` says what it is at a moment, `points` changes those of the plots; `asked` are the paths, `after` the points
+    `status` makes it for a moment, `points` changes those of the plots; `asked` are the paths, `after` the points
     from which on more were wanted.
     """
 
     def __init__(self) -> None:
-        self.document: Callable[[float], Document] = lambda at_s: sample_document(at_s=at_s)
+        self.status: Callable[[float], JobStatus] = lambda at_s: sample_status(at_s=at_s)
         self.points: Callable[[list[PlotPoint]], list[PlotPoint]] = lambda points: points
         self.asked: list[str] = []
         self.after: list[int] = []
@@ -81,7 +84,7 @@ class Served:
         if request.path == "/":
             return HttpResponse(200, the_page().html, "text/html; charset=utf-8", the_page().policy)
         if request.path == "/status.json":
-            return _json(self.document(time.time()))
+            return _json(self.status(time.time()))
         if request.path == "/history.json":
             return _json(self._history(int(request.query.get("after", "0"))))
         return plain(404, "nothing here")
@@ -126,9 +129,9 @@ def opened(page: Page, served: Served) -> Page:
     return page
 
 
-def changed(make: Callable[[Document], Document]) -> Callable[[float], Document]:
+def changed(make: Callable[[JobStatus], JobStatus]) -> Callable[[float], JobStatus]:
     """The sample with something else in it."""
-    return lambda at_s: make(sample_document(at_s=at_s))
+    return lambda at_s: make(sample_status(at_s=at_s))
 
 
 def rows(page: Page) -> list[list[str]]:
@@ -178,7 +181,7 @@ def test_the_numbers_of_the_sample_are_on_the_page(page, served):
         "#restarts": "2",
     }
     assert {selector: page.text(selector) for selector in expected} == expected
-    lag = sample_document().totals.lag
+    lag = sample_status().totals.lag
     assert lag is not None
     assert page.text("#lag") == f"{lag / 1000:.0f}k"
     assert "records, up to 39 s behind" in page.text("#lag-time")
@@ -189,7 +192,7 @@ def test_the_numbers_of_the_sample_are_on_the_page(page, served):
 
 def test_each_partition_has_its_offsets_lag_state_and_reason(page, served):
     opened(page, served)
-    sample = sample_document().partitions
+    sample = sample_status().partitions
     table = {row[0]: row for row in rows(page)}
     assert len(table) == len(sample)
     for p in sample:
@@ -206,16 +209,16 @@ def test_each_partition_has_its_offsets_lag_state_and_reason(page, served):
 
 
 def test_the_timeline_has_what_happened_newest_first(page, served):
-    late = Entry(number=13, at_s=0.0, kind="rebalance", text="told late, by another actor")
+    late = TimelineEntry(number=13, at_s=0.0, kind="rebalance", text="told late, by another actor")
 
-    def with_late(sample: Document) -> Document:
+    def with_late(sample: JobStatus) -> JobStatus:
         came = msgspec.structs.replace(late, at_s=sample.timeline[3].at_s - 1)
         return msgspec.structs.replace(sample, timeline=[*sample.timeline, came])
 
-    served.document = changed(with_late)
+    served.status = changed(with_late)
     opened(page, served)
     told = page.run("[...document.querySelectorAll('#entries li')].map((item) => item.lastChild.textContent)")
-    texts = [entry.text for entry in sample_document().timeline]
+    texts = [entry.text for entry in sample_status().timeline]
     assert told == [*texts[:3], late.text, *texts[3:]][::-1]
     kinds = page.run("[...document.querySelectorAll('#entries .badge')].map((item) => item.textContent)")
     assert kinds[:3] == ["forced", "drain", "move"]
@@ -224,10 +227,11 @@ def test_the_timeline_has_what_happened_newest_first(page, served):
 
 def test_the_map_joins_brokers_connections_workers_and_partitions(page, served):
     opened(page, served)
-    sample = sample_document()
+    sample = sample_status()
+    connections = [actor for actor in sample.others if actor.broker is not None]
     for selector, number in {
-        "#brokers .box": len(sample.brokers),
-        "#connections .box": len(sample.connections),
+        "#brokers .box": len({c.broker for c in connections}),
+        "#connections .box": len(connections),
         "#worker-rows .box": len(sample.workers) + 1,  # and one place for the partition that no worker has
         "#worker-rows .cell": len(sample.partitions),
     }.items():
@@ -240,8 +244,9 @@ def test_the_map_joins_brokers_connections_workers_and_partitions(page, served):
     held = [p for p in sample.partitions if p.worker == name]
     assert set(page.run(lit.format("#brokers"))) == {f"b:{p.leader}" for p in held}
     node = next(w.node for w in sample.workers if w.name == name)
-    reached = {c.name for c in sample.connections if c.node == node and c.broker in {p.leader for p in held}}
-    assert set(page.run(lit.format("#connections"))) == {f"c:{name}" for name in reached}
+    assert node is not None
+    reached = {c.name for c in connections if c.node == node and c.broker in {p.leader for p in held}}
+    assert set(page.run(lit.format("#connections"))) == {f"c:{name}@{node[:8]}" for name in reached}
     cells = page.run("[...document.querySelectorAll('.cell.lit')].map((cell) => cell.dataset.key)")
     assert len(cells) == len(held)
     assert name in page.text("#tip")
@@ -295,8 +300,8 @@ def test_only_the_last_minute_is_shown_when_that_is_asked_for(page, served):
 
 
 def test_a_job_that_is_not_ready_says_why(page, served):
-    why = HealthView(live=True, ready=False, reason="the coordinator has not answered for 4 s")
-    served.document = changed(lambda sample: msgspec.structs.replace(sample, health=why))
+    why = Health(live=True, ready=False, reason="the coordinator has not answered for 4 s")
+    served.status = changed(lambda sample: msgspec.structs.replace(sample, health=why))
     opened(page, served)
     assert page.text("#ready") == "not ready"
     assert page.text("#not-ready") == "Not ready: the coordinator has not answered for 4 s"
@@ -304,22 +309,21 @@ def test_a_job_that_is_not_ready_says_why(page, served):
 
 
 def test_what_nobody_knows_is_a_dash(page, served):
-    def ignorant(sample: Document) -> Document:
+    def ignorant(sample: JobStatus) -> JobStatus:
         nothing = dict.fromkeys(("records_per_s", "value_bytes_per_s", "lag", "lag_s"))
         late = {"latency_p50_ms": None, "latency_p99_ms": None}
         return msgspec.structs.replace(
             sample,
             totals=msgspec.structs.replace(sample.totals, **nothing, **late),
-            scaling=msgspec.structs.replace(sample.scaling, policy=None, target_lag_s=None, busy=None),
-            brokers=[],
-            connections=[],
-            control=[],
+            group=None,
+            scaling=msgspec.structs.replace(sample.scaling, autoscale=None, busy=None),
+            others=[],
             workers=[],
             partitions=[],
             timeline=[],
         )
 
-    served.document = changed(ignorant)
+    served.status = changed(ignorant)
     page.open(served.url)
     page.wait("document.querySelector('#job-state').textContent === 'running'")
     assert [page.text(f"#{name}") for name in ("records-rate", "bytes-rate", "lag", "latency")] == [
@@ -353,7 +357,7 @@ def test_partitions_are_found_by_words_and_by_state(page, served):
     page.click("#find")
     page.write("returns worker-3")
     page.wait("document.querySelector('#found').textContent.includes(' of ')")
-    expected = [p for p in sample_document().partitions if "returns" in p.topic and p.worker == "worker-3.1"]
+    expected = [p for p in sample_status().partitions if "returns" in p.topic and p.worker == "worker-3.1"]
     assert len(rows(page)) == len(expected) > 0
     assert page.text("#found") == f"{len(expected)} of 24 partitions"
     page.run("document.querySelector('#find').value = ''")
@@ -387,7 +391,7 @@ def test_a_keyboard_is_enough(page, served):
 
 
 def test_a_thousand_partitions_stay_readable(page, served):
-    served.document = lambda at_s: sample_document(1_000, 40, at_s=at_s)
+    served.status = lambda at_s: sample_status(1_000, 40, at_s=at_s)
     opened(page, served)
     assert page.text("#found") == "1,000 partitions"
     assert page.run("document.querySelectorAll('#worker-rows .cell').length") == 1_000
@@ -409,21 +413,22 @@ def test_a_thousand_partitions_stay_readable(page, served):
 
 
 def test_hostile_names_are_text(page, served):
-    def hostile(sample: Document) -> Document:
-        job = msgspec.structs.replace(sample.job, name=HOSTILE, group=HOSTILE, topics=[HOSTILE])
+    def hostile(sample: JobStatus) -> JobStatus:
         first = msgspec.structs.replace(sample.partitions[0], topic=HOSTILE, reason=f"broker 1: {HOSTILE}")
         entry = msgspec.structs.replace(sample.timeline[-1], text=HOSTILE, kind=HOSTILE)
         worker = msgspec.structs.replace(sample.workers[0], name=HOSTILE)
         return msgspec.structs.replace(
             sample,
-            job=job,
+            name=HOSTILE,
+            group_id=HOSTILE,
+            topics=[HOSTILE],
             partitions=[first, *sample.partitions[1:]],
             timeline=[*sample.timeline[:-1], entry],
             workers=[worker, *sample.workers[1:]],
-            health=HealthView(live=True, ready=False, reason=HOSTILE),
+            health=Health(live=True, ready=False, reason=HOSTILE),
         )
 
-    served.document = changed(hostile)
+    served.status = changed(hostile)
     opened(page, served)
     assert page.text("#job-name") == HOSTILE
     assert HOSTILE in page.text("#not-ready")
@@ -490,7 +495,7 @@ def test_points_of_another_process_take_the_place_of_those_before(page, served):
 
 def test_a_job_with_nothing_new_to_say_is_called_so(page, served):
     at_s = time.time()
-    served.document = lambda _: sample_document(at_s=at_s)
+    served.status = lambda _: sample_status(at_s=at_s)
     opened(page, served)
     page.wait("document.querySelector('#stale').checkVisibility()")
     assert page.text("#stale-text").startswith("The job has said nothing new since ")

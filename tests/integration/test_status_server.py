@@ -8,7 +8,7 @@ import threading
 import pytest
 from fakes.loop import in_loop
 
-from kafka_actors.cli.page_client import PageClient
+from kafka_actors.cli.top import PageClient
 from kafka_actors.errors import ConfigError, DisconnectedError, UsageError
 from kafka_actors.status_page import server
 from kafka_actors.status_page.machines.http import HttpResponse, plain
@@ -167,8 +167,8 @@ def test_an_unknown_host_is_an_error_of_the_option():
 async def test_top_says_who_does_not_answer_and_who_is_no_status_page():
     async with serving() as port:
         with pytest.raises(
-            UsageError, match=rf"http://localhost:{port}/status.json is no status page of a job"
+            UsageError, match=rf"http://localhost:{port}/status.json is not the status page of a job"
         ):
-            await asyncio.to_thread(PageClient(f":{port}").document)
+            await asyncio.to_thread(PageClient(f":{port}").status)
     with pytest.raises(DisconnectedError, match=rf"http://localhost:{port}/status.json: .*refused"):
-        await asyncio.to_thread(PageClient(f"http://localhost:{port}").document)
+        await asyncio.to_thread(PageClient(f"http://localhost:{port}").status)

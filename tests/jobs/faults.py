@@ -147,7 +147,7 @@ def audit_is_whole(scene: Scene) -> None:
 def _ask(scene: Scene, method: str, message: Any, kind: type) -> Any:
     """One message to the coordinator actor, as a worker sends it."""
     supervisor = scene.running._control._supervisor  # type: ignore[union-attr]
-    handle = supervisor._job.roster[ActorKey("coordinator")].ref.raw
+    handle = supervisor._job.running[ActorKey("coordinator")].ref.raw
     return unpack(ray.get(getattr(handle, method).remote(pack(message))), kind)
 
 

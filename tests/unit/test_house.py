@@ -21,11 +21,11 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 518,
-    "files": 511,
-    "modules without a test file": 215,
+    "docstring openings": 423,
+    "files": 492,
+    "modules without a test file": 195,
     "numbered tests": 0,
-    "short files": 44,
+    "short files": 39,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from fakes.records import records
 from fakes.spans import kept_spans
-from fakes.status_sample import sample_document, sample_history
+from fakes.status_sample import sample_history, sample_status
 
 import assignors
 import kafka_actors as ka
@@ -51,7 +51,7 @@ from kafka_actors.job.messages import GroupState, PartitionStatus
 from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, WorkersChange, WorkerStatus
 from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
 from kafka_actors.pipeline.rows import FailedRecord
-from kafka_actors.ray.engine.process import PipelinePlan, process_of
+from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks import dead_letters as dead_letters_module
 from kafka_actors.spark.engine.dead_letters import TaskDeadLetters
@@ -360,7 +360,7 @@ def test_a_dead_letter_of_a_pipeline_on_ray(producer: Sends) -> None:
         .on_error("fail", retries=0)
         .dead_letters("dead")
     )
-    process_of(PipelinePlan(pipeline, "revenue"))([].append)(RECORD)
+    function_of(PipelinePlan(pipeline, "revenue"))([].append)(RECORD)
     assert producer.sent == [letter(b"revenue", b"enrich", b"ValueError: no such country")]
 
 
@@ -376,18 +376,20 @@ def test_a_dead_letter_of_a_pipeline_on_spark(producer: Sends) -> None:
 # ---------------------------------------------------------------- the status page's JSON, `status()`, `--output json`
 
 STATUS_JSON = """
-/ at_s job health group totals brokers connections control workers partitions scaling timeline
-/job name group topics state state_since_s started_s version
-/health live ready reason
-/group protocol state generation member_id instance_id rebalances heartbeat_age_s session_timeout_s answered_s
-/totals records value_bytes records_per_s value_bytes_per_s lag lag_s latency_p50_ms latency_p99_ms partitions blocked workers workers_ready restarts
-/brokers[] broker host port leads
-/connections[] name node broker pid ready restarts
-/control[] name role node pid ready restarts
-/workers[] name node pid state ready partitions records value_bytes records_per_s value_bytes_per_s busy restarts
-/partitions[] topic partition leader worker position committed end lag lag_s state reason
-/scaling workers policy target_lag_s holding backlog_s arriving_per_s processed_per_s pace_per_s busy
+/ state group_id group workers partitions records value_bytes connections restarts actors scaling others latency timeline started_s state_since_s page page_node waits_for unconfirmed at_s name topics version health answered_s session_timeout_s totals
+/group state generation member_id group_instance_id partitions rebalances heartbeat_age_s members
+/workers[] name pid node ready partitions records value_bytes restarts work_s retiring records_per_s value_bytes_per_s busy
+/partitions[] topic partition worker position committed end lag state reason lag_seconds leader start
+/connections 3f1c0a5b7d2e4c698a1b0c2d3e4f5061728394a5b6c7d8e9f0a1b2c3 b07e44d1905f4c6e8b3a2d1c0f9e8d7c6b5a49382716054433221100
+/restarts coordinator worker-1
+/actors coordinator.2 metadata.1 spare-0.1
+/scaling workers autoscale holding backlog_seconds arriving_per_s processed_per_s pace_per_s busy changes
+/scaling/autoscale min max target_lag_seconds target_utilization initial upscale_delay_seconds downscale_delay_seconds request_resources
+/others[] name role pid node ready restarts broker host port
+/latency 4
 /timeline[] number at_s kind text
+/health live ready reason
+/totals records_per_s value_bytes_per_s lag lag_s latency_p50_ms latency_p99_ms blocked workers_ready restarts
 """
 HISTORY_JSON = """
 / run last every_s keeps_s points
@@ -411,7 +413,7 @@ def shape(document: Any, path: str = "") -> list[str]:
 
 @pytest.mark.parametrize(
     ("document", "wanted"),
-    [(sample_document(), STATUS_JSON), (sample_history(2), HISTORY_JSON)],
+    [(sample_status(), STATUS_JSON), (sample_history(2), HISTORY_JSON)],
     ids=["status.json", "history.json"],
 )
 def test_members_of_the_status_pages_json(document: Any, wanted: str) -> None:
@@ -422,9 +424,13 @@ FIELDS: list[tuple[Any, str]] = [
     (
         JobStatus,
         "state group_id group workers partitions records value_bytes connections restarts actors scaling others latency "
-        "timeline started_s state_since_s page page_node waits_for unconfirmed",
+        "timeline started_s state_since_s page page_node waits_for unconfirmed at_s name topics version health answered_s "
+        "session_timeout_s totals",
     ),
-    (WorkerStatus, "name pid node ready partitions records value_bytes restarts work_s retiring"),
+    (
+        WorkerStatus,
+        "name pid node ready partitions records value_bytes restarts work_s retiring records_per_s value_bytes_per_s busy",
+    ),
     (ActorStatus, "name role pid node ready restarts broker host port"),
     (
         ScalingStatus,

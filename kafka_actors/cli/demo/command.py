@@ -9,13 +9,10 @@ from typing import Any
 
 import click
 
-from kafka_actors.cli.errors import EXIT_DONE, EXIT_FAILED
-from kafka_actors.cli.options import command, needs
-from kafka_actors.cli.output import Output
-from kafka_actors.cli.run import start
-from kafka_actors.cli.slow_notice import late
-from kafka_actors.cli.views import view_for
-from kafka_actors.cli.watch_job import WatchEnd, watch
+from kafka_actors.cli.command import EXIT_DONE, EXIT_FAILED, command, needs
+from kafka_actors.cli.job_views import view_for
+from kafka_actors.cli.output import Output, late
+from kafka_actors.cli.run import WatchEnd, start, watch
 
 from .fill import Filled, fill
 from .place import DemoCluster, DemoFailed, embedded, real
@@ -114,7 +111,7 @@ def _run(output: Output, place: DemoCluster, filled: Filled) -> DemoResult | Non
             view.note(f"started after {time.monotonic() - began:.1f} s")
             began = time.monotonic()
             killer = Killer(ledger, filled.orders, view.note)
-            end, _ = watch(running, view, stop=running.stop, each=killer)
+            end, _, _ = watch(running, view, stop=running.stop, each=killer)
             took_s = time.monotonic() - began
         finally:
             with late(view.note, "waiting for the job to stop"):

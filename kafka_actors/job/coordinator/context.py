@@ -11,9 +11,9 @@ from kafka_actors.base.tasks import Broadcast, OwnedTasks
 from kafka_actors.config import JobConfig
 from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
+from kafka_actors.job.machines.timeline import Timeline
 from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
 from kafka_actors.job.supervisor.machines.timeline_entries import told_of, told_of_facts
-from kafka_actors.status_page.machines.timeline import Timeline
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
 from kafka_actors.telemetry.recorder import Recorder
@@ -55,16 +55,16 @@ class CoordinatorContext:
             incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000
         )
         self.gate = CommitGate(self.placement.holder)
-        self.origins: dict[TopicPartition, CommittedStart] = {}
+        self.committed_starts: dict[TopicPartition, CommittedStart] = {}
         self.reports: dict[str, Report] = {}
         self.held: dict[TopicPartition, HeldReport] = {}
         self.plan = WorkerPlan(0, {}, [], paused=False, complete=False)
-        self.loops = OwnedTasks(failed)
+        self.tasks = OwnedTasks(failed)
         self.timeline = Timeline()
         self.rebalances = 0
         self.assigned_once = False
         self.fatal: bytes | None = None
-        self.had: list[TopicPartition] = []
+        self.partitions_at_stop: list[TopicPartition] = []
         self.unconfirmed: list[TopicPartition] = []
         self._sink = events
         self._recorder = recorder

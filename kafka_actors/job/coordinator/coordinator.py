@@ -31,9 +31,9 @@ from kafka_actors.job.messages import (
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
+from .broker_queries import LogEndLookup
 from .commits import JobCommits
 from .context import CoordinatorContext
-from .log_ends import AskForEnds
 from .orders import WorkerOrders
 from .status import CoordinatorStatusReport
 
@@ -48,8 +48,8 @@ LEAVE_S = 2.0
 
 
 class JobCoordinator:
-    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `ask_for_ends`
-    and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a partition
+    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `lookup_ends`
+    and `lookup_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a partition
     is read. `wall`: seconds since 1970.
 
     A partition that was not there when the job started is read from its beginning whatever the reset policy.
@@ -63,8 +63,8 @@ class JobCoordinator:
         *,
         ends: Mapping[TopicPartition, int] | None,
         present_at_start: frozenset[TopicPartition],
-        ask_for_ends: AskForEnds,
-        ask_for_starts: AskForEnds,
+        lookup_ends: LogEndLookup,
+        lookup_starts: LogEndLookup,
         events: EventSink,
         leader: Callable[[TopicPartition], int | None] = lambda partition: None,
         recorder: Recorder | None = None,
@@ -85,27 +85,27 @@ class JobCoordinator:
         self._placement = self._job.placement
         self._gate = self._job.gate
         self._member = self._job.member = make_member(self)
-        self._overview = CoordinatorStatusReport(
-            self._job, ask_for_ends=ask_for_ends, ask_for_starts=ask_for_starts, leader=leader
+        self._status_report = CoordinatorStatusReport(
+            self._job, lookup_ends=lookup_ends, lookup_starts=lookup_starts, leader=leader
         )
-        self._orders = WorkerOrders(self._job, self._overview, present_at_start)
-        self._committing = JobCommits(self._job)
+        self._orders = WorkerOrders(self._job, self._status_report, present_at_start)
+        self._commits = JobCommits(self._job)
 
     # ------------------------------------------------------------ life
 
     async def start(self, plan: WorkerPlan, recovering: bool) -> None:
         """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions; one that has
         worked does until its lease is over, also if nothing is heard of it and nobody has noticed that yet."""
-        loops, now = self._job.loops, self._job.clock()
+        tasks, now = self._job.tasks, self._job.clock()
         await self.set_plan(plan)
         if recovering:
             leased = dict.fromkeys(
                 [*plan.ready, *plan.silent], now + lease.longest(self._config.session_timeout_ms / 1000)
             )
             self._placement.recover(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
-        loops.go(self._job.run())
-        loops.go(self._committing.run())
-        loops.go(self._member.start())
+        tasks.create_task(self._job.run())
+        tasks.create_task(self._commits.run())
+        tasks.create_task(self._member.start())
 
     def failed(self, error: BaseException) -> None:
         """The member can't go on: fenced, not authorized, inconsistent protocols…"""
@@ -119,11 +119,11 @@ class JobCoordinator:
         `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
         job, drain_s = self._job, self._config.drain_timeout_ms / 1000
         deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
-        had = job.had = sorted(self._placement.slots)
+        had = job.partitions_at_stop = sorted(self._placement.slots)
         if job.fatal is None:
             await self._drain(frozenset(had), drain_s)
         job.unconfirmed = self._gate.unconfirmed({p: held.processed for p, held in job.held.items()})
-        job.loops.cancel()
+        job.tasks.cancel()
         left_s = max(LEAVE_S, deadline - job.clock())
         await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)
 
@@ -137,10 +137,10 @@ class JobCoordinator:
         self._gate.baseline(
             {p: o.committed for p, o in origins.items() if self._gate.committed.get(p) is known[p]}
         )
-        self._job.origins |= origins
+        self._job.committed_starts |= origins
         self._placement.give(partitions)
         self._job.assigned_once = True
-        self._overview.assigned()
+        self._status_report.assigned()
         if self._placement.recovering:
             for worker, report in self._job.reports.items():
                 self._placement.adopt(worker, report.seen, report.holdings, partitions)
@@ -169,9 +169,9 @@ class JobCoordinator:
 
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
         for partition in partitions:
-            self._job.origins.pop(partition, None)
+            self._job.committed_starts.pop(partition, None)
         self._orders.forget(partitions)
-        self._overview.forget(partitions)
+        self._status_report.forget(partitions)
 
     async def _drain(self, partitions: frozenset[TopicPartition], timeout_s: float) -> None:
         """Takes partitions from the workers: done when all are let go of and what they committed is committed."""
@@ -183,7 +183,7 @@ class JobCoordinator:
         if self._gate.waiting or self._gate.busy:
             try:
                 async with asyncio.timeout(max(COMMIT_GRACE_S, deadline - self._job.clock())):
-                    await self._committing.answered()
+                    await self._commits.answered()
             except TimeoutError:
                 logger.warning(
                     "group %s: the last commit of a drain had no answer in time", self._config.group_id
@@ -203,7 +203,7 @@ class JobCoordinator:
         was_paused, job.plan = job.plan.paused, plan
         placement.held_back = not plan.complete
         placement.expected = plan.expected
-        self._overview.follow(plan)
+        self._status_report.follow(plan)
         if was_paused and not plan.paused:
             self._orders.unpaused()
         for worker, capacity in plan.capacities.items():
@@ -217,18 +217,18 @@ class JobCoordinator:
         for worker in [w for w in placement.workers if w not in plan.capacities]:
             placement.remove_worker(worker, silent=worker in plan.silent)
             if (last := job.reports.pop(worker, None)) is not None:
-                self._overview.gone(last)
+                self._status_report.gone(last)
         job.poll()
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
         """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the
         entry `known`."""
-        return self._overview.status(partitions, known)
+        return self._status_report.status(partitions, known)
 
     async def verdict(self, known: int, wait_s: float) -> CoordinatorStatus:
         """As `status`, without its partitions, as soon as something in it decides about the job, or after `wait_s`."""
         deadline = self._job.clock() + wait_s
-        while not self._overview.decides() and self._job.clock() < deadline:
+        while not self._status_report.decides() and self._job.clock() < deadline:
             await self._job.wait_for_change(deadline - self._job.clock())
         return self.status(partitions=False, known=known)
 
@@ -240,7 +240,7 @@ class JobCoordinator:
 
     async def commit(self, request: CommitRequest) -> CommitReply:
         """Waits for the broker's acknowledgement of a worker's entries, or says which are refused or failed."""
-        return await self._committing.commit(request)
+        return await self._commits.commit(request)
 
     def __repr__(self) -> str:
         return f"<JobCoordinator {self._config.group_id} {self._placement!r}>"

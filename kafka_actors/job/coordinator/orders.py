@@ -18,8 +18,8 @@ from .status import CoordinatorStatusReport
 
 __all__ = ["WorkerOrders"]
 
-KEEPS = frozenset({PlacementState.GRANTED})
-LETS_GO = frozenset({PlacementState.DRAINING, PlacementState.LEAVING})
+GRANTED = frozenset({PlacementState.GRANTED})
+DRAINING = frozenset({PlacementState.DRAINING, PlacementState.LEAVING})
 
 
 class WorkerOrders:
@@ -28,12 +28,12 @@ class WorkerOrders:
     def __init__(
         self,
         job: CoordinatorContext,
-        overview: CoordinatorStatusReport,
+        status_report: CoordinatorStatusReport,
         present_at_start: frozenset[TopicPartition],
     ) -> None:
         self._job = job
         self._placement = job.placement
-        self._overview = overview
+        self._status_report = status_report
         self._present_at_start = present_at_start
         self._stalls = StallDetector(job.config.max_poll_interval_ms / 1000)
 
@@ -71,7 +71,7 @@ class WorkerOrders:
         for holding in report.holdings:
             if self._holds(worker, holding):
                 job.held[holding.partition] = holding
-                self._overview.end_seen(holding.partition)
+                self._status_report.end_seen(holding.partition)
                 self._watch_for_stalls(worker, holding)
         if report.ready:
             self._placement.worker_ready(worker)
@@ -90,7 +90,7 @@ class WorkerOrders:
         if self._job.plan.paused:
             return
         now, partition = self._job.clock(), holding.partition
-        end = self._overview.to_read(partition, holding.end)
+        end = self._status_report.to_read(partition, holding.end)
         stalled = self._stalls.observe(partition, worker, holding.processed, end, now)
         if stalled is not None:
             reason = holding.blocked or "no progress"
@@ -112,8 +112,8 @@ class WorkerOrders:
             return Orders(version, [], [], lease_s, paused, hold=True)
         return Orders(
             version,
-            [self._grant(s) for s in self._placement.held(worker, KEEPS)],
-            [self._drain_order(s) for s in self._placement.held(worker, LETS_GO)],
+            [self._grant(s) for s in self._placement.held(worker, GRANTED)],
+            [self._drain_order(s) for s in self._placement.held(worker, DRAINING)],
             lease_s,
             paused,
         )
@@ -121,7 +121,7 @@ class WorkerOrders:
     def _grant(self, slot: PlacedPartition) -> Grant:
         assert slot.epoch is not None  # a worker holds it, so it has one
         committed = self._job.gate.start_of(slot.partition)
-        origin = self._job.origins.get(slot.partition, CommittedStart())
+        origin = self._job.committed_starts.get(slot.partition, CommittedStart())
         if committed is not None:
             topic_id = unpack(committed.metadata).topic_id or origin.topic_id
             origin = CommittedStart(committed.offset, committed.leader_epoch, topic_id)

@@ -1,4 +1,4 @@
-"""What a coordinator says of the group, its workers and each partition, and what it asks the brokers for that."""
+"""Status of a coordinator: the group, the workers and each partition, and the questions to brokers that this takes."""
 
 from __future__ import annotations
 
@@ -17,30 +17,34 @@ from kafka_actors.telemetry.machines.lag_time import LagTimes
 from kafka_actors.telemetry.machines.latency import added
 from kafka_actors.types import TopicPartition
 
+from .broker_queries import LogEndLookup, LogEnds, RepeatedQuery
 from .context import CoordinatorContext
-from .log_ends import AskForEnds, LogEnds
-from .repeated_query import RepeatedQuery
+from .machines.placed import PlacementState
 
 __all__ = ["CoordinatorStatusReport"]
 
-SLOWLY_S = 30.0
-"""How often brokers are asked for what changes seldom: where logs begin (a broker deletes every five minutes, by
-default), and how many members the group has, beside the question that each assignment brings."""
-
-
+SLOW_INTERVAL_S = 30.0
+"""Seconds between questions for what changes seldom: where logs begin (a broker deletes every five minutes, by
+default), and how many members the group has. Each assignment brings one more question."""
 ASKED_BEFORE_A_STALL = 4
+"""Number of questions for the end of a log within the time after which a partition counts as stalled."""
+NO_WORKER = "no worker"
+"""Reason of a free partition: it waits to be given to a worker."""
 
 
 class CoordinatorStatusReport:
-    """`ask_for_ends` and `ask_for_starts` ask the brokers where the logs end and begin now; `leader` knows of which
-    broker a partition is read."""
+    """Makes the `CoordinatorStatus` of a job.
+
+    `lookup_ends` and `lookup_starts` ask the brokers where the logs end and begin now; `leader` returns the broker
+    that a partition is read from.
+    """
 
     def __init__(
         self,
         job: CoordinatorContext,
         *,
-        ask_for_ends: AskForEnds,
-        ask_for_starts: AskForEnds,
+        lookup_ends: LogEndLookup,
+        lookup_starts: LogEndLookup,
         leader: Callable[[TopicPartition], int | None],
     ) -> None:
         self._job = job
@@ -49,70 +53,74 @@ class CoordinatorStatusReport:
         self._lag_times = LagTimes()
         self._gone_records = self._gone_bytes = 0
         self._gone_latency: dict[int, int] = {}
-        self._log_ends = LogEnds(ask_for_ends, lambda: self._placement.slots, self._ends_seen)
-        self._log_starts = LogEnds(ask_for_starts, lambda: self._placement.slots)
+        self._log_ends = LogEnds(lookup_ends, lambda: self._placement.slots, self._ends_seen)
+        self._log_starts = LogEnds(lookup_starts, lambda: self._placement.slots)
         self._group_size: RepeatedQuery[int | None] = RepeatedQuery(
             "the size of the group", job.member.count_members, None
         )
 
-    # ------------------------------------------------------------ what it is told
+    # ------------------------------------------------------------ what changes
 
     def follow(self, plan: WorkerPlan) -> None:
-        """Asks the brokers as often as this plan wants to know; and where the logs end in any case a few times before a
-        partition counts as stalled, because one of which nothing comes says nothing of its end either."""
-        loops = self._job.loops
+        """Asks the brokers as often as this plan says.
+
+        The ends of the logs are asked for at least a few times before a partition counts as stalled: while no records of
+        a partition arrive, no fetch says where its log ends.
+        """
+        tasks = self._job.tasks
         for_stalls = self._job.config.max_poll_interval_ms / 1000 / ASKED_BEFORE_A_STALL
         wanted = for_stalls if plan.ends_every_s is None else min(plan.ends_every_s, for_stalls)
-        self._log_ends.keep(wanted, loops)
-        slowly = SLOWLY_S if plan.measured else None
-        self._log_starts.keep(slowly, loops)
-        self._group_size.keep(slowly, loops)
+        self._log_ends.set_interval(wanted, tasks)
+        slowly = SLOW_INTERVAL_S if plan.measured else None
+        self._log_starts.set_interval(slowly, tasks)
+        self._group_size.set_interval(slowly, tasks)
 
     def assigned(self) -> None:
-        """There are other partitions than before: asks about them at once."""
-        self._log_ends.soon()
-        self._log_starts.soon()
-        self._group_size.soon()
+        """Asks about the partitions at once, because there are others than before."""
+        self._log_ends.refresh()
+        self._log_starts.refresh()
+        self._group_size.refresh()
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are another member's now."""
+        """Forgets the times of ends of partitions that belong to another member now."""
         for partition in partitions:
             self._lag_times.forget(partition)
 
     def gone(self, last: Report) -> None:
-        """A worker is no more: what it counted stays counted."""
+        """Keeps the counters of a worker that has ended, from its last report."""
         self._gone_records += last.records
         self._gone_bytes += last.value_bytes
         self._gone_latency = added((self._gone_latency, last.latency))
 
     def _ends_seen(self) -> None:
-        """The brokers have said where the logs end."""
+        """Takes note that the brokers answered where the logs end."""
         for partition in self._placement.slots:
             self.end_seen(partition)
 
     def end_seen(self, partition: TopicPartition) -> None:
-        """Lag in time is reckoned from the end that is shown, each time that something new was heard of it."""
+        """Notes when the log of a partition reached its present end: lag in time is computed from these moments."""
         holding = self._job.held.get(partition)
         heard = self._log_ends.latest(partition, holding.end if holding else None)
         if heard is not None and (end := self._reached(partition)) is not None:
             self._lag_times.observe(partition, end, self._job.clock())
 
     def to_read(self, partition: TopicPartition, fetched: int | None) -> int | None:
-        """Up to where there is something to read: the end that was fetched or asked for, or where the run is to end."""
+        """Offset up to which there is something to read: the end that was fetched or asked for, or the end of a bounded
+        run; None where none is known."""
         end, ends = self._log_ends.latest(partition, fetched), self._job.ends
         return end if end is None or ends is None else min(end, ends.get(partition, 0))
 
-    # ------------------------------------------------------------ what it says
+    # ------------------------------------------------------------ the status
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
-        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the
-        entry `known`."""
+        """Status of the group and the workers; with `partitions` also of each partition, and the latency. The timeline
+        begins behind the entry `known`."""
         job, reports = self._job, self._job.reports
         workers = {
             w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
             for w, r in reports.items()
         }
-        shown = (job.had or sorted(self._placement.slots)) if partitions else []
+        shown = (job.partitions_at_stop or sorted(self._placement.slots)) if partitions else []
         return CoordinatorStatus(
             self._group_state(),
             [self._partition_status(p) for p in shown],
@@ -129,7 +137,7 @@ class CoordinatorStatusReport:
         )
 
     def _passed(self) -> list[DeathsInCall]:
-        """The calls in which workers died, and behind which something is committed."""
+        """Calls in which workers died, and whose partition has a commit behind them."""
         committed = self._job.gate.committed
         return [
             died
@@ -138,7 +146,7 @@ class CoordinatorStatusReport:
         ]
 
     def decides(self) -> bool:
-        """Whether there is something that the supervisor acts on: an end, a failure, a worker that may go."""
+        """Whether the supervisor has to act: on the end of a bounded run, a failure, or a worker that may go."""
         failed = self._job.fatal or any(report.failed for report in self._job.reports.values())
         return bool(failed or self._retired() or self._finished())
 
@@ -161,6 +169,7 @@ class CoordinatorStatusReport:
 
     def _partition_status(self, partition: TopicPartition) -> PartitionStatus:
         slot = self._placement.slots.get(partition)
+        free = slot is not None and slot.state is PlacementState.FREE
         holding = self._job.held.get(partition)
         committed = self._job.gate.start_of(partition)
         position = holding.position if holding else None
@@ -177,18 +186,20 @@ class CoordinatorStatusReport:
             end,
             max(0, end - done) if end is not None and done is not None else None,
             slot.state.value if slot is not None else "released",
-            holding.blocked if holding else "",
+            (holding.blocked if holding else "") or (NO_WORKER if free else ""),
             self._lag_times.behind(partition, done, self._job.clock()) if done is not None else None,
             self._leader(partition),
             self._log_starts.answer.get(partition),
         )
 
     def _reached(self, partition: TopicPartition) -> int | None:
-        """How far a log is known to reach: to the end that was asked for or fetched, and at least to where it was read
-        and committed since. None while nobody has said an end: there may be more."""
+        """End of a log as far as it is known: the one that was asked for or fetched, and at least the offset up to which
+        it was read and committed since. None while no end is known, because there may be more records."""
         holding, committed = self._job.held.get(partition), self._job.gate.start_of(partition)
         fetched = holding.end if holding else None
-        if fetched is None:  # who has just taken it over has fetched nothing yet: the one before had
+        if (
+            fetched is None
+        ):  # a worker that has just taken it over has fetched nothing yet; the one before had
             fetched = self._lag_times.end(partition)
         end = self._log_ends.latest(partition, fetched)
         if end is None:
@@ -197,10 +208,10 @@ class CoordinatorStatusReport:
         return max(end, committed.offset if committed else 0, *(at for at in known if at is not None))
 
     def _finished(self) -> bool:
-        """A bounded run: every partition of ours is processed and committed to its end.
+        """Whether a bounded run has processed and committed every partition of the job to its end.
 
-        While an assignment is still being taken in (its committed offsets are asked for first), there is no
-        telling, though the member has joined and nothing is held yet.
+        Not while an assignment is still being taken in (its committed offsets are asked for first): the member has
+        joined then, and holds nothing yet.
         """
         job, ends = self._job, self._job.ends
         if ends is None or not job.member.joined or not job.assigned_once:

@@ -18,8 +18,7 @@ from kafka_actors.base.tasks import woken
 from kafka_actors.errors import DisconnectedError, JobError, KafkaActorsError, StartTimeoutError
 from kafka_actors.job.messages import ActorInfo, Topology, unpack
 
-from .actor_start import ActorStarter
-from .announcements import Announcements
+from .announcements import ActorStarter, Announcements
 from .context import SupervisorContext
 from .health_checks import HealthChecks
 from .machines.supervision import (
@@ -34,7 +33,7 @@ from .machines.supervision import (
     StartActor,
 )
 from .running_actors import COORDINATOR, METADATA, RunningActor, actor_name
-from .runtime import ActorRef, Death, bounded, insist, quietly
+from .runtime import ActorRef, Death, bounded, none_if_disconnected, retry_while
 
 __all__ = ["CLOSE_S", "ActorManager"]
 
@@ -49,19 +48,19 @@ TOPOLOGY_S = 0.5
 class ActorManager:
     """Of one job. What goes wrong with the job as a whole goes to its `fail`."""
 
-    def __init__(self, job: SupervisorContext, briefing: Announcements) -> None:
+    def __init__(self, job: SupervisorContext, announcements: Announcements) -> None:
         self._job = job
         self._machine = job.machine
-        self._running = job.roster
+        self._running = job.running
         self._clock = job.clock
-        self._go = job.loops.go
-        self._briefing = briefing
-        self._beginnings = ActorStarter(job, briefing)
+        self._create_task = job.tasks.create_task
+        self._announcements = announcements
+        self._starter = ActorStarter(job, announcements)
         self._driver = MachineDriver(job.clock)
         self._driver.add(self._machine, self._carry_out)
         self._wake = self._driver.wake
-        self._watching = HealthChecks(job, briefing, self._wake)
-        self.last_counts = self._watching.last_counts
+        self._health = HealthChecks(job, announcements, self._wake)
+        self.last_counts = self._health.last_counts
 
     # ------------------------------------------------------------ the loop
 
@@ -83,12 +82,12 @@ class ActorManager:
         elif isinstance(action, FailJob):
             self._job.fail(self._not_started(action))
         elif isinstance(action, SilentNode | AnsweringNode):
-            self._tell_of_node(action)
+            self._report_node(action)
         elif (running := self._running.get(action.key)) is not None:
-            self._go(
-                self._watching.ping(action, running)
+            self._create_task(
+                self._health.ping(action, running)
                 if isinstance(action, PingActor)
-                else self._watching.probe(action, running)
+                else self._health.probe(action, running)
             )
 
     def _not_started(self, fail: FailJob) -> KafkaActorsError:
@@ -118,10 +117,10 @@ class ActorManager:
 
     async def _watch_topology(self, metadata: RunningActor) -> None:
         """Follows the metadata actor: one connection actor for each broker on each node that has workers."""
-        await self._briefing.tell_nodes()
+        await self._announcements.send_nodes()
         while self._running.get(METADATA) is metadata:
             try:
-                answer = await insist(
+                answer = await retry_while(
                     partial(metadata.ref.call, "topology"), lambda: self._running.get(METADATA) is metadata
                 )
             except DisconnectedError:
@@ -130,8 +129,8 @@ class ActorManager:
             connections = {ActorKey("connection", w.broker, w.node): (w.host, w.port) for w in wanted}
             if connections and connections != self._running.brokers:
                 self._move_brokers(connections)
-            self._briefing.nodes_told.clear()
-            await woken(self._briefing.nodes_told, TOPOLOGY_S)
+            self._announcements.nodes_sent.clear()
+            await woken(self._announcements.nodes_sent, TOPOLOGY_S)
 
     def _move_brokers(self, connections: Mapping[ActorKey, tuple[str, int]]) -> None:
         """A broker with another address gets another connection actor."""
@@ -148,13 +147,13 @@ class ActorManager:
     def _create(self, key: ActorKey, incarnation: int) -> None:
         ref = self._spare_for(key)
         if ref is None:
-            arguments = self._beginnings.constructor(key, incarnation)
+            arguments = self._starter.constructor(key, incarnation)
             ref = self._job.runtime.create(key, actor_name(key, incarnation), arguments)
         self._running[key] = RunningActor(incarnation, ref)
         if incarnation > 1 and key.kind != "spare":
-            self._job.observer.restarted(key.kind)
-        self._go(self._bring_up(key, self._running[key]))
-        self._go(self._await_death(key, incarnation, self._running[key]))
+            self._job.telemetry.restarted(key.kind)
+        self._create_task(self._bring_up(key, self._running[key]))
+        self._create_task(self._await_death(key, incarnation, self._running[key]))
 
     def _spare_for(self, key: ActorKey) -> ActorRef | None:
         """A process takes a second to come up, and until then nobody reads from that broker: so one that is up
@@ -171,16 +170,16 @@ class ActorManager:
     async def _bring_up(self, key: ActorKey, running: RunningActor) -> None:
         lasts = partial(self._machine.is_current, key, running.incarnation)
         try:
-            answer = await insist(partial(running.ref.call, "whereabouts"), lasts)
+            answer = await retry_while(partial(running.ref.call, "whereabouts"), lasts)
             running.info = unpack(answer, ActorInfo)
             self._running.lost.discard(running.info.node)
             self._machine.placed(key, running.incarnation, running.info.node, self._clock())
             if key.kind == "worker":
-                self._go(self._briefing.plan_changed())
-                self._go(self._briefing.tell_nodes())
-                await self._beginnings.topics_known.wait()
+                self._create_task(self._announcements.send_plan())
+                self._create_task(self._announcements.send_nodes())
+                await self._starter.topics_known.wait()
                 self._machine.begins(key, running.incarnation, self._clock())
-            await insist(partial(self._beginnings.begin, key, running), lasts)
+            await retry_while(partial(self._starter.begin, key, running), lasts)
         except DisconnectedError:
             return  # the death notice says more
         except Exception as error:
@@ -204,14 +203,14 @@ class ActorManager:
     def _begun(self, key: ActorKey, running: RunningActor) -> None:
         if key == METADATA:
             self.want()
-            self._go(self._watch_topology(running))
+            self._create_task(self._watch_topology(running))
         if key == COORDINATOR:
             # A worker that came up while there was no coordinator isn't in the plan that this one began with.
-            self._go(self._briefing.plan_changed())
+            self._create_task(self._announcements.send_plan())
         if key.kind not in ("worker", "spare"):
-            self._briefing.rewire()
+            self._announcements.rewire()
         if key.kind == "connection" and self._running.connects(key.node):
-            self._go(self._briefing.plan_changed())
+            self._create_task(self._announcements.send_plan())
         self._check_started()
 
     def _check_started(self) -> None:
@@ -219,51 +218,51 @@ class ActorManager:
         up = self._running.begun(COORDINATOR) is not None and len(workers) >= self._job.scaling.workers
         if up and not self._job.started.done():
             self._job.started.set_result(None)
-            self._go(self._briefing.plan_changed())
+            self._create_task(self._announcements.send_plan())
             self.want()
 
     # ------------------------------------------------------------ ends of actors
 
     async def _await_death(self, key: ActorKey, incarnation: int, running: RunningActor) -> None:
-        death = await self._watching.death(key, running)
+        death = await self._health.death(key, running)
         what = ""
-        heard = not (death.node_gone or death.unheard)
+        heard = not (death.node_gone or death.node_unknown)
         if key.kind == "worker" and heard and self._machine.is_current(key, incarnation):
             # Before its partitions go to others: they would make the same call again, and nobody would know.
-            what = await self._watching.call_it_died_in(key, self._running[key], death)
+            what = await self._health.calls_at_death(key, self._running[key], death)
         if not self._machine.died(key, incarnation, self._clock()):
             return
-        self._look_at_node(key, death)
+        self._check_node(key, death)
         name = actor_name(key, incarnation)
-        if death.unmade and not self._job.started.done():
+        if death.init_failed and not self._job.started.done():
             self._job.fail(JobError(f"{name} could not be made: {death.reason}"))
             return
         self._lost(key, self._running[key], f"{name} died ({death.reason}{what}); a replacement starts")
 
-    def _look_at_node(self, key: ActorKey, death: Death) -> None:
+    def _check_node(self, key: ActorKey, death: Death) -> None:
         """With its node its connection actors and its spare are given up: nothing starts there any more."""
         info = self._running[key].info
         node = info.node if info is not None else key.node
         if key.kind == "worker" and death.node_gone and node in self._machine.silent:
-            self._briefing.cut_off(actor_name(key, self._running[key].incarnation))
-        if death.node_gone or (death.unheard and self._machine.is_deserted(node)):
+            self._announcements.cut_off(actor_name(key, self._running[key].incarnation))
+        if death.node_gone or (death.node_unknown and self._machine.is_deserted(node)):
             self._running.lose_node(node)
             self.want()
-            self._go(self._briefing.tell_nodes())
+            self._create_task(self._announcements.send_nodes())
 
     def _kill(self, kill: KillActor) -> None:
         running = self._running.get(kill.key)
         if running is None or running.incarnation != kill.incarnation:
             return
         if kill.stuck:
-            self._go(self._kill_stuck(kill, running))
+            self._create_task(self._kill_stuck(kill, running))
         else:
             self._lost(kill.key, running, f"{actor_name(kill.key, kill.incarnation)} is ended: {kill.reason}")
 
     async def _kill_stuck(self, kill: KillActor, running: RunningActor) -> None:
         """The call that it is at counts as one in which it died, before its partitions go to others."""
         end = Death(kill.reason, how=kill.reason)
-        why = await self._watching.call_it_died_in(kill.key, running, end) or f": {kill.reason}"
+        why = await self._health.calls_at_death(kill.key, running, end) or f": {kill.reason}"
         self._lost(kill.key, running, f"{actor_name(kill.key, kill.incarnation)} is ended{why}")
 
     def _lost(self, key: ActorKey, running: RunningActor, what: str) -> None:
@@ -278,7 +277,7 @@ class ActorManager:
         if self._running.get(key) is running:
             del self._running[key]
         self._end(running)
-        self._tell_of_end(key, running)
+        self._announce_end(key, running)
 
     def _end(self, running: RunningActor) -> None:
         """Ends its process; of one that is stopped, Ray alone could not."""
@@ -286,54 +285,54 @@ class ActorManager:
         if running.info is not None:
             neighbour = self._machine.neighbour(running.info.node, self._clock())
             if neighbour is not None and (other := self._running.get(neighbour)) is not None:
-                self._go(quietly(other.ref.call("end", running.info.pid)))
+                self._create_task(none_if_disconnected(other.ref.call("end", running.info.pid)))
 
     def _dismiss(self, dismissed: DismissActor) -> None:
         running = self._running.get(dismissed.key)
         if running is not None and running.incarnation == dismissed.incarnation:
             del self._running[dismissed.key]
-            self._go(self._dismissed(dismissed.key, running))
-            self._tell_of_end(dismissed.key, running)
+            self._create_task(self._dismissed(dismissed.key, running))
+            self._announce_end(dismissed.key, running)
 
     async def _dismissed(self, key: ActorKey, running: RunningActor) -> None:
         """A worker closes the user's object first."""
         if key.kind == "worker" and running.begun:
-            await bounded(insist(partial(running.ref.call, "close"), lambda: True), CLOSE_S)
-        await self._see_off(running)
+            await bounded(retry_while(partial(running.ref.call, "close"), lambda: True), CLOSE_S)
+        await self._quit(running)
 
-    def _tell_of_end(self, key: ActorKey, running: RunningActor) -> None:
+    def _announce_end(self, key: ActorKey, running: RunningActor) -> None:
         name = actor_name(key, running.incarnation)
-        self._job.observer.gone(name)
+        self._job.telemetry.gone(name)
         if key.kind == "worker":
-            self._go(self._briefing.plan_changed())
-            self._go(self._briefing.forget_worker(name))
+            self._create_task(self._announcements.send_plan())
+            self._create_task(self._announcements.forget_worker(name))
         else:
-            self._briefing.rewire()
+            self._announcements.rewire()
         self._wake()
 
-    async def see_all_off(self) -> None:
+    async def quit_all(self) -> None:
         """Ends all actors, each within `QUIT_S`; for good."""
         self._machine.want(())
-        self._job.loops.cancel()  # from here on nobody is pinged or replaced
-        await asyncio.gather(*(self._see_off(self._running.pop(key)) for key in list(self._running)))
+        self._job.tasks.cancel()  # from here on nobody is pinged or replaced
+        await asyncio.gather(*(self._quit(self._running.pop(key)) for key in list(self._running)))
 
-    async def _see_off(self, running: RunningActor) -> None:
+    async def _quit(self, running: RunningActor) -> None:
         """Has an actor end by itself, because of one that is killed Ray prints a page. A call that fails may be the actor's
         end, or lost."""
         try:
             async with asyncio.timeout(QUIT_S):
-                await quietly(running.ref.call("quit"))
+                await none_if_disconnected(running.ref.call("quit"))
                 await running.ref.died()
         except Exception:
             self._end(running)
 
     # ------------------------------------------------------------ nodes
 
-    def _tell_of_node(self, news: SilentNode | AnsweringNode) -> None:
+    def _report_node(self, news: SilentNode | AnsweringNode) -> None:
         """The coordinator is told which workers nobody hears of: what they have goes to others in time."""
         workers = self._running.workers_on(news.node)
         if isinstance(news, SilentNode):
             self._job.report.happened(events.NodeSilent(news.node, news.seconds, workers))
         else:
             self._job.report.happened(events.NodeAnswers(news.node, workers))
-        self._go(self._briefing.plan_changed())
+        self._create_task(self._announcements.send_plan())

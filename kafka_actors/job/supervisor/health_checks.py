@@ -13,14 +13,14 @@ from .announcements import Announcements
 from .context import SupervisorContext
 from .machines.supervision import ActorKey, PingActor, ProbeProcess
 from .running_actors import RunningActor, actor_name
-from .runtime import Death, quietly
+from .runtime import Death, none_if_disconnected
 
 __all__ = ["HealthChecks"]
 
 KILLED = "SIGKILL, perhaps of the kernel for want of memory, or an end in native code"
 """How a process ended that left no word."""
 
-WORDS_S = 0.5
+CRASH_REPORT_S = 0.5
 """So long the others on its node have to say what they know of an actor that may be dead."""
 
 PROBE_S = 3.0
@@ -33,14 +33,14 @@ class HealthChecks:
     def __init__(
         self,
         job: SupervisorContext,
-        briefing: Announcements,
+        announcements: Announcements,
         wake: Callable[[], None],
     ) -> None:
         self._job = job
         self._machine = job.machine
-        self._running = job.roster
+        self._running = job.running
         self._clock = job.clock
-        self._briefing = briefing
+        self._announcements = announcements
         self._wake = wake
 
     async def ping(self, ping: PingActor, running: RunningActor) -> None:
@@ -58,8 +58,8 @@ class HealthChecks:
             pong = unpack(answer, WorkerPong)
             ready = pong.ready and running.begun
             self._machine.ponged(key, incarnation, self._clock(), ready=ready, busy_s=pong.busy_s)
-            if running.begun and pong.wiring < self._running.wiring_version:
-                await self._briefing.wire(running)
+            if running.begun and not self._announcements.is_wired(pong.wiring):
+                await self._announcements.wire(running)
         else:
             self._machine.ponged(key, incarnation, self._clock(), ready=running.begun)
         self._wake()
@@ -74,12 +74,12 @@ class HealthChecks:
         """Returns when the actor is dead: where a call may only have got lost, its process is looked at."""
         while True:
             death: Death = await running.ref.died()
-            if not death.unsure:
+            if not death.uncertain:
                 return death
             node = running.info.node if running.info is not None else key.node
             # A neighbour on the same lost node says nothing: Ray itself may know more in the next moment.
             neighbour = self._machine.neighbour(node, self._clock(), key)
-            if await self._runs(running, neighbour, limit_s=WORDS_S) is False:
+            if await self._runs(running, neighbour, limit_s=CRASH_REPORT_S) is False:
                 return death
             await asyncio.sleep(runtime.AGAIN_S)
 
@@ -92,7 +92,7 @@ class HealthChecks:
             return None
         info = running.info
         if witness is None:
-            return self._job.runtime.is_running(info.pid) if info.node == self._job.runtime.here else None
+            return self._job.runtime.is_running(info.pid) if info.node == self._job.runtime.own_node else None
         if (asked := self._running.get(witness)) is None:
             return None
         try:
@@ -102,25 +102,27 @@ class HealthChecks:
             return None
         return runs
 
-    async def call_it_died_in(self, key: ActorKey, running: RunningActor, death: Death) -> str:
+    async def calls_at_death(self, key: ActorKey, running: RunningActor, death: Death) -> str:
         """What a dead worker's note says, which the connection actors of its node have: the calls that it had in hand are
         counted, and told of."""
-        words = await self._last_words(actor_name(key, running.incarnation), running.info)
+        words = await self._crash_report(actor_name(key, running.incarnation), running.info)
         if words is None:
             return ""
         how = words.ended or death.how or (KILLED if words.calls else "")
         died = self._job.deaths.took(words.calls, how)
         return "".join(f": {part}" for part in (how, self._job.deaths.told(died)) if part)
 
-    async def _last_words(self, name: str, info: ActorInfo | None) -> CrashReport | None:
+    async def _crash_report(self, name: str, info: ActorInfo | None) -> CrashReport | None:
         there = [
             connection.ref
             for key, connection in self._running.of_kind("connection").items()
             if info is not None and key.node == info.node and connection.begun
         ]
         try:
-            async with asyncio.timeout(WORDS_S):
-                for answer in asyncio.as_completed([quietly(ref.call("last_words", name)) for ref in there]):
+            async with asyncio.timeout(CRASH_REPORT_S):
+                for answer in asyncio.as_completed(
+                    [none_if_disconnected(ref.call("crash_report", name)) for ref in there]
+                ):
                     if (words := await answer) is not None:
                         return unpack(words, CrashReport)
         except TimeoutError:
@@ -129,9 +131,9 @@ class HealthChecks:
 
     async def last_counts(self) -> None:
         """What was counted since the last pings; of a short run that may be all."""
-        if self._job.observer.on:
+        if self._job.telemetry.on:
             counting = [(k, r) for k, r in self._running.items() if k.kind in ("worker", "coordinator")]
-            answers = [quietly(running.ref.call("ping")) for _, running in counting]
+            answers = [none_if_disconnected(running.ref.call("ping")) for _, running in counting]
             for (key, running), answer in zip(counting, await asyncio.gather(*answers), strict=True):
                 self._counted(key, running, answer)
 
@@ -139,4 +141,4 @@ class HealthChecks:
         """An actor's answer to a ping has what it counted; nothing where it does not count."""
         if pong is not None:
             tally = unpack(pong, WorkerPong).tally if key.kind == "worker" else pong
-            self._job.observer.counted(actor_name(key, running.incarnation), tally)
+            self._job.telemetry.counted(actor_name(key, running.incarnation), tally)

@@ -1,16 +1,15 @@
-"""The actors that run at this moment, and what others are told of them: the worker plan, the wiring, the status."""
+"""Registry of the actors that run at this moment, by role."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from kafka_actors.job.messages import ActorInfo, CoordinatorStatus, DeathsInCall, WorkerPlan
+from kafka_actors.job.messages import ActorInfo, CoordinatorStatus
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, WorkerStatus
-from kafka_actors.job.transport.links import Wiring
 
 from .machines.supervision import ActorKey
 
@@ -21,7 +20,8 @@ COORDINATOR = ActorKey("coordinator")
 
 
 class RunningActor(msgspec.Struct):
-    """A started actor: how to call it, where it is, and whether its `begin` has returned."""
+    """A started actor. `ref` calls it; `info` is None until it has answered from its node; `begun`: its `begin` has
+    returned."""
 
     incarnation: int
     ref: Any
@@ -30,14 +30,17 @@ class RunningActor(msgspec.Struct):
 
 
 def actor_name(key: ActorKey, incarnation: int) -> str:
-    """As logs and `status()` name it: role and incarnation."""
+    """Role and incarnation, such as `worker-0.2`: the name in logs and in `status()`."""
     return f"{key}.{incarnation}"
 
 
 class RunningActors(dict[ActorKey, RunningActor]):
-    """Role → the actor that fills it now. `brokers`: where each connection actor is to connect to; `retiring`: the
-    numbers of workers that give up what they have, because there are to be fewer; `lost`: nodes that are gone;
-    `connected`: nodes whose connection actors have come up."""
+    """Role → the actor that fills it now.
+
+    `brokers`: host and port that each connection actor is to connect to. `retiring`: numbers of the workers that are
+    drained because the job is to have fewer. `lost`: nodes that are gone. `connected`: nodes on which all connection
+    actors have come up once.
+    """
 
     def __init__(self, plan: JobPlan) -> None:
         super().__init__()
@@ -46,8 +49,6 @@ class RunningActors(dict[ActorKey, RunningActor]):
         self.lost: set[str] = set()
         self.connected: set[str] = set()
         self._plan = plan
-        self._plan_version = 0
-        self.wiring_version = 0
 
     def of_kind(self, kind: str) -> dict[ActorKey, RunningActor]:
         """The actors of one kind, in the order of their numbers."""
@@ -63,14 +64,14 @@ class RunningActors(dict[ActorKey, RunningActor]):
         return sorted({r.info.node for r in self.of_kind("worker").values() if r.info is not None})
 
     def workers_on(self, node: str) -> list[str]:
-        """The names of the workers there."""
+        """The names of the workers on a node."""
         workers = self.of_kind("worker").items()
         return [
             actor_name(k, r.incarnation) for k, r in workers if r.info is not None and r.info.node == node
         ]
 
     def connects(self, node: str) -> bool:
-        """Whether the last of the connection actors there has come up for the first time."""
+        """Marks the node as connected when its last connection actor has come up. Returns whether that is new."""
         there = [key for key in self.brokers if key.node == node]
         if node in self.connected or not all(self.begun(key) for key in there):
             return False
@@ -78,63 +79,11 @@ class RunningActors(dict[ActorKey, RunningActor]):
         return True
 
     def lose_node(self, node: str) -> None:
-        """It is gone: no connections are wanted there."""
+        """Marks a node as gone: no connection actors are wanted there."""
         self.lost.add(node)
         self.brokers = {key: address for key, address in self.brokers.items() if key.node != node}
 
-    # ------------------------------------------------------------ what others are told
-
-    def worker_plan(
-        self,
-        *,
-        paused: bool,
-        complete: bool,
-        expected: int,
-        ends_every_s: float | None,
-        measured: bool,
-        silent: Iterable[str],
-        died: list[DeathsInCall],
-    ) -> WorkerPlan:
-        """For the coordinator, under the next version. `silent`: workers of which nothing is heard; `died`: calls in which
-        workers died."""
-        placed = {k: r for k, r in self.of_kind("worker").items() if r.info is not None}
-        self._plan_version += 1
-        return WorkerPlan(
-            self._plan_version,
-            {actor_name(k, r.incarnation): self._plan.capacity_of(k.number) for k, r in placed.items()},
-            [actor_name(k, r.incarnation) for k, r in placed.items() if k.number in self.retiring],
-            paused,
-            complete,
-            expected,
-            ends_every_s,
-            measured,
-            silent=sorted(silent),
-            unconnected=[
-                actor_name(k, r.incarnation)
-                for k, r in placed.items()
-                if r.info is not None and r.info.node not in self.connected
-            ],
-            died=died,
-            ready=[actor_name(k, r.incarnation) for k, r in placed.items() if r.begun],
-        )
-
-    def wiring(self, info: ActorInfo | None) -> Wiring:
-        """For an actor at this place: whom it calls, under the wiring's version now."""
-        metadata, coordinator = self.get(METADATA), self.begun(COORDINATOR)
-        node = info.node if info is not None else ""
-        return Wiring(
-            self.wiring_version,
-            metadata.ref.raw if metadata is not None and metadata.begun else None,
-            metadata.incarnation if metadata is not None else 0,
-            coordinator.ref.raw if coordinator is not None else None,
-            {
-                k.number: (r.incarnation, r.ref.raw)
-                for k, r in self.of_kind("connection").items()
-                if k.node == node and r.begun
-            },
-        )
-
-    # ------------------------------------------------------------ what a user is shown
+    # ------------------------------------------------------------ status
 
     def status(
         self,
@@ -143,7 +92,7 @@ class RunningActors(dict[ActorKey, RunningActor]):
         restarts: Mapping[ActorKey, int],
         scaling: ScalingStatus,
     ) -> JobStatus:
-        """The job now; `group` is what its coordinator said last."""
+        """Makes the job's status; `group` is the coordinator's last answer."""
         return JobStatus(
             state=state,
             group_id=self._plan.config.group_id or "",

@@ -12,7 +12,7 @@ from kafka_actors.job.messages import ActorInfo
 
 from .machines.supervision import ActorKey
 
-__all__ = ["ActorRef", "Death", "Runtime", "bounded", "insist", "quietly"]
+__all__ = ["ActorRef", "Death", "Runtime", "bounded", "none_if_disconnected", "retry_while"]
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ R = TypeVar("R")
 AGAIN_S = 0.2
 
 
-async def quietly(call: Awaitable[Any]) -> Any:
+async def none_if_disconnected(call: Awaitable[Any]) -> Any:
     """A call whose failure has a notice of death of its own: None then."""
     try:
         return await call
@@ -29,7 +29,7 @@ async def quietly(call: Awaitable[Any]) -> Any:
         return None
 
 
-async def insist(call: Callable[[], Awaitable[R]], lasts: Callable[[], bool]) -> R:
+async def retry_while(call: Callable[[], Awaitable[R]], lasts: Callable[[], bool]) -> R:
     """A call that is made again when it gets lost, while `lasts` says that it still matters and its actor isn't known to
     be dead. Raises `DisconnectedError` then."""
     while True:
@@ -54,15 +54,15 @@ async def bounded(call: Awaitable[Any], timeout_s: float) -> Any:
 
 
 class Death(NamedTuple):
-    """Why an actor is dead. `unmade`: it could not be made in the first place, and the reason says why. `node_gone`: with
-    its node; `unheard`: Ray has not said so, so its node may be gone; `unsure`: the call may only have got lost. `how`: how
+    """Why an actor is dead. `init_failed`: it could not be made in the first place, and the reason says why. `node_gone`: with
+    its node; `node_unknown`: Ray has not said so, so its node may be gone; `uncertain`: the call may only have got lost. `how`: how
     its process ended, where Ray tells."""
 
     reason: str
-    unmade: bool = False
+    init_failed: bool = False
     node_gone: bool = False
-    unheard: bool = False
-    unsure: bool = False
+    node_unknown: bool = False
+    uncertain: bool = False
     how: str = ""
 
 
@@ -86,7 +86,7 @@ class ActorRef(Protocol):
 class Runtime(Protocol):
     """Creates, probes and kills actors. `here`: the supervisor's own node."""
 
-    here: str
+    own_node: str
 
     def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef: ...
 
@@ -102,6 +102,6 @@ class Runtime(Protocol):
         """The resource that the actor is waiting for, in words."""
         ...
 
-    def ask_for_room(self, workers: int) -> None:
+    def request_resources(self, workers: int) -> None:
         """Room for so many workers is to be made; 0 takes the request back. May block for a moment."""
         ...

@@ -12,7 +12,7 @@ from kafka_actors.job.status import JobStatus
 from .context import SupervisorContext
 from .machines.supervision import ActorKey
 from .running_actors import METADATA, RunningActor
-from .runtime import quietly
+from .runtime import none_if_disconnected
 
 __all__ = ["Each", "StartProgress", "log_waits"]
 
@@ -42,7 +42,7 @@ class StartProgress:
             await asyncio.sleep(LOOK_S)
 
     async def _reasons(self) -> list[str]:
-        roster = self._job.roster
+        roster = self._job.running
         reasons = await self._cluster(roster.get(METADATA))
         workers = [ActorKey("worker", number) for number in range(self._job.scaling.workers)]
         unplaced = [key for key in workers if (running := roster.get(key)) is None or running.info is None]
@@ -60,7 +60,7 @@ class StartProgress:
     async def _cluster(self, metadata: RunningActor | None) -> list[str]:
         if metadata is None or metadata.info is None or self._job.job_start is not None:
             return []
-        said = await quietly(metadata.ref.call("waits_for"))
+        said = await none_if_disconnected(metadata.ref.call("waits_for"))
         return [said] if said else []
 
     def _what_is_made(self) -> str:

@@ -22,10 +22,10 @@ from kafka_actors.job.status import JobStatus
 from .actor_manager import CLOSE_S, ActorManager
 from .announcements import Announcements
 from .context import SupervisorContext
-from .rescaling import Rescaling
 from .running_actors import COORDINATOR, RunningActor
-from .runtime import Runtime, bounded, insist
+from .runtime import Runtime, bounded, retry_while
 from .start_progress import StartProgress
+from .worker_scaling import Rescaling
 
 __all__ = ["Supervisor"]
 
@@ -42,9 +42,9 @@ class Supervisor:
         self._clock = clock
         self._job = SupervisorContext(plan, runtime, clock, self._fail)
         self.report = self._job.report
-        self._briefing = Announcements(self._job)
-        self._keeper = ActorManager(self._job, self._briefing)
-        self._rescaling = Rescaling(self._job, self._briefing, self._keeper)
+        self._announcements = Announcements(self._job)
+        self._actors = ActorManager(self._job, self._announcements)
+        self._rescaling = Rescaling(self._job, self._announcements, self._actors)
         self._ended: asyncio.Future[None] = asyncio.get_event_loop().create_future()
         self._stopping: asyncio.Task[None] | None = None
 
@@ -52,24 +52,24 @@ class Supervisor:
 
     async def start(self) -> None:
         """Starts everything. Raises what keeps the job from starting, after having taken it down again."""
-        loops = self._job.loops
-        self._keeper.want()
-        loops.go(self._keeper.run())
-        loops.go(StartProgress(self._job).follow())
+        tasks = self._job.tasks
+        self._actors.want()
+        tasks.create_task(self._actors.run())
+        tasks.create_task(StartProgress(self._job).follow())
         try:
             await asyncio.shield(self._job.started)
         except BaseException:
             await self._leave()
-            await self._keeper.see_all_off()
+            await self._actors.quit_all()
             raise
         self.report.become("running")
-        self._job.observer.begin(self.status)
-        loops.go(self._watch_verdict())
-        loops.go(self._rescaling.follow_load())
+        self._job.telemetry.begin(self.status)
+        tasks.create_task(self._watch_verdict())
+        tasks.create_task(self._rescaling.run())
 
     async def _leave(self) -> None:
         """A job that can't start holds nothing in the group until its session would end."""
-        if (coordinator := self._job.roster.begun(COORDINATOR)) is not None:
+        if (coordinator := self._job.running.begun(COORDINATOR)) is not None:
             await bounded(coordinator.ref.call("stop", True), CLOSE_S)
 
     # ------------------------------------------------------------ what becomes of it
@@ -148,13 +148,13 @@ class Supervisor:
     async def _stop(self, timeout_s: float, leave: bool, failure: BaseException | None) -> None:
         """Each part gets what is left of the time; whatever did not stop by then is ended all the same."""
         self.report.become("stopping")
-        roster, deadline = self._job.roster, self._clock() + timeout_s
+        roster, deadline = self._job.running, self._clock() + timeout_s
 
         def left(at_most: float) -> float:
             return max(0.1, min(at_most, deadline - self._clock()))
 
         def called(running: RunningActor, *what: Any) -> Awaitable[Any]:
-            return insist(partial(running.ref.call, *what), lambda: running in roster.values())
+            return retry_while(partial(running.ref.call, *what), lambda: running in roster.values())
 
         try:
             stopped = None
@@ -164,11 +164,11 @@ class Supervisor:
             self.report.unheard = stopped is None or self.report.final is None
             workers = [r for r in roster.of_kind("worker").values() if r.begun]
             await asyncio.gather(*(bounded(called(w, "close"), left(CLOSE_S)) for w in workers))
-            await bounded(self._keeper.last_counts(), left(ANSWER_S))
+            await bounded(self._actors.last_counts(), left(ANSWER_S))
         finally:
-            self._job.observer.end()
-            await self._keeper.see_all_off()
-            await bounded(self._job.scaling.give_back(), left(CLOSE_S))
+            self._job.telemetry.end()
+            await self._actors.quit_all()
+            await bounded(self._job.scaling.release_resources(), left(CLOSE_S))
             self.report.become("failed" if failure else "stopped", failure)
         if not self._ended.done():
             if failure is None:
@@ -186,7 +186,7 @@ class Supervisor:
     async def pause(self, paused: bool) -> None:
         """No new call of the user's function while paused; the group and its partitions stay."""
         self.report.pause(paused)
-        await self._briefing.plan_changed()
+        await self._announcements.send_plan()
 
     async def status(self) -> JobStatus:
         """The job now; once it has ended, as it was at its end."""

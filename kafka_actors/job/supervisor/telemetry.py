@@ -1,7 +1,8 @@
-"""What a job's supervisor tells the OpenTelemetry SDK of its process: the one place from which a job is measured.
+"""Metrics of a job, recorded into the OpenTelemetry SDK of the supervisor's process: the only place where a job is
+measured.
 
-Actors count for themselves and send what they counted with the pings they answer anyway; gauges are made of the
-job's status when somebody looks. Without telemetry nothing of this happens.
+Actors count for themselves and send their counters with their answers to pings; gauges are made of the job's status
+when an exporter collects them. Without telemetry nothing of this happens.
 """
 
 from __future__ import annotations
@@ -60,19 +61,22 @@ FROM_ZERO: tuple[tuple[Instrument, str, tuple[str, ...]], ...] = (
         ),
     ),
 )
-"""Counters whose series are all known, and the attribute that tells them apart. They begin with 0: of a series that
-comes into being with its first event Prometheus sees no increase. Those by partition can't."""
+"""Counters whose series are all known, with the attribute that tells the series apart. These series begin with 0:
+Prometheus sees no increase in a series that begins with its first event. Counters by partition can't begin so."""
 
 
 def measure(plan: JobPlan, resource: Mapping[str, str]) -> None:
-    """Sets up the SDK in the process of the supervisor, as the plan says. Raises as `telemetry.configure`."""
+    """Sets up the SDK in the process of the supervisor, by the plan's settings. Raises as `telemetry.configure`."""
     if plan.telemetry is not None:
         configure(plan.telemetry, attributes=resource)
 
 
 class JobTelemetry:
-    """`on`: whether anybody measures, or traces; `measured`: whether metrics go anywhere. Everything but what the SDK
-    calls runs in the supervisor's loop."""
+    """Records the counters and the gauges of one job.
+
+    `on`: whether metrics or traces go anywhere; `measured`: whether metrics do. All methods run in the supervisor's loop;
+    the SDK collects the gauges from a thread of its own.
+    """
 
     def __init__(self, group_id: str | None, on: bool, recorder: Recorder | None = None) -> None:
         self.on = on
@@ -83,7 +87,7 @@ class JobTelemetry:
         self._forget: Callable[[], None] | None = None
 
     def begin(self, status: Callable[[], Awaitable[JobStatus]]) -> None:
-        """The job has started: its status is asked for whenever gauges are."""
+        """Registers the gauges of a job that has started: each collection asks for its status."""
         if not self.on:
             return
         loop = asyncio.get_running_loop()
@@ -109,27 +113,27 @@ class JobTelemetry:
         self._recorder.merge(LATENCY, [0] * (len(LATENCY.boundaries) + 1), 0.0, of_group(group))
 
     def end(self) -> None:
-        """The job ends: its counters stay, its gauges go."""
+        """Removes the gauges of a job that ends; its counters stay."""
         if self._forget is not None:
             self._forget()
             self._forget = None
 
     def counted(self, actor: str, tally: bytes) -> None:
-        """What an actor has counted, with an answer to a ping."""
+        """Adds the counters that came with an actor's answer to a ping."""
         if self.on and tally:
             self._totals.take(actor, unpack(tally, TallyState))
 
     def gone(self, actor: str) -> None:
-        """The incarnation has ended."""
+        """Forgets an incarnation that has ended; what it counted stays in the sums."""
         self._totals.forget(actor)
 
     def restarted(self, role: str) -> None:
-        """An actor in this role is replaced."""
+        """Counts that an actor in this role is replaced."""
         self._recorder.add(RESTARTS, 1, of_group(self._group_id, role=role))
 
 
 def points_of(status: JobStatus) -> Iterator[TallyPoint]:
-    """The gauges of a job."""
+    """Values of the gauges of a job."""
     group = status.group_id
     yield TallyPoint(ASSIGNED.name, of_group(group), len(status.partitions))
     if status.group is not None and status.group.members is not None:
@@ -148,9 +152,7 @@ def points_of(status: JobStatus) -> Iterator[TallyPoint]:
         if partition.committed is not None:
             key = GROUP_OFFSET_SUM.name, topic
             sums[key] = sums.get(key, 0) + partition.committed
-        unheld = "no_worker" if partition.state == "free" else ""
-        reason = kind_of_reason(partition.reason) or unheld
-        if reason:
+        if reason := kind_of_reason(partition.reason):
             yield TallyPoint(BLOCKED.name, (*attributes, ("reason", reason)), 1)
     for (name, topic), value in sums.items():
         yield TallyPoint(name, of_group(group, topic=topic), value)

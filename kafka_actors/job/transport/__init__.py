@@ -1,1 +1,1 @@
-"""The transport of record bytes and messages between a job's actors: shared memory on a node, links beyond it."""
+"""Transport of record bytes from a connection actor to the workers of its node: a Unix socket and shared memory."""

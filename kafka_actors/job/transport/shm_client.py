@@ -1,12 +1,11 @@
-"""The way of record bytes from a connection actor to the workers of its node: a Unix socket, and memory that both have.
+"""Shared-memory transport, the worker's side, and the wire format of both sides. `shm_server` is the other side.
 
 A call through Ray costs all processes together some 2.5 ms of CPU and 3 ms of time, and its object store copies every
-byte once more. Here a response lies where it was received, and the worker is told where; what is little goes through
-the socket itself. The threads that send and receive do so themselves: no event loop lies between a broker's response
-and the worker's fetcher.
+byte once more. Here a response stays where it was received, and a message over a Unix socket tells the worker where;
+small responses go through the socket itself. Threads send and receive directly: no event loop lies between a broker's
+response and the worker's fetcher.
 
-The socket has an abstract name (Linux): nothing is left behind on a disk, and no process of another user is let in.
-This is the worker's side, and what both sides say; `doorkeeper` is the other one.
+The socket has an abstract name (Linux): no file is left behind, and processes of other users are refused.
 """
 
 from __future__ import annotations
@@ -29,10 +28,18 @@ from kafka_actors.job.messages import pack, unpack
 
 from .shared_memory import MappedMemory, MemoryRegion
 
-__all__ = ["PullRequest", "PullResponse", "SharedMemoryClient", "prepare", "receive", "same_user", "send"]
+__all__ = [
+    "PullRequest",
+    "PullResponse",
+    "SharedMemoryClient",
+    "receive",
+    "same_user",
+    "send",
+    "set_send_timeout",
+]
 
 SEND_TIMEOUT_S = 5
-"""A process that is stopped reads nothing; whoever talks to it is not to be stopped by that too."""
+"""Sending fails after this time: a stopped process reads nothing, and must not block the one that sends to it."""
 
 _HEAD = struct.Struct(">II")  # length of the message, and of the bytes behind it
 _TIMEVAL = struct.Struct("@ll")
@@ -44,30 +51,33 @@ logger = logging.getLogger(__name__)
 
 
 class PullRequest(msgspec.Struct, frozen=True, tag=True):
-    """A pull, and what its sender has read of the answers before."""
+    """A pull, and the memory regions of earlier responses that the worker no longer reads."""
 
     pull: Pull
     released: list[int] = []
 
 
 class PullResponse(msgspec.Struct, frozen=True, tag=True):
-    """What a pull brought; or why it failed, as a pickled exception. A reply without a place has its record bytes
-    behind this message. `came` and `gone`: pieces of the memory, the first with a descriptor each."""
+    """The response to a pull; or why it failed: `error`, a pickled exception.
+
+    Without a `region` the record bytes follow this message on the socket. `added` and `removed`: pieces of memory; a
+    descriptor of each added piece comes with the message.
+    """
 
     reply: FetchReply | None = None
-    place: MemoryRegion | None = None
-    came: list[tuple[int, int]] = []
-    gone: list[int] = []
+    region: MemoryRegion | None = None
+    added: list[tuple[int, int]] = []
+    removed: list[int] = []
     error: bytes = b""
 
 
-def prepare(sock: socket.socket) -> None:
-    """Sending may not block for ever. A timeout of the socket object would make it one that never blocks."""
+def set_send_timeout(sock: socket.socket) -> None:
+    """Bounds how long a blocking `send` takes. `socket.settimeout` would make the socket non-blocking instead."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(SEND_TIMEOUT_S, 0))
 
 
 def same_user(sock: socket.socket) -> bool:
-    """Whether the process at the other end runs as our user: of the one that listens, whoever has the socket now."""
+    """Whether the peer's process runs as our user. Of a listening socket that is the process that called `listen`."""
     _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return bool(uid == os.getuid())
 
@@ -78,7 +88,7 @@ def send(
     parts: Sequence[bytes | memoryview] = (),
     descriptors: Sequence[int] = (),
 ) -> None:
-    """Sends a message and the bytes behind it. Raises `OSError`, after which the socket is of no use."""
+    """Sends a message, the bytes that follow it and descriptors. Raises `OSError`; then the socket is unusable."""
     size = sum(len(part) for part in parts)
     head = _HEAD.pack(len(message), size) + message
     sent = socket.send_fds(sock, [head], descriptors) if descriptors else sock.send(head)
@@ -93,8 +103,9 @@ def send(
 
 
 def receive(sock: socket.socket) -> tuple[memoryview, memoryview, list[int]]:
-    """A message, the bytes behind it and its descriptors. Raises `OSError`; `EOFError` where the other side is gone."""
-    flags = socket.MSG_CMSG_CLOEXEC  # a process that the user's function starts has no use for them
+    """Receives a message, the bytes that follow it and its descriptors. Raises `OSError`, and `EOFError` when the peer has
+    closed the socket."""
+    flags = socket.MSG_CMSG_CLOEXEC  # not inherited by processes that the user's function starts
     head, descriptors, _, _ = socket.recv_fds(sock, _HEAD.size, _MOST_DESCRIPTORS, flags | socket.MSG_WAITALL)
     try:
         while head and len(head) < _HEAD.size:
@@ -114,33 +125,36 @@ def receive(sock: socket.socket) -> tuple[memoryview, memoryview, list[int]]:
                 raise EOFError
             got += received
     except BaseException:
-        for descriptor in descriptors:  # each would keep a piece of memory
+        for descriptor in descriptors:  # an open one would keep its piece of memory
             os.close(descriptor)
         raise
     return body[:length], body[length:].toreadonly(), list(descriptors)
 
 
 class SharedMemoryClient:
-    """The worker's side. A door that failed stays `closed`, and all its pulls fail with `DisconnectedError`."""
+    """Sends pulls and maps their responses. Once `closed`, all pulls fail with `DisconnectedError`."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._lock = threading.Lock()  # of what waits, and of sending
+        self._lock = threading.Lock()  # guards the queue of pulls, and sending
         self._waiting: deque[Callable[[Outcome], None]] = deque()
         self._memory = MappedMemory()
         self._closed = False
-        threading.Thread(target=self._read, name="door", daemon=True).start()
+        threading.Thread(target=self._read, name="shm-client", daemon=True).start()
 
     @classmethod
-    def open(cls, name: str, worker: str, note: int | None = None) -> SharedMemoryClient:
-        """`note`: the descriptor of the worker's `CallRecord`. Raises `OSError`: the connection actor is gone, lives in a container of its own, or runs as another user."""
+    def open(cls, name: str, worker: str, call_record: int | None = None) -> SharedMemoryClient:
+        """Connects to a connection actor of this node. `call_record`: a descriptor of the worker's `CallRecord`.
+
+        Raises `OSError` where the actor is gone, runs in a container of its own, or as another user.
+        """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(f"\0{name}")
-            if not same_user(sock):  # what it says is unpickled
-                raise PermissionError(f"the door {name} was opened by a process of another user")
-            prepare(sock)
-            send(sock, worker.encode(), descriptors=[] if note is None else [note])
+            if not same_user(sock):  # its messages are unpickled
+                raise PermissionError(f"the socket {name} is of a process of another user")
+            set_send_timeout(sock)
+            send(sock, worker.encode(), descriptors=[] if call_record is None else [call_record])
         except BaseException:
             sock.close()
             raise
@@ -151,7 +165,7 @@ class SharedMemoryClient:
         return self._closed
 
     def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
-        """Calls `answered` in the door's thread, in the order of the pulls; at once where it is closed."""
+        """Sends a pull. `answered` is called in this client's thread, in the order of the pulls; at once if it is closed."""
         with self._lock:
             closed = self._closed
             if not closed:
@@ -161,17 +175,17 @@ class SharedMemoryClient:
                 except OSError:
                     self._shut()  # the thread answers
         if closed:
-            answered(DisconnectedError("the connection actor's door is closed"))
+            answered(DisconnectedError("the shared-memory transport of the connection actor is closed"))
 
     def close(self) -> None:
-        """Pulls that wait fail with `DisconnectedError`."""
+        """Closes the socket: pulls without a response fail with `DisconnectedError`."""
         with self._lock:
             self._shut()
 
     def _shut(self) -> None:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:  # the other side was faster
+        except OSError:  # the peer has closed it already
             pass
 
     def _read(self) -> None:
@@ -179,15 +193,15 @@ class SharedMemoryClient:
             while True:
                 message, behind, descriptors = receive(self._socket)
                 answered = unpack(message, PullResponse)
-                self._memory.learn(answered.came, descriptors, answered.gone)
+                self._memory.update(answered.added, descriptors, answered.removed)
                 outcome = self._outcome(answered, behind)
                 del message, behind
                 self._waiting.popleft()(outcome)
-                del outcome  # what nobody reads any more is released, also while nothing comes
+                del outcome  # else its memory would be kept until the next response
         except (EOFError, OSError):
             pass
         except Exception:
-            logger.exception("what came through the door is not understood")
+            logger.exception("a message of the connection actor is not understood")
         finally:
             with self._lock:
                 self._closed = True
@@ -199,11 +213,11 @@ class SharedMemoryClient:
     def _outcome(self, answered: PullResponse, behind: memoryview) -> Outcome:
         reply = answered.reply
         if reply is None:
-            # Of a process of the same user, which `open` has checked.
+            # Sent by a process of the same user, which `open` has checked.
             error: Exception = pickle.loads(answered.error)
             return error
         sizes = [fetched.size for fetched in reply.partitions]
-        if answered.place is not None:
-            return reply, self._memory.views(answered.place, sizes)
+        if answered.region is not None:
+            return reply, self._memory.views(answered.region, sizes)
         ends = list(itertools.accumulate(sizes))
         return reply, [behind[end - size : end] for end, size in zip(ends, sizes, strict=True)]

@@ -1,6 +1,6 @@
 """An async function's calls: those of different partitions overlap, within a partition one batch at a time.
 
-They run in one event loop on the bench's thread, from the first call to the object's `close`: the sessions and pools
+They run in one event loop on the processing's thread, from the first call to the object's `close`: the sessions and pools
 that it has belong to that loop.
 """
 
@@ -31,26 +31,26 @@ class RecordQueue(Protocol):
 class AsyncProcessing:
     def __init__(
         self,
-        bench: ProcessingThread,
-        processor: UserFunction,
+        processing: ProcessingThread,
+        function: UserFunction,
         source: RecordQueue,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._bench = bench
-        self._processor = processor
+        self._processing = processing
+        self._function = function
         self._source = source
         self._clock = clock
         self._calls: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
         self._stopped = asyncio.Event()  # belongs to the loop of the calls
 
-    # ------------------------------------------------------------ on the bench's thread
+    # ------------------------------------------------------------ on the processing's thread
 
     def serve(self) -> None:
         """Until `stop`; then the object is closed."""
         with asyncio.Runner() as runner:
             self._calls.set_result(runner.get_loop())
             runner.run(self._until_stopped())
-            self._processor.close(runner.run)
+            self._function.close(runner.run)
 
     async def _until_stopped(self) -> None:
         await self._stopped.wait()
@@ -77,19 +77,21 @@ class AsyncProcessing:
         async def in_order(before: asyncio.Task[None] | None, item: FetchedBytes | TopicPartition) -> None:
             if before is not None:
                 await asyncio.wait([before])
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._bench.work_async(item), there))
+            await asyncio.wrap_future(
+                asyncio.run_coroutine_threadsafe(self._processing.work_async(item), there)
+            )
 
         def put(partition: TopicPartition, item: FetchedBytes | TopicPartition) -> None:
-            last[partition] = calls.go(in_order(last.get(partition), item))
+            last[partition] = calls.create_task(in_order(last.get(partition), item))
 
         try:
             while not failure.done():
                 last = {partition: task for partition, task in last.items() if not task.done()}
-                fetched = await self._source.next(self._bench.patience(last))
+                fetched = await self._source.next(self._processing.patience(last))
                 if fetched is not None:
                     put(fetched.partition, fetched)
                 # One that is being worked on gets its turn when that is done.
-                for partition, due in self._bench.lingering().items():
+                for partition, due in self._processing.lingering().items():
                     if due <= self._clock() and partition not in last:
                         put(partition, partition)
             await failure

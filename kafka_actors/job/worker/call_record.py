@@ -1,8 +1,9 @@
-"""A note of the calls that a worker has in hand: it outlives the worker's process, for whoever asks why that ended.
+"""Record of the calls that a worker has in hand, which can be read after the worker's process has died.
 
-It lies in memory without a name, of which the connection actors of the node get a descriptor through the door: when
-the process is gone, nothing else is left of it. Only the process itself can say how it ended: Ray, whose child it is, doesn't
-tell. So the note has the exit code that was given to `os._exit`, and what Python writes when a signal like SIGSEGV ends it.
+It lies in anonymous shared memory (memfd, Linux). The connection actors of the node get a descriptor over the
+shared-memory transport, so the memory outlives the process. Ray, the process's parent, doesn't tell how it ended; so the
+record also holds the exit code passed to `os._exit`, and the text that Python's faulthandler writes on a fatal signal
+such as SIGSEGV.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import msgspec
 from kafka_actors.job.messages import CallInHand, CrashReport, pack, unpack
 from kafka_actors.types import TopicPartition
 
-__all__ = ["CallRecord", "last_words"]
+__all__ = ["CallRecord", "read_crash_report"]
 
 MOST_CALLS = 64
-"""The most calls that a note holds: of more at a time nobody could find out which one ended the process."""
+"""The most calls that a record holds: among more, nobody could tell which one ended the process."""
 _HALF = 32 * 1024
-_HEAD = struct.Struct("=BBi")  # the half that counts, whether it has exited, the exit code
+_HEAD = struct.Struct("=BBi")  # the valid half, whether `os._exit` was called, its exit code
 _LENGTH = struct.Struct("=I")
 _TEXT = _HEAD.size + 2 * _HALF
 _MOST_TEXT = 4096
@@ -38,13 +39,14 @@ _SIGNALS = {
     "Bus error": "SIGBUS",
     "Illegal instruction": "SIGILL",
 }
-"""Signals, by the words that Python's faulthandler writes for them."""
+"""Signals by the words that Python's faulthandler writes for them."""
 _FATAL = re.compile(r"Fatal Python error: (.+)")
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (\S+)')
 
 
 class CallRecord:
-    """The worker's side. Two halves are written in turn, so that one is whole whenever the process ends."""
+    """Writes the record, in the worker. Two halves are written in turn, so that one is complete whenever the process
+    ends."""
 
     def __init__(self) -> None:
         self.descriptor = os.memfd_create("kafka-actors-calls", os.MFD_CLOEXEC)
@@ -56,19 +58,20 @@ class CallRecord:
 
     @classmethod
     def of_this_process(cls) -> CallRecord | None:
-        """Where the system has such memory; from now on the note says how the process ends."""
+        """Makes the record of this process and has it note how the process ends. None on systems other than Linux."""
         if sys.platform != "linux":
             return None
-        note = cls()
-        note.keep_last_words()
-        return note
+        record = cls()
+        record.record_exit()
+        return record
 
-    def begins(self, partition: TopicPartition, first: int, last: int) -> None:
-        """A call with these records begins."""
+    def call_began(self, partition: TopicPartition, first: int, last: int) -> None:
+        """Notes that a call with these offsets, first and last, begins."""
         self._calls[partition] = CallInHand(partition, first, last)
         self._write()
 
-    def ends(self, partition: TopicPartition) -> None:
+    def call_ended(self, partition: TopicPartition) -> None:
+        """Notes that the partition's call is over."""
         self._calls.pop(partition, None)
         self._write()
 
@@ -80,14 +83,14 @@ class CallRecord:
         self._half = 1 - self._half
         self._memory[0] = self._half
 
-    def keep_last_words(self) -> None:
-        """Once for a process, before code of the user's runs."""
-        here, leave = os.getpid(), os._exit
+    def record_exit(self) -> None:
+        """Wraps `os._exit` and enables faulthandler. Once for a process, before code of the user's runs."""
+        own_pid, os_exit = os.getpid(), os._exit
 
         def exits(status: int) -> NoReturn:
-            if os.getpid() == here:  # else a process that the user's function forked
+            if os.getpid() == own_pid:  # not in a process that the user's function forked
                 _HEAD.pack_into(self._memory, 0, self._half, 1, status)
-            leave(status)
+            os_exit(status)
 
         os._exit = exits
         os.lseek(self.descriptor, _TEXT, os.SEEK_SET)
@@ -95,8 +98,8 @@ class CallRecord:
         os.register_at_fork(after_in_child=lambda: faulthandler.enable(2, all_threads=False))
 
 
-def last_words(descriptor: int) -> CrashReport | None:
-    """Reads the note; for any process. None where it can't be read: a worker that lives may be writing it."""
+def read_crash_report(descriptor: int) -> CrashReport | None:
+    """Reads a record, in any process. None where it can't be read: a live worker may be writing it."""
     try:
         return _read(descriptor)
     except (OSError, struct.error, msgspec.DecodeError):
@@ -107,15 +110,15 @@ def _read(descriptor: int) -> CrashReport:
     half, exited, status = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
     at = _HEAD.size + half * _HALF
     (length,) = _LENGTH.unpack(os.pread(descriptor, _LENGTH.size, at))
-    words = unpack(os.pread(descriptor, length, at + _LENGTH.size), CrashReport)
+    written = unpack(os.pread(descriptor, length, at + _LENGTH.size), CrashReport)
     text = os.pread(descriptor, _MOST_TEXT, _TEXT).decode(errors="replace")
-    return CrashReport(words.calls, f"exit code {status}" if exited else _signal_in(text))
+    return CrashReport(written.calls, f"exit code {status}" if exited else _signal_in(text))
 
 
 def _signal_in(text: str) -> str:
-    """`SIGSEGV in f (work.py:3)`; empty where Python had no time to say anything."""
+    """Returns, for example, `SIGSEGV in f (work.py:3)`; empty where faulthandler had no time to write."""
     fatal, frame = _FATAL.search(text), _FRAME.search(text)
     if fatal is None:
         return ""
-    said = _SIGNALS.get(fatal[1].strip(), fatal[1].strip())
-    return f"{said} in {frame[3]} ({os.path.basename(frame[1])}:{frame[2]})" if frame is not None else said
+    name = _SIGNALS.get(fatal[1].strip(), fatal[1].strip())
+    return f"{name} in {frame[3]} ({os.path.basename(frame[1])}:{frame[2]})" if frame is not None else name

@@ -21,7 +21,7 @@ from kafka_actors.events import EventSink
 from kafka_actors.fetch import DecodeAhead, FetchedBytes
 from kafka_actors.job.machines.deaths import SuspectCalls
 from kafka_actors.job.machines.lease import Lease
-from kafka_actors.job.messages import DeathsInCall, Epoch
+from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.records import Chunk
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, failed
@@ -61,12 +61,12 @@ class FetchedRecords(Protocol):
 
 
 class ProcessingThread:
-    """Works through fetched bytes. `lock` guards `holdings`, which the control loop changes too."""
+    """Works through fetched bytes. `lock` guards `assignment`, which the control loop changes too."""
 
     def __init__(
         self,
-        processor: UserFunction,
-        holdings: WorkerAssignment,
+        function: UserFunction,
+        assignment: WorkerAssignment,
         lease: Lease,
         reader: FetchedRecords,
         *,
@@ -78,12 +78,12 @@ class ProcessingThread:
         recorder: Recorder | None = None,
         group: str | None = None,
         spans: ProcessSpans | None = None,
-        note: CallRecord | None = None,
+        call_record: CallRecord | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,  # wall clock: record timestamps are times of day
     ) -> None:
-        self._processor = processor
-        self._holdings = holdings
+        self._function = function
+        self._assignment = assignment
         self._reader = reader
         self._ahead = DecodeAhead(reader)
         self._lock = lock
@@ -91,23 +91,23 @@ class ProcessingThread:
         self._linger_s = linger_s
         self._spans = spans or ProcessSpans(group, "")
         self._clock = clock
-        self._regroupers: dict[tuple[TopicPartition, Epoch], Rebatcher] = {}
+        self._rebatchers: dict[tuple[TopicPartition, GrantEpoch], Rebatcher] = {}
         self._turns = Turns()
-        self._tries = RetryCounter()
-        self._suspects = SuspectCalls(processor.spec.retries, processor.spec.on_error != "fail")
-        self.progress = WorkerCounters(group, recorder or Recorder())
+        self._retry_counter = RetryCounter()
+        self._suspects = SuspectCalls(function.spec.retries, function.spec.on_error != "fail")
+        self.counters = WorkerCounters(group, recorder or Recorder())
         self.paused = False
         self._left = False
         self._calls = FunctionCalls(
-            processor.spec,
-            holdings,
+            function.spec,
+            assignment,
             lock,
-            ErrorPolicy(processor, holdings, lock, events),
-            self.progress,
-            self._tries,
+            ErrorPolicy(function, assignment, lock, events),
+            self.counters,
+            self._retry_counter,
             self._suspects,
-            note,
-            held_up=lambda: "paused" if self.paused else "" if lease.valid(clock()) else "no lease",
+            call_record,
+            blocked_by=lambda: "paused" if self.paused else "" if lease.valid(clock()) else "no lease",
             left=lambda: self._left,
             on_progress=on_progress,
             clock=clock,
@@ -144,7 +144,7 @@ class ProcessingThread:
 
         Raises `ProcessError`, or the named error of bytes that can't be read.
         """
-        self.progress.work_begins(self._clock())
+        self.counters.work_begins(self._clock())
         try:
             while True:
                 while not self._left and (newcomer := self._reader.take_newcomer()) is not None:
@@ -155,7 +155,7 @@ class ProcessingThread:
                 fetched, unpacked = taken
         finally:
             self._turns.end()
-            self.progress.work_ends(self._clock())
+            self.counters.work_ends(self._clock())
 
     def leave(self) -> None:
         """From any thread: `work` ends after the bytes that it is at, and `run` then."""
@@ -169,20 +169,20 @@ class ProcessingThread:
             if isinstance(step, WaitFor):
                 time.sleep(step.seconds)
                 continue
-            with self._spans.call(step.batch, self._processor.spec.unit) as span:
+            with self._spans.call(step.batch, self._function.spec.unit) as span:
                 try:
-                    self._processor.call(step.batch)
+                    self._function.call(step.batch)
                 except CallFailed as failure:
                     answer = _failed(failure, span)
 
     async def work_async(self, fetched: FetchedBytes | TopicPartition) -> None:
         """As `work`, awaiting the user's function; given a partition, works off what a linger held back of it."""
         steps = self._lingered(fetched) if isinstance(fetched, TopicPartition) else self._steps(fetched, None)
-        self.progress.work_begins(self._clock())
+        self.counters.work_begins(self._clock())
         try:
             await self._carry_out_async(steps)
         finally:
-            self.progress.work_ends(self._clock())
+            self.counters.work_ends(self._clock())
 
     async def _carry_out_async(self, steps: Steps) -> None:
         answer: CallFailed | None = None
@@ -191,9 +191,9 @@ class ProcessingThread:
             if isinstance(step, WaitFor):
                 await asyncio.sleep(step.seconds)
                 continue
-            with self._spans.call(step.batch, self._processor.spec.unit) as span:
+            with self._spans.call(step.batch, self._function.spec.unit) as span:
                 try:
-                    await self._processor.call_async(step.batch)
+                    await self._function.call_async(step.batch)
                 except CallFailed as failure:
                     if _cancelled():
                         raise asyncio.CancelledError from failure  # neither done nor failed
@@ -201,8 +201,8 @@ class ProcessingThread:
 
     def lingering(self) -> dict[TopicPartition, float]:
         """When what is held back of each partition is to be processed."""
-        regroupers = list(self._regroupers.items()) if self._linger_s else []
-        return {p: due for (p, _), r in regroupers if (due := r.next_due) is not None}
+        rebatchers = list(self._rebatchers.items()) if self._linger_s else []
+        return {p: due for (p, _), r in rebatchers if (due := r.next_due) is not None}
 
     def patience(self, busy: Container[TopicPartition] = ()) -> float:
         """How long there is nothing to do if nothing comes; what is held back of busy partitions does not count."""
@@ -224,29 +224,29 @@ class ProcessingThread:
         """A partition that drains, or halted, is left half way, and its position stays where its function got to."""
         partition, epoch = fetched.partition, fetched.epoch
         with self._lock:
-            if not self._holdings.active(partition, epoch):
+            if not self._assignment.active(partition, epoch):
                 return
             # Before any of it is consumed: what a linger holds back must not pass for the start of the partition.
-            self._holdings.positioned(partition, fetched.fetch_offset)
-            resets = self._holdings.held[partition].resets
-        regrouper, gives_way = self._regrouper(partition, epoch), partial(self._gives_way, fetched)
+            self._assignment.positioned(partition, fetched.fetch_offset)
+            resets = self._assignment.held[partition].resets
+        rebatcher, turn_over = self._rebatcher(partition, epoch), partial(self._turn_over, fetched)
         for chunk in self._reader.decode(fetched, unpacked):
             whole = CallBatch(chunk.batch, chunk.next_offset, chunk.leader_epoch, resets)
-            for piece in regrouper.add(whole, self._clock()):
-                if not self._holdings.active(partition, epoch):
+            for piece in rebatcher.add(whole, self._clock()):
+                if not self._assignment.active(partition, epoch):
                     return
                 # What a linger held back since before a reset has offsets of another log.
-                own = gives_way if piece.resets == resets else _never
+                own = turn_over if piece.resets == resets else _never
                 if not (yield from self._calls.until_done(partition, epoch, piece, own)):
                     return
                 if own(piece.next_offset):
                     return
         with self._lock:
-            active = self._holdings.active(partition, epoch)
+            active = self._assignment.active(partition, epoch)
         if active:
             self._reader.consumed(fetched)
 
-    def _gives_way(self, fetched: FetchedBytes, offset: int) -> bool:
+    def _turn_over(self, fetched: FetchedBytes, offset: int) -> bool:
         """The partition got to this offset: whether its turn is over. The rest is handed out, and decoded, anew when its
         next one comes: to keep it decoded for every partition would take memory without bound."""
         if offset < fetched.fetch_offset:
@@ -268,7 +268,7 @@ class ProcessingThread:
 
     def blocked(self, partition: TopicPartition) -> str:
         """Why nothing of it is processed; empty where that is not up to the bench."""
-        return self.progress.blocked(partition) or self._turns.blocked(partition, self._clock())
+        return self.counters.blocked(partition) or self._turns.blocked(partition, self._clock())
 
     def look(self) -> None:
         """From any thread: notes which partitions wait for their turn."""
@@ -276,8 +276,8 @@ class ProcessingThread:
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """They are others' now."""
-        self.progress.forget(partitions)
-        self._tries.forget(partitions)
+        self.counters.forget(partitions)
+        self._retry_counter.forget(partitions)
         self._suspects.forget(partitions)
 
     def suspect(self, calls: Iterable[DeathsInCall]) -> None:
@@ -286,19 +286,19 @@ class ProcessingThread:
             self._suspects.suspect(died)
 
     def _lingered(self, partition: TopicPartition) -> Steps:
-        for (of, epoch), regrouper in list(self._regroupers.items()):
-            piece = regrouper.due(self._clock()) if of == partition else None
+        for (of, epoch), rebatcher in list(self._rebatchers.items()):
+            piece = rebatcher.due(self._clock()) if of == partition else None
             if piece is not None:
                 yield from self._calls.until_done(partition, epoch, piece)
 
-    def _regrouper(self, partition: TopicPartition, epoch: Epoch) -> Rebatcher:
+    def _rebatcher(self, partition: TopicPartition, epoch: GrantEpoch) -> Rebatcher:
         key = (partition, epoch)
-        if key not in self._regroupers:
-            held = self._holdings.held
-            for old in [k for k in self._regroupers if k[0] not in held or k[0] == partition]:
-                del self._regroupers[old]
-            self._regroupers[key] = Rebatcher(self._batch_rows, self._linger_s)
-        return self._regroupers[key]
+        if key not in self._rebatchers:
+            held = self._assignment.held
+            for old in [k for k in self._rebatchers if k[0] not in held or k[0] == partition]:
+                del self._rebatchers[old]
+            self._rebatchers[key] = Rebatcher(self._batch_rows, self._linger_s)
+        return self._rebatchers[key]
 
 
 def _never(offset: int) -> bool:

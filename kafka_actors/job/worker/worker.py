@@ -1,7 +1,7 @@
-"""A worker without Ray: asks the coordinator for orders, fetches, processes on its bench, commits.
+"""A worker without Ray: asks the coordinator for orders, fetches, processes on its processing, commits.
 
 Four loops share one event loop: orders (which also carry reports up and the lease down), metadata, commits,
-and work, which hands fetched bytes to the bench's thread. The user's code runs on that thread only.
+and work, which hands fetched bytes to the processing's thread. The user's code runs on that thread only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from kafka_actors.base.tasks import OwnedTasks, woken
 from kafka_actors.cluster import ClusterSnapshot
@@ -20,8 +21,7 @@ from kafka_actors.errors import DisconnectedError, KafkaActorsError
 from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import Fetcher, FetchProgress, PartitionStart
 from kafka_actors.job.machines.lease import Lease
-from kafka_actors.job.messages import CommitRequest, Orders, Report, WorkerPong, failure_of
-from kafka_actors.job.transport.links import CoordinatorLink, MetadataLink
+from kafka_actors.job.messages import CommitReply, CommitRequest, Orders, Report, WorkerPong, failure_of
 from kafka_actors.telemetry.attributes import of_cluster
 from kafka_actors.telemetry.machines.latency import Counts
 from kafka_actors.telemetry.recorder import Recorder
@@ -30,16 +30,32 @@ from kafka_actors.types import TopicPartition
 
 from .async_processing import AsyncProcessing
 from .call_record import CallRecord
-from .machines.worker_assignment import HeldPartition, HeldState, WorkerAssignment, holding_of
+from .machines.worker_assignment import HeldPartition, HeldState, WorkerAssignment, report_of
 from .processing_thread import ProcessingThread
 from .user_function import FunctionSpec, UserFunction
 
-__all__ = ["Worker"]
+__all__ = ["CoordinatorLink", "MetadataLink", "Worker"]
 
 logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.02
 LONG_POLL_S = 1.0
+
+
+class CoordinatorLink(Protocol):
+    """Calls to the coordinator. Both raise `DisconnectedError` while there is none."""
+
+    async def poll(self, report: Report) -> Orders: ...
+
+    async def commit(self, request: CommitRequest) -> CommitReply: ...
+
+
+class MetadataLink(Protocol):
+    """Calls to the metadata actor. Raises `DisconnectedError` while there is none."""
+
+    async def watch(self, known: ClusterSnapshot | None) -> ClusterSnapshot:
+        """Returns a snapshot newer than `known`, or `known` itself after a while."""
+        ...
 
 
 class Worker:
@@ -57,7 +73,7 @@ class Worker:
         on_metadata: Callable[[ClusterSnapshot], None],
         events: EventSink,
         recorder: Recorder | None = None,
-        note: CallRecord | None = None,
+        call_record: CallRecord | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -68,14 +84,14 @@ class Worker:
         self._events = events
         self._clock = clock
         self._lock = threading.Lock()
-        self._holdings = WorkerAssignment()
+        self._assignment = WorkerAssignment()
         self._lease = Lease()
-        self._fetcher = make_fetcher(self._on_event, lambda: self._bench.wake())
-        self._processor = UserFunction(spec, config)
+        self._fetcher = make_fetcher(self._on_event, lambda: self._processing.wake())
+        self._function = UserFunction(spec, config)
         self._spans = ProcessSpans(config.group_id, config.client_id)
-        self._bench = ProcessingThread(
-            self._processor,
-            self._holdings,
+        self._processing = ProcessingThread(
+            self._function,
+            self._assignment,
             self._lease,
             self._fetcher,
             lock=self._lock,
@@ -86,16 +102,16 @@ class Worker:
             recorder=recorder,
             group=config.group_id,
             spans=self._spans,
-            note=note,
+            call_record=call_record,
             clock=clock,
         )
         self._overlapping = (
-            AsyncProcessing(self._bench, self._processor, self._fetcher, clock) if spec.is_async else None
+            AsyncProcessing(self._processing, self._function, self._fetcher, clock) if spec.is_async else None
         )
         self._serving: asyncio.Future[None] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="processing")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loops = OwnedTasks(self._fail)
+        self._tasks = OwnedTasks(self._fail)
         self._commit_now = asyncio.Event()
         self._sequence = 0
         self._ready = False
@@ -105,13 +121,13 @@ class Worker:
     # ------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Makes the user's class on the bench's thread, then begins to work. Raises what its constructor raises."""
+        """Makes the user's class on the processing's thread, then begins to work. Raises what its constructor raises."""
         self._loop = asyncio.get_running_loop()
         # Orders are asked for at once: the coordinator learns of the worker while the class is being made.
-        self._loops.go(self._orders_loop())
-        self._loops.go(self._metadata_loop())
+        self._tasks.create_task(self._orders_loop())
+        self._tasks.create_task(self._metadata_loop())
         try:
-            await self._loop.run_in_executor(self._thread, self._processor.make)
+            await self._loop.run_in_executor(self._thread, self._function.make)
         except Exception as error:
             self._fail(error)
             raise
@@ -119,19 +135,19 @@ class Worker:
         if self._overlapping is not None:
             self._serving = self._loop.run_in_executor(self._thread, self._overlapping.serve)
         await self._fetcher.start()
-        self._loops.go(self._commit_loop())
-        self._loops.go(self._work_loop())
+        self._tasks.create_task(self._commit_loop())
+        self._tasks.create_task(self._work_loop())
 
     async def close(self) -> None:
         """Ends the loops and closes the user's object; nothing is committed here."""
-        self._bench.leave()
-        await self._loops.ended()
+        self._processing.leave()
+        await self._tasks.ended()
         await self._fetcher.close()
         if self._overlapping is not None and self._serving is not None:
             self._overlapping.stop()
             await self._serving
         elif self._loop is not None and self._ready:
-            await self._loop.run_in_executor(self._thread, self._processor.close)
+            await self._loop.run_in_executor(self._thread, self._function.close)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _fail(self, error: BaseException) -> None:
@@ -140,10 +156,10 @@ class Worker:
             logger.error("worker %s failed: %s: %s", self.name, type(error).__name__, error)
             self._failed = failure_of(error)
             self._commit_now.set()
-            self._loops.go(self._tell())
+            self._tasks.create_task(self._tell())
 
     def pong(self, wiring: int, tally: bytes = b"") -> WorkerPong:
-        return WorkerPong(wiring, self._bench.progress.busy_s(self._clock()), self._ready, tally)
+        return WorkerPong(wiring, self._processing.counters.busy_s(self._clock()), self._ready, tally)
 
     @property
     def buffered(self) -> int:
@@ -153,7 +169,7 @@ class Worker:
     @property
     def latency(self) -> Counts:
         """Records by the bucket of their latency, since the start."""
-        return dict(self._bench.progress.latency.counts)  # at one go: the bench counts on
+        return dict(self._processing.counters.latency.counts)  # at one go: the processing counts on
 
     # ------------------------------------------------------------ orders
 
@@ -177,15 +193,15 @@ class Worker:
         return True
 
     def _report(self, wait_s: float) -> Report:
-        self._bench.look()
+        self._processing.look()
         with self._lock:
-            standings = self._standings(self._holdings.held)
+            standings = self._standings(self._assignment.held)
             holdings = [
-                holding_of(held, standings[partition], self._blocked(held))
-                for partition, held in self._holdings.held.items()
+                report_of(held, standings[partition], self._blocked(held))
+                for partition, held in self._assignment.held.items()
             ]
-            seen = self._holdings.seen
-        progress = self._bench.progress
+            seen = self._assignment.seen
+        progress = self._processing.counters
         return Report(
             self.name,
             seen,
@@ -202,7 +218,7 @@ class Worker:
     def _blocked(self, held: HeldPartition) -> str:
         if held.state is HeldState.HALTED:
             return "failed: its function raised, and was not to be called again"
-        return self._bench.blocked(held.partition)
+        return self._processing.blocked(held.partition)
 
     def _standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
         """Where partitions stand, which the holdings learn: one that has delivered nothing yet still has a position, and
@@ -210,18 +226,18 @@ class Worker:
         standings = self._fetcher.standings(partitions)
         for partition, standing in standings.items():
             if standing.position is not None:
-                self._holdings.positioned(partition, standing.position)
+                self._assignment.positioned(partition, standing.position)
         return standings
 
     async def _apply(self, orders: Orders) -> None:
-        self._bench.paused = orders.paused
+        self._processing.paused = orders.paused
         with self._lock:
-            changes = self._holdings.apply(orders)
+            changes = self._assignment.apply(orders)
         self._fetcher.drain(changes.drain)
         self._fetcher.revoke(changes.drop)
-        self._bench.forget(changes.drop)
+        self._processing.forget(changes.drop)
         if changes.begin:
-            self._bench.suspect(g.died for g in changes.begin if g.died is not None)
+            self._processing.suspect(g.died for g in changes.begin if g.died is not None)
             self._fetcher.assign(
                 {
                     g.partition: PartitionStart(
@@ -253,7 +269,7 @@ class Worker:
     # ------------------------------------------------------------ commits
 
     def _on_progress(self, ended: bool) -> None:
-        """Called on the bench's thread after each call of the user's function. The end of a bounded partition, too,
+        """Called on the processing's thread after each call of the user's function. The end of a bounded partition, too,
         is not to wait for the next commit in turn."""
         if (ended or self._draining) and self._loop is not None:
             self._loop.call_soon_threadsafe(self._commit_now.set)
@@ -268,8 +284,8 @@ class Worker:
 
     async def _commit(self) -> None:
         with self._lock:
-            self._standings([p for p, held in self._holdings.held.items() if held.processed is None])
-            entries = self._holdings.commits()
+            self._standings([p for p, held in self._assignment.held.items() if held.processed is None])
+            entries = self._assignment.commits()
             at_once = self._draining or self._failed is not None
         if not entries or not self._lease.valid(self._clock()):
             return
@@ -284,18 +300,18 @@ class Worker:
             await asyncio.sleep(RECONNECT_S)
             return
         with self._lock:
-            self._holdings.committed(reply)
+            self._assignment.committed(reply)
 
     async def _flushed(self) -> bool:
-        """Makes results safe before their offsets are committed, beside the bench: it may be in a long call."""
-        if not self._processor.flushes:
+        """Makes results safe before their offsets are committed, beside the processing: it may be in a long call."""
+        if not self._function.flushes:
             return True
         try:
             wait = asyncio.run if self._overlapping is None else self._overlapping.wait
-            await asyncio.to_thread(self._processor.flush, wait)
+            await asyncio.to_thread(self._function.flush, wait)
         except Exception as error:
             with self._lock:
-                self._holdings.commit_nothing_more()
+                self._assignment.stop_commits()
             self._fail(error)
             return False
         return True
@@ -305,12 +321,12 @@ class Worker:
         if not self._draining:
             return
         with self._lock:
-            released = self._holdings.release_drained()
-            self._draining = self._holdings.draining
-            waiting = self._holdings.drain_waits_for_commit
+            released = self._assignment.release_drained()
+            self._draining = self._assignment.draining
+            waiting = self._assignment.drain_waits_for_commit
         if released:
             self._fetcher.revoke(released)
-            self._bench.forget(released)
+            self._processing.forget(released)
             await self._report_now()
         if waiting:
             self._commit_now.set()
@@ -325,9 +341,9 @@ class Worker:
             self._fail(error)
 
     async def _work_in_turn(self) -> None:
-        """One partition at a time: the bench's thread takes what comes by itself."""
+        """One partition at a time: the processing's thread takes what comes by itself."""
         assert self._loop is not None  # start() has set it
-        await self._loop.run_in_executor(self._thread, self._bench.run)
+        await self._loop.run_in_executor(self._thread, self._processing.run)
 
     # ------------------------------------------------------------ events
 
@@ -336,8 +352,8 @@ class Worker:
             partition = TopicPartition(event.topic, event.partition)
             topic_id = self._fetcher.topic_id(partition)
             with self._lock:
-                self._holdings.positioned(partition, event.new, rewind=True, topic_id=topic_id)
+                self._assignment.positioned(partition, event.new, rewind=True, topic_id=topic_id)
         self._events(event)
 
     def __repr__(self) -> str:
-        return f"<Worker {self.name} {self._holdings!r}>"
+        return f"<Worker {self.name} {self._assignment!r}>"

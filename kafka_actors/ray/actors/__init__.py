@@ -1,1 +1,1 @@
-"""The Ray actors of a job: thin shells, each over a class of `kafka_actors.job` that knows nothing of Ray."""
+"""Ray actors of a job: thin shells, each over a class of `kafka_actors.job` without Ray."""

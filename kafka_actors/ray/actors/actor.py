@@ -1,4 +1,4 @@
-"""What all actors have in common: they answer pings, and one call stays pending for as long as they live."""
+"""`ActorShell`, the base of a job's Ray actors, and set-up and signals of their processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
@@ -13,17 +14,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ray
 
+from kafka_actors.job.actor_setup import ProcessSetup
 from kafka_actors.job.messages import ActorInfo, pack
-from kafka_actors.job.process_setup import ProcessSetup
-from kafka_actors.job.supervisor.local_processes import end_process, process_runs
 from kafka_actors.telemetry import configure, flush
 from kafka_actors.telemetry.logs import TextFormatter, set_log_origin
 
-__all__ = ["ActorShell", "once", "resource_of", "set_up_process"]
+__all__ = ["ActorShell", "end_process", "once", "process_runs", "resource_of", "set_up_process"]
 
 QUIT_S = 3.0
 WAKING_S = 0.2
-"""The processes of a node that is continued don't wake at the same moment."""
+"""A second look comes after this time: the processes of a node that is continued don't wake at the same moment."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +33,7 @@ S = TypeVar("S")
 def once(
     method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """A method of an actor that acts once and answers each of its calls: when Ray loses an answer, the call comes again."""
+    """Wraps a method so that it runs once; each call gets its result. When Ray loses an answer, the call is made again."""
     name = f"_{method.__name__}_once"
 
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -47,29 +47,31 @@ def once(
 
 
 class ActorShell:
-    """Base of the four actor classes. `live` never returns on its own: its failing is the notice of death."""
+    """Methods that all of a job's actors have."""
 
     async def live(self) -> None:
+        """Never returns: the supervisor keeps this call pending, and its failure is the notice of the actor's death."""
         await asyncio.Event().wait()
 
     async def whereabouts(self) -> bytes:
+        """Returns a packed `ActorInfo`."""
         return pack(ActorInfo(os.getpid(), ray.get_runtime_context().get_node_id()))
 
     async def runs(self, pid: int) -> bool:
-        """Whether another actor's process on this node is there, and not stopped."""
+        """Whether the process of another actor on this node exists and is not stopped."""
         if not process_runs(pid):
             await asyncio.sleep(WAKING_S)
         return process_runs(pid)
 
     async def end(self, pid: int) -> None:
-        """SIGKILL to another actor of this node: what Ray sends, a stopped process gets only when it is continued."""
+        """Sends SIGKILL to another actor of this node: Ray's own kill reaches a stopped process only once it is continued."""
         end_process(pid)
 
     async def quit(self) -> None:
-        """Ends the process from inside, which Ray takes for what it is; a kill it reports as a failure.
+        """Ends the process from inside: Ray reports a kill as a failure, and this not.
 
-        Ray waits for the calls that are under way, `live` among them, so those are given up first; what
-        else may keep the process, code of the user's or a slow machine, has a moment.
+        Ray waits for calls that are under way, `live` among them, so these are cancelled first. Whatever else keeps the
+        process, code of the user's or a slow machine, has `QUIT_S` seconds.
         """
         end = threading.Timer(QUIT_S, os._exit, (0,))
         end.daemon = True
@@ -80,16 +82,18 @@ class ActorShell:
         ray.actor.exit_actor()
 
     async def ping(self) -> bytes | None:
-        """None from a library actor that works; a worker answers more."""
+        """Returns None; the coordinator and workers return what they count."""
         return None
 
 
 def set_up_process(setup: ProcessSetup) -> None:
-    """Actors log to stderr, which Ray brings to the driver; one line an event. Traces and logs go to a collector from
-    here, where there is one; what is counted goes by the supervisor.
+    """Sets up logs and telemetry of an actor's process.
 
-    Ray has all its processes collect garbage every now and then, at the same moment: what is imported by now is
-    none, and going through it would keep every actor from its work for a tenth of a second and more.
+    Logs go to stderr, which Ray brings to the driver. Traces and logs are exported from this process, metrics by the
+    supervisor.
+
+    Imported objects are frozen: Ray has all its processes collect garbage at the same moment, and a walk through them
+    would stop every actor for a tenth of a second and more.
     """
     gc.freeze()
     set_log_origin(setup.origin)
@@ -107,7 +111,7 @@ def set_up_process(setup: ProcessSetup) -> None:
 
 
 def resource_of(group: str, job: str, instance: str) -> dict[str, str]:
-    """What the telemetry of a process of a job says of it: which part of which job, and where Ray runs it."""
+    """Returns the OpenTelemetry resource attributes of a job's process: its job, its part of it, and where Ray runs it."""
     context = ray.get_runtime_context()
     named = {
         "messaging.consumer.group.name": group,
@@ -117,3 +121,26 @@ def resource_of(group: str, job: str, instance: str) -> dict[str, str]:
         "ray.node.id": context.get_node_id(),
     }
     return {name: value for name, value in named.items() if value}
+
+
+def process_runs(pid: int) -> bool:
+    """Reads from /proc whether a process of this machine runs: False if it is gone, stopped (state T) or dead (Z, X).
+
+    One that a debugger or a profiler holds (t) counts as running: it goes on when the debugger lets it.
+    """
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "TZX"
+    except OSError:
+        return False
+
+
+def end_process(pid: int) -> None:
+    """Sends SIGKILL to a process of this machine, if it is one of Ray's actors."""
+    try:
+        with open(f"/proc/{pid}/cmdline") as cmdline:
+            if "ray::" not in cmdline.read():
+                return  # the pid belongs to another process by now
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass

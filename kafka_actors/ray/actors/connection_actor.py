@@ -1,4 +1,4 @@
-"""The connection actor: IO to one broker for the workers of one node. It hands record bytes on undecoded."""
+"""Connection actor: IO with one broker for the workers of one node. Record bytes are passed on undecoded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.fetch import BrokerFetcher
 from kafka_actors.fetch.broker_fetcher import Connect
 from kafka_actors.fetch.messages import Pull
+from kafka_actors.job.actor_setup import ProcessSetup
 from kafka_actors.job.messages import pack, unpack
-from kafka_actors.job.process_setup import ProcessSetup
 from kafka_actors.job.transport.shared_memory import SharedMemory
 from kafka_actors.job.transport.shm_server import SharedMemoryServer
 from kafka_actors.net import BrokerChannels, ConnectionOpener, FetchSocket
@@ -27,9 +27,9 @@ __all__ = ["ConnectionActor"]
 
 
 class ConnectionActor(ActorShell):
-    """One socket and one fetch session for each worker, and `BrokerChannels` for their offset look-ups.
+    """One socket and one fetch session for each worker, and `BrokerChannels` for their offset lookups.
 
-    Until `begin` it belongs to no broker: so a spare one can take the place of one that died.
+    Until `begin` it belongs to no broker, so that a spare one can take the place of one that died.
     """
 
     def __init__(self, config: JobConfig, setup: ProcessSetup) -> None:
@@ -38,11 +38,11 @@ class ConnectionActor(ActorShell):
         self._config = config
         self._broker: BrokerChannels | None = None
         self._fetchers: dict[str, BrokerFetcher] = {}
-        self._doors = SharedMemoryServer(self._fetcher_into)
+        self._server = SharedMemoryServer(self._fetcher_into)
 
     @once
     async def begin(self, broker: int, host: str, port: int) -> None:
-        """Learns its broker. Sockets are opened when first needed, and again after each failure."""
+        """Sets the broker. Sockets are opened when first needed, and again after each failure."""
         self._config = resolved(self._config)
         set_log_origin(msgspec.structs.replace(self._origin, actor=f"connection-{broker}"))
         timeout_ms = self._config.request_timeout_ms
@@ -55,18 +55,18 @@ class ConnectionActor(ActorShell):
         return self._broker
 
     async def pull(self, worker: str, pull: bytes) -> tuple[bytes, list[pa.Buffer]]:
-        """One credit of a worker that found no door: returns the next fetch response with the bytes of its partitions."""
+        """Returns the next fetch response with the bytes of its partitions, to a worker without shared memory."""
         reply, records = await self._fetcher(worker).pull(unpack(pull, Pull))
         return pack(reply), [pa.py_buffer(data) for data in records]
 
-    async def door(self) -> str | None:
-        """Where workers of this node pull; None where they have to do it by `pull`."""
-        return await self._doors.name()
+    async def shared_memory_name(self) -> str | None:
+        """Returns the socket name of the shared-memory transport; None where workers have to call `pull`."""
+        return await self._server.name()
 
-    async def last_words(self, worker: str) -> bytes | None:
-        """A packed `CrashReport` of a worker of this node that is dead; None where it never came to the door."""
-        words = self._doors.last_words(worker)
-        return None if words is None else pack(words)
+    async def crash_report(self, worker: str) -> bytes | None:
+        """Returns a packed `CrashReport` of a dead worker of this node; None if it never connected here."""
+        report = self._server.crash_report(worker)
+        return None if report is None else pack(report)
 
     def _fetcher(self, worker: str) -> BrokerFetcher:
         fetcher = self._fetchers.get(worker)
@@ -83,8 +83,8 @@ class ConnectionActor(ActorShell):
         return BrokerFetcher(broker.id, broker.host, broker.port, self._config, connect=connect)
 
     async def forget(self, workers: list[str]) -> None:
-        """These workers are gone: their sockets are closed."""
-        self._doors.forget(workers)
+        """Closes the sockets of workers that are gone."""
+        self._server.forget(workers)
         for worker in workers:
             if (fetcher := self._fetchers.pop(worker, None)) is not None:
                 await fetcher.close()
@@ -92,7 +92,7 @@ class ConnectionActor(ActorShell):
     async def relay(
         self, api_key: int, body: bytes, timeout_ms: float | None, min_version: int | None
     ) -> bytes:
-        """Sends a worker's request and returns the answer, both encoded in the latest version of the API."""
+        """Sends a worker's request to the broker; request and response are encoded in the API's latest version."""
         kind = protocol.message_class(api_key, "request")
         request: Any = protocol.decode_message(kind, kind.latest, body)
         broker = self._begun()

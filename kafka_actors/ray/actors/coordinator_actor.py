@@ -1,4 +1,4 @@
-"""The coordinator actor: the group's member and the job's commits, with its own connections to the cluster."""
+"""Coordinator actor: the group's member and the job's commits, with its own connections to the cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.events import log_event
 from kafka_actors.group import ConsumerCoordinator
+from kafka_actors.job.actor_setup import ProcessSetup
+from kafka_actors.job.coordinator.broker_queries import log_end_lookup
 from kafka_actors.job.coordinator.coordinator import JobCoordinator
-from kafka_actors.job.coordinator.log_ends import asking
 from kafka_actors.job.messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
-from kafka_actors.job.process_setup import ProcessSetup
 from kafka_actors.metrics import Metrics
 from kafka_actors.net import KafkaClient
 from kafka_actors.telemetry.events import counting
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class CoordinatorActor(ActorShell):
-    """A Ray shell over `JobCoordinator`: decodes, calls, encodes."""
+    """Ray shell of `JobCoordinator`: decodes, calls, encodes."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class CoordinatorActor(ActorShell):
 
     @once
     async def begin(self, plan: bytes, recovering: bool) -> None:
-        """Connects and starts to join; returns before the group has answered."""
+        """Connects and starts to join the group; returns before the group has answered."""
         self._config = resolved(self._config)
         client = KafkaClient(self._config)
         subscription = SubscriptionState()
@@ -91,8 +91,8 @@ class CoordinatorActor(ActorShell):
             make_member,
             ends=ends,
             present_at_start=frozenset(self._start.partitions),
-            ask_for_ends=asking(client, self._config),
-            ask_for_starts=asking(client, self._config, EARLIEST),
+            lookup_ends=log_end_lookup(client, self._config),
+            lookup_starts=log_end_lookup(client, self._config, EARLIEST),
             events=events,
             leader=leader,
             recorder=self._recorder,
@@ -121,12 +121,12 @@ class CoordinatorActor(ActorShell):
         return pack(await self.job.verdict(known, wait_s))
 
     async def ping(self) -> bytes | None:
-        """What was counted since the start, where somebody asks."""
+        """Returns the packed tally since the start; None where the job isn't measured."""
         return None if self._tally is None else pack(self._tally.state())
 
     @once
     async def stop(self, leave: bool) -> bool:
-        """Drains, commits, leaves. Takes at most the drain timeout and a little. Its status says then what came of it."""
+        """Drains, commits, leaves the group, within the drain timeout and a little more; `status` tells the result then."""
         started = time.monotonic()
         await self.job.stop(leave)
         if self._client is not None:

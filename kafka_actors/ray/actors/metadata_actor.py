@@ -1,4 +1,4 @@
-"""The metadata actor: knows the cluster, tells everybody, and says which connection actors there should be."""
+"""Metadata actor: publishes snapshots of the cluster, and lists the connection actors that there should be."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kafka_actors.base.tasks import woken
 from kafka_actors.cluster import Cluster, ClusterSnapshot
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, error_for_code
+from kafka_actors.job.actor_setup import ProcessSetup
 from kafka_actors.job.messages import ConnectionWanted, JobStart, Topology, pack, unpack
-from kafka_actors.job.process_setup import ProcessSetup
 from kafka_actors.net import KafkaClient, OffsetLookups
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.types import LATEST, TopicPartition
@@ -26,8 +26,10 @@ LOOK_AGAIN_S = 0.5
 
 
 class ConnectionSlot:
-    """A place for a connection actor. The supervisor fills it, and again when the actor dies, until it is
-    aborted: because its broker is gone, or is elsewhere now."""
+    """The wish for a connection actor, in place of a connection in the metadata actor's `Cluster`.
+
+    The supervisor keeps an actor in each slot until the slot is aborted, because its broker is gone or has moved.
+    """
 
     def __init__(self, wanted: ConnectionWanted) -> None:
         self.wanted = wanted
@@ -42,14 +44,14 @@ class ConnectionSlot:
         raise NodeNotReadyError("metadata is asked for by the metadata actor's own client")
 
 
-async def _seat(node: str, host: str, port: int, node_id: int | None) -> ConnectionSlot:
-    assert node_id is not None  # bootstrapping is the client's
+async def _connection_slot(node: str, host: str, port: int, node_id: int | None) -> ConnectionSlot:
+    assert node_id is not None  # the client bootstraps, not this cluster
     return ConnectionSlot(ConnectionWanted(node, node_id, host, port))
 
 
 class MetadataActor(ActorShell):
-    """Holds `ClusterMetadata` through its `KafkaClient`, and for each node a `Cluster`: the mapping of broker id
-    to the seat of a connection actor, healed whenever metadata changes. Publishes immutable snapshots."""
+    """A `KafkaClient` for the metadata, and for each node a `Cluster`: broker id → `ConnectionSlot`, healed whenever
+    metadata changes."""
 
     def __init__(
         self, config: JobConfig, topics: list[str] | None, pattern: str | None, setup: ProcessSetup
@@ -76,14 +78,14 @@ class MetadataActor(ActorShell):
         client.cluster.add_listener(lambda _: self._changed.set())
 
     async def waits_for(self) -> str:
-        """What `begin` or `job_start` has not found yet, and the last error; empty where that isn't known."""
+        """Returns what `begin` or `job_start` is still looking for, with the last error; empty where that isn't known."""
         return self._waits_for()
 
     async def job_start(self, bounded: bool, timeout_s: float) -> bytes:
         """Waits for the topics; returns the partitions that exist now and, for a bounded run, their end offsets.
 
-        Raises `UnknownTopicOrPartitionError` (or the topic's own error) for a named topic that is not there by
-        then. A pattern may match nothing: the coordinator says so and goes on.
+        Raises `UnknownTopicOrPartitionError` (or the topic's own error) for a named topic that isn't found in time. A
+        pattern may match nothing: the coordinator logs that and goes on.
         """
         snapshot = await self._topics_there(timeout_s)
         names = self._consumed_topics(snapshot)
@@ -129,11 +131,12 @@ class MetadataActor(ActorShell):
             return sorted(snapshot.topics_matching(self._pattern, self._config.exclude_internal_topics))
         return list(self._topics or ())
 
-    async def watch(self, version: int, told: bytes | None = None) -> bytes | None:
-        """A snapshot newer than `version`, or None after a while. `told`: what the caller knows from before."""
+    async def watch(self, version: int, known: bytes | None = None) -> bytes | None:
+        """Returns a snapshot newer than `version`, or None after a while. `known`: the caller's snapshot, if this actor is new
+        to it."""
         client = self._client
-        if told is not None and client is not None:
-            self._learn(client, unpack(told, ClusterSnapshot))
+        if known is not None and client is not None:
+            self._learn(client, unpack(known, ClusterSnapshot))
         if client is None or client.snapshot.version <= version:
             await self._change()
         client = self._client
@@ -141,10 +144,11 @@ class MetadataActor(ActorShell):
             return None
         return pack(client.snapshot)
 
-    def _learn(self, client: KafkaClient, told: ClusterSnapshot) -> None:
-        """Leader epochs that a worker has seen are not gone back on by a new incarnation of this actor."""
+    def _learn(self, client: KafkaClient, seen: ClusterSnapshot) -> None:
+        """Takes leader epochs that a worker has seen, so that a new incarnation of this actor never goes back behind them
+        (KIP-320)."""
         known = client.snapshot
-        for name, topic in told.topics.items():
+        for name, topic in seen.topics.items():
             if (now := known.topics.get(name)) is None or now.topic_id != topic.topic_id:
                 continue
             for partition in topic.partitions.values():
@@ -152,29 +156,29 @@ class MetadataActor(ActorShell):
                 client.cluster.update_leader(at, partition.leader, partition.leader_epoch)
 
     async def refresh(self) -> None:
-        """Newer metadata is wanted; backed off, so that many callers cost one request."""
+        """Requests newer metadata, with backoff: many callers cost one request."""
         if self._client is not None:
             self._client.cluster.request_update()
 
     async def set_nodes(self, nodes: list[str]) -> None:
-        """The nodes of the Ray cluster that have workers: each gets one connection actor a broker."""
+        """Takes the nodes of the Ray cluster that have workers: each gets one connection actor per broker."""
         for node in [n for n in self._clusters if n not in nodes]:
             self._clusters.pop(node).stop()
         for node in nodes:
             if node not in self._clusters:
                 self._clusters[node] = Cluster(
-                    self._config.bootstrap_servers, partial(_seat, node), attempts=1
+                    self._config.bootstrap_servers, partial(_connection_slot, node), attempts=1
                 )
                 self._healed = -1
 
     async def topology(self) -> bytes:
-        """The connection actors that there should be now, by what healing makes of the newest metadata."""
+        """Returns a packed `Topology`: the connection actors that the newest metadata asks for."""
         snapshot = self._client.snapshot if self._client is not None else ClusterSnapshot()
         if snapshot.brokers and snapshot.version != self._healed:
             self._healed = snapshot.version
             for cluster in self._clusters.values():
                 await cluster.heal(snapshot)
-        wanted = [seat.wanted for cluster in self._clusters.values() for seat in cluster.conns.values()]
+        wanted = [slot.wanted for cluster in self._clusters.values() for slot in cluster.conns.values()]
         return pack(Topology(snapshot.version, wanted))
 
     async def _change(self) -> None:

@@ -1,4 +1,4 @@
-"""The worker actor: a Ray shell over `Worker`, wired to the others by the supervisor."""
+"""Worker actor: a Ray shell of `Worker`, which the supervisor wires to the other actors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from ray.actor import ActorHandle
 from kafka_actors.config import JobConfig
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.fetch import Fetcher
+from kafka_actors.job.actor_setup import ProcessSetup, Wiring
 from kafka_actors.job.messages import pack
-from kafka_actors.job.process_setup import ProcessSetup
-from kafka_actors.job.transport.links import Wiring
 from kafka_actors.job.worker.call_record import CallRecord
 from kafka_actors.job.worker.user_function import FunctionSpec
 from kafka_actors.job.worker.worker import Worker
@@ -31,14 +30,14 @@ __all__ = ["WorkerActor"]
 
 
 class WorkerActor(ActorShell):
-    """Owns partitions under orders of the coordinator; fetches, processes and commits on its own."""
+    """Processes the partitions that the coordinator grants; fetches and commits on its own."""
 
     def __init__(self, name: str, spec: FunctionSpec, config: JobConfig, setup: ProcessSetup) -> None:
         set_up_process(setup)
         self._name = name
         self._tally = None if setup.telemetry is None else Tally()
         self._recorder: Recorder = self._tally or Recorder()
-        record_into(self._recorder)  # its sinks, and what clients the user's function has
+        record_into(self._recorder)  # for its sinks, and for clients in the user's function
         self._wiring = Wiring(0)
         self._coordinator = CoordinatorActorLink()
         self._metadata = MetadataActorLink()
@@ -46,9 +45,9 @@ class WorkerActor(ActorShell):
         self._links: dict[int, tuple[ActorHandle, BrokerLink]] = {}
         self._spec = spec
         self._config = config
-        # The other half is for what is decoded of it, and handed to the user's function.
+        # The other half is for decoded records on their way to the user's function.
         self._budget = config.worker_buffer_bytes // 2
-        self._note = CallRecord.of_this_process()
+        self._call_record = CallRecord.of_this_process()
         self._worker = Worker(
             name,
             spec,
@@ -59,7 +58,7 @@ class WorkerActor(ActorShell):
             on_metadata=self._relay.learn,
             events=counting(self._recorder, config.group_id, log_event),
             recorder=self._recorder,
-            note=self._note,
+            call_record=self._call_record,
         )
 
     def _make_fetcher(self, events: EventSink, on_ready: Callable[[], None]) -> Fetcher:
@@ -71,7 +70,7 @@ class WorkerActor(ActorShell):
             events=events,
             on_ready=on_ready,
             budget=self._budget,
-            # An async function may be at one partition for long: the others are to go on.
+            # A call of an async function may take long: other partitions go on beside it.
             one_by_one=self._spec.is_async,
             recorder=self._recorder,
         )
@@ -80,19 +79,22 @@ class WorkerActor(ActorShell):
         _, handle = self._wiring.connections.get(broker, (0, None))
         if handle is None:
             return None
-        known, note = self._links.get(broker), self._note.descriptor if self._note is not None else None
+        known, record = (
+            self._links.get(broker),
+            self._call_record.descriptor if self._call_record is not None else None,
+        )
         if known is None or known[0] != handle:
-            known = self._links[broker] = (handle, BrokerLink(self._name, handle, note))
+            known = self._links[broker] = (handle, BrokerLink(self._name, handle, record))
         return known[1]
 
     @once
     async def begin(self, wiring: Wiring) -> None:
-        """Makes the user's class and starts to work. What the constructor raises comes through."""
+        """Makes the user's class and starts to work. Raises what its constructor raises."""
         await self.wire(wiring)
         await self._worker.start()
 
     async def wire(self, wiring: Wiring) -> None:
-        """Some actor was replaced. Older wirings that arrive late are ignored."""
+        """Takes the handles of the actors that this one calls. An older wiring that arrives late is ignored."""
         if wiring.version < self._wiring.version:
             return
         self._wiring = wiring

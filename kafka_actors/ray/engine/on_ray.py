@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from kafka_actors.base.rates import known_sum
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import ConfigError
 from kafka_actors.job import Autoscale, JobStatus
@@ -19,7 +17,7 @@ from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.ray import Job, RunningJob
 from kafka_actors.ray.log_settings import quiet_lines
 
-from .process import PipelinePlan, process_of
+from .pipeline_function import PipelinePlan, function_of
 
 PARQUET_COMMIT_MS = 10_000
 """A file of each partition at each commit: once a second would make many small ones."""
@@ -85,7 +83,7 @@ class OnRay(BoundPipeline[RunningJob]):
             pattern=source.pattern,
             group_id=group_id,
             bootstrap_servers=given.pop("bootstrap_servers"),
-            process=process_of(PipelinePlan(pipeline, group_id)),
+            process=function_of(PipelinePlan(pipeline, group_id)),
             workers=workers,
             resources_per_worker=resources,
             retries=0,  # stages have their own
@@ -131,14 +129,13 @@ class OnRay(BoundPipeline[RunningJob]):
         return self._reading(self.status())
 
     def _reading(self, status: JobStatus) -> RunProgress:
-        elapsed, rate = self._meter.observe(status.records, time.monotonic())
         return RunProgress(
             title=self.pipeline.title,
             state=status.state,
-            elapsed_s=elapsed,
+            elapsed_s=max(0.0, status.at_s - status.started_s),
             records=status.records,
-            records_per_s=rate,
-            lag=known_sum(p.lag for p in status.partitions),
+            records_per_s=status.totals.records_per_s or 0.0,
+            lag=status.totals.lag,
             workers=len(status.workers),
             waits_for=status.waits_for,
         )

@@ -13,7 +13,7 @@ from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.bound_pipeline import BoundPipeline
 from kafka_actors.pipeline.check import check_travels
-from kafka_actors.pipeline.progress import RunProgress
+from kafka_actors.pipeline.progress import RateMeter, RunProgress
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
@@ -102,6 +102,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         if checked.sink is not None:
             check_ordered(checked.sink.stage, options, ordered)
         super().__init__(pipeline, progress)
+        self._meter = RateMeter()
         self._source: ReadKafka = pipeline.source
         self._spark = spark
         self._checkpoint = checkpoint
@@ -149,7 +150,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         Raises `ConfigError` before anything starts, naming the stage or option.
         """
         wanted = self._checkpoint is not None if streaming is None else streaming
-        names = SourceNames()
+        names = SourceNames(self._spark)
         building = self._building(wanted, names)
         try:
             return building.rows(kafka=kafka)
@@ -167,7 +168,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         """Starts and returns. Raises `ConfigError`, and what Spark finds wrong with the query."""
         self._check_new()
         streaming = self._checkpoint is not None
-        names = SourceNames()
+        names = SourceNames(self._spark)
         building = self._building(streaming, names)
         try:
             self._running = self._started(building, names)
@@ -230,7 +231,7 @@ class OnSpark(BoundPipeline[SparkRun]):
 
     def _read(self) -> RunProgress:
         status = self.status()
-        _, rate = self._meter.observe(status.records or 0, time.monotonic())
+        rate = self._meter.observe(status.records or 0, time.monotonic())
         return RunProgress(
             title=self.pipeline.title,
             state=status.state,

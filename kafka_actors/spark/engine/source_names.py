@@ -1,6 +1,8 @@
-"""The names under which a pipeline's data sources are registered in sessions.
+"""The names under which a pipeline's data sources are registered in sessions of Spark.
 
-Spark has no way to take a data source back out of a session, but another one may take its name.
+Spark has no way to take a data source back out of a session, but in the same session another one may take its name. In
+another session of the application it may not: Spark compares with the names of the session that is active at the time,
+and raises DATA_SOURCE_ALREADY_EXISTS.
 """
 
 from __future__ import annotations
@@ -9,29 +11,35 @@ import heapq
 import itertools
 import threading
 import uuid
+from typing import Any
+from weakref import WeakKeyDictionary
 
 _PROCESS = uuid.uuid4().hex  # sessions of Spark Connect may be shared by processes
 _lock = threading.Lock()
-_free: list[int] = []
+_free: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
+"""By session, the numbers in names that are registered in it and were given back."""
 _numbers = itertools.count()
 
 
 class SourceNames:
-    """Those of one run, or of one DataFrame: nobody else has them until they are given back."""
+    """Names for the data sources of one run, or of one DataFrame, in one session. No other run has them until they are
+    given back, and no other session ever."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Any) -> None:
+        self._session = session
         self._taken: list[int] = []
 
     def take(self) -> str:
-        """A name that nobody has: one that was given back, if there is any."""
+        """A free name: one that was given back in this session, or else a new one."""
         with _lock:
-            number = heapq.heappop(_free) if _free else next(_numbers)
+            free = _free.setdefault(self._session, [])
+            number = heapq.heappop(free) if free else next(_numbers)
         self._taken.append(number)
         return f"kafka_actors_pipeline_{_PROCESS}_{number}"
 
     def give_back(self) -> None:
-        """When Spark looks them up no more: others take their place in the session. Safe to call twice."""
+        """Frees the names, to be called when Spark looks them up no more. A second call changes nothing."""
         taken, self._taken = self._taken, []
         with _lock:
             for number in taken:
-                heapq.heappush(_free, number)
+                heapq.heappush(_free.setdefault(self._session, []), number)

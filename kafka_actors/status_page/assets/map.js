@@ -14,6 +14,24 @@ function grouped(things, keyOf) {
   return groups;
 }
 
+const stateOf = ({ ready, retiring }) => (retiring ? "retiring" : ready ? "ready" : "starting");
+
+/** The actors that are no workers: connection actors, control actors, and the brokers that the former are connected to. Where there
+ *  are several nodes, the names of actors that each node has are followed by the beginning of the node's id. */
+function actorsOf({ others, partitions }) {
+  const several = new Set(others.map(({ node }) => node)).size > 1;
+  const named = others.map((actor) => {
+    const suffix = several && ["connection", "spare"].includes(actor.role) ? `@${(actor.node ?? "").slice(0, 8)}` : "";
+    return { ...actor, name: actor.name + suffix, node: actor.node ?? "" };
+  });
+  const connections = named.filter(({ broker }) => known(broker));
+  const leads = grouped(partitions, ({ leader }) => leader);
+  const brokers = [...new Map(connections.map((actor) => [actor.broker, actor])).values()]
+    .map(({ broker, host, port }) => ({ broker, host, port, leads: leads.get(broker)?.length ?? 0 }))
+    .sort((a, b) => a.broker - b.broker);
+  return { brokers, connections, control: named.filter(({ broker }) => !known(broker)) };
+}
+
 /** Brokers → connection actors → workers → partitions. Each has a key; what is pointed at lights up what it is joined to. */
 class JobMap {
   constructor(root, choose) {
@@ -157,7 +175,7 @@ class JobMap {
       return { title: connection.name.split("@")[0], note: `broker ${connection.broker}, ${state}${again(connection.restarts)}`, off: !connection.ready };
     }
     if (worker) {
-      const state = worker.state === "ready" ? rate(worker.records_per_s) : worker.state;
+      const state = stateOf(worker) === "ready" ? rate(worker.records_per_s) : stateOf(worker);
       const busy = known(worker.busy) && worker.ready ? `, busy ${share(worker.busy)}` : "";
       return { title: worker.name, note: `${state}${busy}${again(worker.restarts)}`, off: !worker.ready, busy: worker.busy };
     }
@@ -175,8 +193,8 @@ class JobMap {
     if (worker) {
       return [
         worker.name,
-        `${worker.state}, ${nodeName(worker.node)}, pid ${worker.pid ?? NOT_KNOWN}, ${count(worker.restarts, "restart")}`,
-        `${count(worker.partitions, "partition")}, ${rate(worker.records_per_s)}, ${scaled(worker.value_bytes_per_s, "B/s")}, busy ${share(worker.busy)}`,
+        `${stateOf(worker)}, ${nodeName(worker.node)}, pid ${worker.pid ?? NOT_KNOWN}, ${count(worker.restarts, "restart")}`,
+        `${count(worker.partitions.length, "partition")}, ${rate(worker.records_per_s)}, ${scaled(worker.value_bytes_per_s, "B/s")}, busy ${share(worker.busy)}`,
         `${count(worker.records, "record")} processed, ${scaled(worker.value_bytes, "B")}`,
       ];
     }

@@ -7,7 +7,7 @@ const PATIENCE_MS = 5000;  // for one answer
 const STALE_MS = 3000;     // without an answer, until the page says so
 const FROZEN_MS = 6000;    // with answers that are all of one moment
 
-let shown = null;       // the document on the page
+let shown = null;       // the status on the page
 let heardAt = null;     // when the last answer came, by this browser's steady clock
 let heardClock = null;  // and by its calendar, in seconds
 let changedAt = null;   // when an answer last was of another moment than the one before
@@ -40,15 +40,16 @@ function redraw() {
   timeline.draw(frame);
 }
 
-/** A key of the map, or null for nothing: lit up there, and told in full above the table if it is a partition. */
+/** A key of the map, or null for nothing: lit up there, and shown in full above the table if it is a partition. */
 function choose(key) {
   table.chosen = key;
   table.arrange();
   map.look({ chosen: key });
 }
 
-function show(job) {
-  const views = job.partitions.map(viewOf).sort(byName);
+function show(status) {
+  const views = status.partitions.map(viewOf).sort(byName);
+  const job = { ...status, ...actorsOf(status) };
   headline(job);
   tiles(job);
   details(job);
@@ -127,9 +128,9 @@ function age() {
   say(byId("stale-text"), text);
   say(byId("stale-age"), text && !fault && heardAt !== null ? `(${duration((now - heardAt) / 1000)} ago)` : "");
   if (!shown) return;
-  const name = shown.job.name ?? shown.job.group;
-  document.title = text ? `stale: ${name}` : `${name}: ${shown.job.state}, lag ${scaled(shown.totals.lag)}`;
-  if (!text) say(byId("uptime"), duration(shown.at_s - shown.job.started_s + (now - heardAt) / 1000));
+  const name = shown.name ?? shown.group_id;
+  document.title = text ? `stale: ${name}` : `${name}: ${shown.state}, lag ${scaled(shown.totals.lag)}`;
+  if (!text) say(byId("uptime"), duration(shown.at_s - shown.started_s + (now - heardAt) / 1000));
 }
 
 document.addEventListener("visibilitychange", () => {

@@ -33,7 +33,7 @@ const meaningOf = (reason) => MEANINGS.find(([head]) => reason.startsWith(head))
 
 /** A partition with what the page says of it. */
 function viewOf(partition) {
-  const { topic, partition: number, state, reason, lag, lag_s } = partition;
+  const { topic, partition: number, state, reason, lag, lag_seconds: lag_s } = partition;
   let kind = state;
   if (state === "granted") kind = !reason ? "reading" : reason === "at end" ? "end" : "blocked";
   const condition = CONDITIONS[kind] ?? { word: state, tone: "grey" };
@@ -45,6 +45,7 @@ function viewOf(partition) {
   const said = reason || condition.reason || "";
   return {
     ...partition,
+    lag_s,
     key: `p:${number}:${topic}`,
     name,
     condition: condition.word,

@@ -3,57 +3,63 @@
 
 const STATES = { running: "blue", starting: "grey", paused: "purple", stopping: "purple", stopped: "grey", failed: "red" };
 
-function headline({ job, health, at_s }) {
-  const name = job.name ?? job.group;
-  say(byId("job-name"), name);
-  badge(byId("job-state"), job.state, STATES[job.state] ?? "grey");
+function headline({ name, group_id, topics, state, version, health, at_s }) {
+  say(byId("job-name"), name ?? group_id);
+  badge(byId("job-state"), state, STATES[state] ?? "grey");
   badge(byId("ready"), health.ready ? "ready" : "not ready", health.ready ? "blue" : "orange");
-  say(byId("group"), job.group);
-  const told = job.topics.slice(0, 3).join(", ") + (job.topics.length > 3 ? ` and ${job.topics.length - 3} more` : "");
-  say(byId("topics-told"), `${job.topics.length === 1 ? "topic" : "topics"} ${told}`);
-  byId("topics-told").title = job.topics.join("\n");
+  say(byId("group"), group_id);
+  const named = topics.slice(0, 3).join(", ") + (topics.length > 3 ? ` and ${topics.length - 3} more` : "");
+  say(byId("topics"), `${topics.length === 1 ? "topic" : "topics"} ${named}`);
+  byId("topics").title = topics.join("\n");
   say(byId("updated"), `updated ${clock(at_s)}`);
-  say(byId("version"), `kafka-actors ${job.version}`);
+  say(byId("version"), `kafka-actors ${version}`);
   const notReady = byId("not-ready");
   notReady.hidden = health.ready;
   say(notReady, health.ready ? "" : `${health.live ? "Not ready" : "Not live"}: ${health.reason}`);
 }
 
-function tiles({ totals, scaling, group }) {
+/** The policy as a range, such as 1..16; null where the number of workers is fixed. */
+const policyOf = ({ autoscale }) => (known(autoscale) ? `${autoscale.min}..${autoscale.max}` : null);
+const generationOf = (group) => (known(group) && group.generation >= 0 ? group.generation : null);
+
+function tiles({ records, value_bytes, workers, partitions, totals, scaling, group }) {
+  const policy = policyOf(scaling);
+  const generation = generationOf(group);
   const texts = {
     "records-rate": rate(totals.records_per_s),
-    "records-total": `${scaled(totals.records)} in all`,
+    "records-total": `${scaled(records)} in all`,
     "bytes-rate": scaled(totals.value_bytes_per_s, "B/s"),
-    "bytes-total": `${scaled(totals.value_bytes, "B")} in all`,
+    "bytes-total": `${scaled(value_bytes, "B")} in all`,
     lag: scaled(totals.lag),
     "lag-time": known(totals.lag_s) ? `records, up to ${duration(totals.lag_s)} behind` : "records",
     latency: milliseconds(totals.latency_p50_ms),
     "latency-high": `p99 ${milliseconds(totals.latency_p99_ms)}`,
-    workers: `${whole(totals.workers_ready)} of ${whole(totals.workers)}`,
-    "workers-policy": scaling.policy === null ? `${whole(scaling.workers)} asked for` : `${scaling.policy}, busy ${share(scaling.busy)}`,
-    "partitions-count": whole(totals.partitions),
+    workers: `${whole(totals.workers_ready)} of ${whole(workers.length)}`,
+    "workers-policy": policy === null ? `${whole(scaling.workers)} asked for` : `${policy}, busy ${share(scaling.busy)}`,
+    "partitions-count": whole(partitions.length),
     "partitions-blocked": totals.blocked ? `${whole(totals.blocked)} blocked` : "none blocked",
-    rebalances: whole(group.rebalances),
-    generation: known(group.generation) ? `generation ${whole(group.generation)}` : "not in the group",
+    rebalances: whole(group?.rebalances ?? 0),
+    generation: known(generation) ? `generation ${whole(generation)}` : "not in the group",
     restarts: whole(totals.restarts),
   };
   for (const [id, text] of Object.entries(texts)) say(byId(id), text);
 }
 
-function details({ at_s, job, group, scaling }) {
+function details({ at_s, state, state_since_s, answered_s, session_timeout_s, group, scaling }) {
   const ago = (since_s) => (known(since_s) ? `${duration(at_s - since_s)} ago` : "never");
-  const heartbeat = known(group.heartbeat_age_s) ? `${duration(group.heartbeat_age_s)} ago` : "none yet";
-  const policy = scaling.policy !== null;
+  const heartbeat = known(group?.heartbeat_age_s) ? `${duration(group.heartbeat_age_s)} ago` : "none yet";
+  const policy = policyOf(scaling);
+  const generation = generationOf(group);
   fillPairs(byId("details"), [
-    ["Job", `${job.state} for ${duration(at_s - job.state_since_s)}`],
-    ["Member", `${group.state}, ${group.protocol} protocol${known(group.generation) ? `, generation ${group.generation}` : ""}`],
-    ["Member id", group.member_id],
-    ["Instance id", group.instance_id],
-    ["Heartbeat", `${heartbeat}, session ${duration(group.session_timeout_s)}`],
-    ["Coordinator", `answered ${ago(group.answered_s)}`],
-    ["Workers", policy ? `${whole(scaling.workers)} by the policy ${scaling.policy}` : `${whole(scaling.workers)}, as asked for`],
+    ["Job", `${state} for ${duration(at_s - state_since_s)}`],
+    ["Member", `${group?.state ?? "unknown"}${known(generation) ? `, generation ${generation}` : ""}`],
+    ["Member id", group?.member_id],
+    ["Instance id", group?.group_instance_id],
+    ["Heartbeat", `${heartbeat}, session ${duration(session_timeout_s)}`],
+    ["Coordinator", `answered ${ago(answered_s)}`],
+    ["Workers", policy ? `${whole(scaling.workers)} by the policy ${policy}` : `${whole(scaling.workers)}, as asked for`],
     ["Holding", scaling.holding],
-    ["Backlog", policy ? `${duration(scaling.backlog_s)} of work, target ${duration(scaling.target_lag_s)}` : null],
+    ["Backlog", policy ? `${duration(scaling.backlog_seconds)} of work, target ${duration(scaling.autoscale.target_lag_seconds)}` : null],
     ["Arriving", policy ? rate(scaling.arriving_per_s) : null],
     ["Processed", policy ? rate(scaling.processed_per_s) : null],
     ["Pace", policy ? `${rate(scaling.pace_per_s)} for a worker without a pause` : null],

@@ -1,1 +1,1 @@
-"""What a status page says and how it is asked: pure, time passed in."""
+"""Pure parts of the status page: HTTP as bytes, and the points of the plots, with time passed in."""

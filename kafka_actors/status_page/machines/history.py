@@ -1,29 +1,62 @@
-"""The points of the plots: a bounded list that is read from a number on."""
+"""History of a job's figures: a bounded list of points for the plots of the status page, read from a number on."""
 
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
-from kafka_actors.status_page.document import History, PlotPoint, TotalsView
+from msgspec import Struct
 
-__all__ = ["EVERY_S", "KEEPS_S", "PlotHistory"]
+if TYPE_CHECKING:
+    from kafka_actors.job.status import JobTotals
 
-EVERY_S = 1.0
-KEEPS_S = 900.0
+__all__ = ["INTERVAL_S", "KEPT_S", "History", "PlotHistory", "PlotPoint"]
+
+INTERVAL_S = 1.0
+KEPT_S = 900.0
+
+
+class PlotPoint(Struct, frozen=True, kw_only=True):
+    """A moment of the plots. `number` counts from 1, and is what `after` refers to. The other values are those of
+    `JobTotals`; all are null at a moment at which the coordinator did not answer."""
+
+    number: int
+    at_s: float
+    records_per_s: float | None
+    value_bytes_per_s: float | None
+    lag: int | None
+    lag_s: float | None
+    latency_p50_ms: float | None
+    latency_p99_ms: float | None
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """JSON of `/history.json?after=N`: the points whose number is above N, the oldest first.
+
+    All points are returned without `after`, and where N is higher than any number: another process has begun to count
+    anew then, and `run` is another text, too. `last`: the highest number. `every_s`: seconds between points; `keeps_s`:
+    for how long they are kept.
+    """
+
+    run: str
+    last: int
+    every_s: float
+    keeps_s: float
+    points: list[PlotPoint]
 
 
 class PlotHistory:
-    """Points of the last minutes. `run`: names this list of points, so that who reads on notices another one."""
+    """Points of the last minutes. `run` is a text of this list alone, by which a reader notices another list."""
 
-    def __init__(self, run: str, *, every_s: float = EVERY_S, keeps_s: float = KEEPS_S) -> None:
+    def __init__(self, run: str, *, every_s: float = INTERVAL_S, keeps_s: float = KEPT_S) -> None:
         self._run = run
         self._every_s = every_s
         self._keeps_s = keeps_s
         self._points: deque[PlotPoint] = deque(maxlen=round(keeps_s / every_s))
         self._last = 0
 
-    def add(self, totals: TotalsView | None, at_s: float) -> None:
-        """The job at this moment; None where nobody knows."""
+    def add(self, totals: JobTotals | None, at_s: float) -> None:
+        """Adds a point of this moment; None where the coordinator did not answer."""
         self._last += 1
         self._points.append(
             PlotPoint(
@@ -39,7 +72,7 @@ class PlotHistory:
         )
 
     def after(self, number: int = 0) -> History:
-        """The points from there on: see `History`."""
+        """Points with a higher number; see `History`."""
         begin = number if number <= self._last else 0
         return History(
             run=self._run,

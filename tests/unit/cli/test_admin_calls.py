@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kafka_actors.admin import PartitionLag
+from kafka_actors.cli.lag import summed
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.cli.offsets import summed
 
 RESET = ["groups", "reset-offsets", "-g", "g"]
 
@@ -21,7 +21,7 @@ RESET = ["groups", "reset-offsets", "-g", "g"]
         ([*RESET, "--topic", "t", "--to-latest", "--shift-by", "-1"], "give one of --to-earliest, "),
         ([*RESET, "--to-latest"], "give either --topic or --all-topics"),
         ([*RESET, "--to-latest", "--topic", "t", "--all-topics"], "give either --topic or --all-topics"),
-        ([*RESET, "--to-latest", "--topic", "t:x"], "--topic t:x: 'x' is no partition: give ids such as"),
+        ([*RESET, "--to-latest", "--topic", "t:x"], "--topic t:x: 'x' is not a partition: give ids such as"),
         ([*RESET, "--topic", "t", "--to-datetime", "today"], "--to-datetime 'today': give YYYY-MM-DDTHH"),
         ([*RESET, "--topic", "t", "--by-duration", "1h"], "--by-duration: '1h' is not a duration such as"),
         ([*RESET, "--topic", "t", "--to-offset", "-1"], "Invalid value for '--to-offset': -1 is not in"),
@@ -43,7 +43,7 @@ RESET = ["groups", "reset-offsets", "-g", "g"]
             ["topics", "create", "-t", "t", "--replica-assignment", "1", "--partitions", "1"],
             "--replica-assignment goes with neither",
         ),
-        (["topics", "list", "--topic", "("], "--topic '(' is no regular expression"),
+        (["topics", "list", "--topic", "("], "--topic '(' is not a regular expression"),
         (["topics", "list", "-X", "acks"], "-X: is 'acks': give NAME=VALUE"),
         (["groups", "list", "--state", "Stable,Idle"], "--state: 'Idle' is none of Stable, Empty, Dead,"),
         (["groups", "list", "--type", "modern"], "--type: 'modern' is none of Classic, Consumer"),

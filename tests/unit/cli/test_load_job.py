@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafka_actors.base.callables import constructed
-from kafka_actors.cli.errors import LoadError, describe
+from kafka_actors.cli.command import LoadError, describe
 from kafka_actors.cli.load_job import load_job
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.ray import Job
@@ -91,8 +91,8 @@ def test_a_file_named_like_a_module_of_python_does_not_replace_it(workplace: Pat
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("shop.py", "'shop.py' names no job: give path/to/file.py:name or module:name"),
-        (":job", "':job' names no job"),
+        ("shop.py", "'shop.py' is not the name of a job: give path/to/file.py:name or module:name"),
+        (":job", "':job' is not the name of a job"),
         ("none.py:job", "there is no file none.py"),
         ("none:job", "no module named 'none'"),
         ("shop.py:jbo", "shop.py:jbo: shop has no 'jbo'"),

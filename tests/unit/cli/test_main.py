@@ -4,15 +4,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes.statuses import job
 
 from kafka_actors import __version__
 from kafka_actors.cli import job_options
 from kafka_actors.cli import load_job as load
 from kafka_actors.cli import run as run_module
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.cli.run import closing_line, unconfirmed_line
-from kafka_actors.cli.watch_job import WatchEnd
+from kafka_actors.cli.run import WatchEnd, closing_line, unconfirmed_line
 from kafka_actors.job import Autoscale
+from kafka_actors.job.status import JobTotals
 from kafka_actors.ray import Job
 
 
@@ -194,7 +195,7 @@ def test_the_command_line_starts_without_ray_and_without_a_kafka_client() -> Non
 
 def test_a_reader_that_has_enough_ends_the_command_without_a_word() -> None:
     code = (
-        "import click; from kafka_actors.cli.options import command\n"
+        "import click; from kafka_actors.cli.command import command\n"
         "@click.command()\n@command\ndef much(output):\n"
         "    for _ in range(1000): output.print('x' * 1000)\n    return 0\n"
         "much()"
@@ -217,14 +218,11 @@ def test_the_line_of_commits_that_nobody_has_confirmed() -> None:
         "no broker has confirmed the last commits of t-0, t-1, t-2 and 2 more: their last records come again"
     )
     assert unconfirmed_line([("t", n) for n in range(5)]) == many
-    unknown = "nobody has said that the last commits are confirmed: the last records may come again"
+    unknown = "it is not known whether the last commits were confirmed: the last records may come again"
     assert unconfirmed_line([]) == unknown
 
 
 def test_the_closing_line() -> None:
-    from kafka_actors.cli.job_progress import JobReading
-    from kafka_actors.job.status import ScalingStatus
-
-    reading = JobReading(2.0, "stopped", "g", 1, 5_000, 0.0, 0, 1, [], [], ScalingStatus(workers=1))
-    assert closing_line(WatchEnd.FINISHED, reading) == "done: 5,000 records in 2.0 s (2,500/s), 1 restart"
-    assert closing_line(WatchEnd.STOPPED, reading).startswith("stopped: 5,000 records")
+    status = job(records=5_000, totals=JobTotals(restarts=1))
+    assert closing_line(WatchEnd.FINISHED, status, 2.0) == "done: 5,000 records in 2.0 s (2,500/s), 1 restart"
+    assert closing_line(WatchEnd.STOPPED, status, 2.0).startswith("stopped: 5,000 records")

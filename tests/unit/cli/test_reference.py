@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_actors.cli.java_names import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.cli.reference import SECTIONS, options
+from kafka_actors.cli.reference import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA, SECTIONS, options
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.options import JobConfig, ProducerConfig
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from fakes.status_sample import sample_document
+from fakes.status_sample import sample_status
 
-from kafka_actors.cli.job_progress import JobReading, reading_of
-from kafka_actors.cli.job_tables import line
+from kafka_actors.cli.job_views import line
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.cli.page_client import PageClient, is_url
-from kafka_actors.cli.top import PATIENCE_S, follow
+from kafka_actors.cli.top import PATIENCE_S, PageClient, follow, is_url
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, KafkaTimeoutError, UsageError
+from kafka_actors.job.machines.timeline import TimelineEntry
+from kafka_actors.job.status import JobStatus
 from kafka_actors.ray.job_lookup import DriverPage, name_among, page_from
-from kafka_actors.status_page.document import Entry, HealthView
 
 
 class Job:
@@ -22,24 +21,20 @@ class Job:
     def __init__(self, *answers: str | KafkaActorsError) -> None:
         self.answers = list(answers)
         self.now = 0.0
-        self.entries: list[Entry] = []
-        self.shown: list[JobReading] = []
+        self.entries: list[TimelineEntry] = []
+        self.shown: list[tuple[str, float]] = []
         self.notes: list[str] = []
 
-    def look(self) -> tuple[JobReading, list[Entry]]:
+    def status(self) -> JobStatus:
         answer = self.answers.pop(0)
         if isinstance(answer, KafkaActorsError):
             raise answer
         number = len(self.entries) + 1
-        self.entries.append(Entry(number=number, at_s=0.0, kind="state", text=f"entry {number}"))
-        document = sample_document()
-        reading = reading_of(document)
-        return JobReading(
-            **{**{n: getattr(reading, n) for n in reading.__struct_fields__}, "state": answer}
-        ), list(self.entries)
+        self.entries.append(TimelineEntry(number=number, at_s=0.0, kind="state", text=f"entry {number}"))
+        return msgspec.structs.replace(sample_status(), state=answer, timeline=list(self.entries))
 
-    def show(self, reading: JobReading) -> None:
-        self.shown.append(reading)
+    def show(self, status: JobStatus, elapsed_s: float) -> None:
+        self.shown.append((status.state, round(elapsed_s, 1)))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -48,13 +43,13 @@ class Job:
         self.now += seconds
 
     def follow(self) -> str:
-        return follow(self.look, self, sleep=self.sleep, clock=lambda: self.now)  # type: ignore[arg-type]
+        return follow(self.status, self, sleep=self.sleep, clock=lambda: self.now)  # type: ignore[arg-type]
 
 
 def test_a_job_is_shown_until_its_end_and_what_happens_meanwhile_is_told() -> None:
     job = Job("starting", "running", "running", "failed")
     assert job.follow() == "failed"
-    assert [reading.state for reading in job.shown] == ["starting", "running", "running", "failed"]
+    assert job.shown == [(state, 893.4) for state in ("starting", "running", "running", "failed")]
     assert job.notes == ["state: entry 2", "state: entry 3", "state: entry 4"]
 
 
@@ -84,36 +79,19 @@ def test_a_job_that_is_not_there_is_an_error_at_once() -> None:
     assert job.now == 0.0
 
 
-def test_the_page_says_what_a_start_waits_for() -> None:
-    document = sample_document(24, 4)
-    waits = HealthView(live=True, ready=False, reason="the job is starting: it waits for topics: none")
-    starting = msgspec.structs.replace(document.job, state="starting")
-    reading = reading_of(msgspec.structs.replace(document, job=starting, health=waits))
-    assert reading.waits_for == ["topics: none"]
-    assert reading_of(document).waits_for == []
-
-
-def test_the_page_shows_the_same_numbers() -> None:
-    reading = reading_of(sample_document(24, 4))
-    assert line(reading).split("  ") == [
+def test_the_status_of_the_page_is_shown_as_that_of_a_job() -> None:
+    status = msgspec.json.decode(msgspec.json.encode(sample_status(24, 4)), type=JobStatus)
+    assert line(status, status.at_s - status.started_s).split("  ") == [
         " 893.4 s",
         "running",
         "4 workers (1..16)",
         "24 partitions",
         "184,302,511 records",
         "212,400/s",
-        f"lag {reading.lag:,} (38.5s)",
+        f"lag {status.lag:,} (38.5s)",
         "latency 84ms, p99 1.3s",
         "restarts 2",
     ]
-    assert [w.status.name for w in reading.workers] == [
-        "worker-0.1",
-        "worker-1.2",
-        "worker-2.1",
-        "worker-3.1",
-    ]
-    assert sum(len(w.status.partitions) for w in reading.workers) == 23, "one is free"
-    assert {p.reason for p in reading.partitions} >= {"paused", "buffer full"}
 
 
 @pytest.mark.parametrize(
@@ -134,7 +112,7 @@ def test_an_address_is_no_name_of_a_job(text: str, url: bool) -> None:
 
 
 def test_only_http_is_asked() -> None:
-    with pytest.raises(UsageError, match="'file:///etc/passwd' is no status page's address"):
+    with pytest.raises(UsageError, match="'file:///etc/passwd' is not the address of a status page"):
         PageClient("file:///etc/passwd")
 
 
@@ -143,7 +121,7 @@ def test_a_wrong_address_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixtu
     out, err = capsys.readouterr()
     assert (out, err) == (
         "",
-        "kafka-actors: error: 'ftp://x' is no status page's address: give http://host:port\n",
+        "kafka-actors: error: 'ftp://x' is not the address of a status page: give http://host:port\n",
     )
 
 

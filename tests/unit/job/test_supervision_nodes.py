@@ -25,7 +25,7 @@ def polled(machine, now):
 def placed(*keys, now=0.0, node="far"):
     """A supervision at node `here` whose actors are ready at `now`: those with a node of their own there, ELSEWHERE on
     another, the rest on `node`."""
-    machine = Supervision(TIMINGS, here="here")
+    machine = Supervision(TIMINGS, own_node="here")
     machine.want(keys, started=True)
     polled(machine, now)
     polled(machine, now + TIMINGS.spare_after)

@@ -10,7 +10,7 @@ from fakes.worker import MANY, Scene
 import kafka_actors as ka
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import FunctionSpec
-from kafka_actors.ray.engine.process import PipelinePlan, process_of
+from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
 
 
 def refuse(batch):
@@ -26,7 +26,7 @@ def pipeline():
     made = (
         read.decode_json("id BIGINT", on_error="dead_letter").write(lambda batch: None).dead_letters("dead")
     )
-    return FunctionSpec(process_of(PipelinePlan(made, "g")), "batch", 0, "fail")
+    return FunctionSpec(function_of(PipelinePlan(made, "g")), "batch", 0, "fail")
 
 
 class Letters:
@@ -55,7 +55,7 @@ def play(request, monkeypatch):
 
     async def played(steps):
         scene = Scene(request.param())
-        for module in ("kafka_actors.sinks.dead_letters", "kafka_actors.ray.engine.process"):
+        for module in ("kafka_actors.sinks.dead_letters", "kafka_actors.ray.engine.pipeline_function"):
             monkeypatch.setattr(f"{module}.DeadLetters", partial(Letters, scene))
         await scene.worker.start()
         try:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from ray.exceptions import RayActorError
 
-from kafka_actors.job.supervisor.local_processes import process_runs
 from kafka_actors.ray import control as control_module
+from kafka_actors.ray.actors.actor import process_runs
 from kafka_actors.ray.control import ActorControl
 
 

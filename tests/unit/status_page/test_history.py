@@ -1,15 +1,14 @@
-"""The points of the plots, and what happened: bounded, and read from a number on."""
+"""The points of the plots: bounded, and read from a number on."""
 
-from fakes.statuses import job, worker
+import msgspec
+from fakes.status_sample import sample_history, sample_status
 
-from kafka_actors.status_page.machines.document_builder import totals_of
-from kafka_actors.status_page.machines.history import PlotHistory
-from kafka_actors.status_page.machines.rates import JobRates, LatencyRate
-from kafka_actors.status_page.machines.timeline import Timeline
+from kafka_actors.job.status import JobStatus, JobTotals
+from kafka_actors.status_page.machines.history import History, PlotHistory
 
 
 def totals(rate):
-    return totals_of(job(worker("worker-0.1", 5)), JobRates(rate, 10 * rate, LatencyRate(1.0, 2.0), {}))
+    return JobTotals(records_per_s=rate, value_bytes_per_s=10 * rate, latency_p50_ms=1.0, latency_p99_ms=2.0)
 
 
 def numbers(history):
@@ -52,14 +51,6 @@ def test_a_moment_at_which_nobody_knows_is_a_point_without_values():
     assert (point.number, point.at_s) == (1, 100.0)
 
 
-def test_a_timeline_counts_on_and_keeps_the_last():
-    timeline = Timeline(keeps=3)
-    for n in range(5):
-        timeline.note("state", f"{n}", 10.0 + n)
-    assert [(e.number, e.text, e.at_s) for e in timeline.after()] == [
-        (3, "2", 12.0),
-        (4, "3", 13.0),
-        (5, "4", 14.0),
-    ]
-    assert [e.number for e in timeline.after(4)] == [5]
-    assert timeline.after(5) == []
+def test_samples_are_read_back_from_their_json():
+    for sample, kind in ((sample_status(), JobStatus), (sample_history(), History)):
+        assert msgspec.json.decode(msgspec.json.encode(sample), type=kind) == sample

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kafka_actors.cli.telemetry import ask_for
+from kafka_actors.cli.run import set_telemetry
 from kafka_actors.errors import ConfigError
 from kafka_actors.telemetry import Settings
 
@@ -97,7 +97,7 @@ def test_options_ask_for_what_the_variables_would(options, given, asked, monkeyp
         monkeypatch.setenv(name, value)
     before = dict(os.environ)
     try:
-        ask_for(**{"otlp": None, "prometheus": None, **options})
+        set_telemetry(**{"otlp": None, "prometheus": None, **options})
         seen = dict(os.environ)
     finally:
         os.environ.clear()
@@ -110,7 +110,7 @@ def test_options_ask_for_what_the_variables_would(options, given, asked, monkeyp
 @pytest.mark.parametrize("text", ["", "x", "host", "host:x", ":70000"])
 def test_a_wrong_address_for_prometheus_is_an_error(text):
     with pytest.raises(ConfigError, match=f"^prometheus: is '{text}'"):
-        ask_for(otlp=None, prometheus=text)
+        set_telemetry(otlp=None, prometheus=text)
 
 
 def test_a_status_page_asks_for_metrics_unless_telemetry_is_off():

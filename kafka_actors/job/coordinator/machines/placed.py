@@ -14,7 +14,7 @@ import enum
 
 import msgspec
 
-from kafka_actors.job.messages import Epoch, Version
+from kafka_actors.job.messages import GrantEpoch, Version
 from kafka_actors.types import TopicPartition
 
 __all__ = ["DrainEnd", "PlacedPartition", "PlacedWorker", "PlacementState", "Withdrawal"]
@@ -62,8 +62,8 @@ class PlacedPartition(msgspec.Struct):
     partition: TopicPartition
     state: PlacementState = PlacementState.FREE
     worker: str | None = None
-    epoch: Epoch | None = None
-    continues: Epoch | None = None
+    epoch: GrantEpoch | None = None
+    continues: GrantEpoch | None = None
     ordered_at: Version = (0, 0)
     deadline: float = float("inf")
 

@@ -11,7 +11,7 @@ from typing import Never
 
 from assignors import Assignor, Member
 from kafka_actors.base.machine import Ready
-from kafka_actors.job.messages import Epoch, HeldReport, Version
+from kafka_actors.job.messages import GrantEpoch, HeldReport, Version
 from kafka_actors.types import TopicPartition
 
 from .placed import DrainEnd, PlacedPartition, PlacedWorker, PlacementState, Withdrawal
@@ -314,7 +314,7 @@ class Placement:
         assigned = self.assignor.assign(topics, members)
         return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
 
-    def _grant(self, slot: PlacedPartition, worker: str, continues: Epoch | None = None) -> None:
+    def _grant(self, slot: PlacedPartition, worker: str, continues: GrantEpoch | None = None) -> None:
         slot.become(PlacementState.GRANTED)
         self._epochs += 1
         slot.worker, slot.epoch, slot.continues = worker, (self.incarnation, self._epochs), continues
@@ -347,7 +347,7 @@ class Placement:
 
     # ------------------------------------------------------------ what it says
 
-    def holder(self, worker: str, partition: TopicPartition) -> Epoch | None:
+    def holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
         """The epoch under which the worker holds the partition, draining included; None if it does not."""
         slot = self.slots.get(partition)
         return slot.epoch if slot is not None and slot.worker == worker else None

@@ -16,8 +16,8 @@ from kafka_actors.types import TopicPartition
 
 __all__ = ["Load", "LoadMeter", "Observation", "PartitionLoad", "observed"]
 
-READABLE = ("", "buffer full")
-"""Reasons why nothing is fetched of a partition that have to do with the worker, not with its broker."""
+READABLE = ("", "buffer full", "no worker")
+"""Reasons why nothing is fetched of a partition that have to do with its worker, not with its broker."""
 SAMPLES = 15
 """So many moments of the window are remembered: with thousands of partitions each is big."""
 RECENT = 6

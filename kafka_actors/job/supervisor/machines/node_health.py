@@ -30,10 +30,10 @@ class AnsweringNode(NamedTuple):
 
 
 class NodeHealth:
-    """`here` is the supervisor's own node, `silent` are those on which all actors were silent at the last look."""
+    """`own_node` is the supervisor's own node, `silent` are those on which all actors were silent at the last look."""
 
-    def __init__(self, here: str) -> None:
-        self.here = here
+    def __init__(self, own_node: str) -> None:
+        self.own_node = own_node
         self.silent: frozenset[str] = frozenset()
 
     def look(
@@ -44,7 +44,10 @@ class NodeHealth:
         for known in actual.values():
             if known.has_answered:
                 answers[known.node] = answers.get(known.node, False) or not known.overdue(now, timeout_s)
-        silent = frozenset(node for node, any_answers in answers.items() if not any_answers) - {self.here, ""}
+        silent = frozenset(node for node, any_answers in answers.items() if not any_answers) - {
+            self.own_node,
+            "",
+        }
         fell, rose = silent - self.silent, (self.silent - silent) & answers.keys()
         self.silent = silent
         for known in actual.values():
@@ -62,7 +65,7 @@ class NodeHealth:
     ) -> ActorKey | None:
         """An actor on the node that answers, and can say and do there what the supervisor can on its own, for which this
         is None. Rather not a worker, which may hold the GIL."""
-        if node == self.here:
+        if node == self.own_node:
             return None
         others = [
             (other.kind != "worker", known.last_pong or 0.0, other)

@@ -62,7 +62,7 @@ class WorkerCount:
         """Why there aren't more or fewer workers now; empty where nobody decides, or nothing is amiss."""
         return self.policy.holding if self.policy is not None else ""
 
-    def say(self, said: int | Autoscale, now: float) -> ScalingDecision | None:
+    def set_workers(self, said: int | Autoscale, now: float) -> ScalingDecision | None:
         """A user asks for a number of workers, or for a policy. Returns the change, if it is one."""
         if isinstance(said, Autoscale):
             self.policy = AutoscalePolicy(said)
@@ -74,7 +74,7 @@ class WorkerCount:
             self._changed(ScalingDecision(now, self.workers, said, reason)) if said != self.workers else None
         )
 
-    def give_up(self, workers: int, reason: str, now: float) -> ScalingDecision:
+    def revert(self, workers: int, reason: str, now: float) -> ScalingDecision:
         """What was said can't be had: back to so many."""
         return self._changed(ScalingDecision(now, self.workers, workers, reason))
 

@@ -107,12 +107,12 @@ class SupervisionTimings(msgspec.Struct, frozen=True):
 
 
 class Supervision:
-    """Decides which actors to start, ping, probe and end. `here`: the supervisor's node."""
+    """Decides which actors to start, ping, probe and end. `own_node`: the supervisor's node."""
 
-    def __init__(self, timings: SupervisionTimings, here: str = "") -> None:
+    def __init__(self, timings: SupervisionTimings, own_node: str = "") -> None:
         self.timings = timings
         self.desired: set[ActorKey] = set()
-        self._nodes = NodeHealth(here)
+        self._nodes = NodeHealth(own_node)
         self._started = False
         self.actual: dict[ActorKey, ActorRecord] = {}
         self.restarts: dict[ActorKey, int] = {}

@@ -1,4 +1,4 @@
-"""What happened to a job, in the words of its timeline: see `kafka_actors.status_page.document.Entry` for the kinds."""
+"""What happened to a job, in the words of its timeline: see `kafka_actors.job.machines.timeline.TimelineEntry` for the kinds."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kafka_actors.fetch.machines.partition_state import FetchProgress
-from kafka_actors.job.messages import CommitEntry, CommitReply, Epoch, Grant, HeldReport, Orders, Version
+from kafka_actors.job.messages import CommitEntry, CommitReply, Grant, GrantEpoch, HeldReport, Orders, Version
 from kafka_actors.types import TopicPartition
 
 __all__ = ["AssignmentChanges", "HeldPartition", "HeldState", "WorkerAssignment"]
@@ -39,8 +39,8 @@ class HeldPartition(msgspec.Struct):
     """
 
     partition: TopicPartition
-    epoch: Epoch
-    begun_under: Epoch
+    epoch: GrantEpoch
+    begun_under: GrantEpoch
     end_offset: int | None = None
     state: HeldState = HeldState.ACTIVE
     in_hand: bool = False
@@ -78,7 +78,7 @@ class WorkerAssignment:
     def __init__(self) -> None:
         self.held: dict[TopicPartition, HeldPartition] = {}
         self.seen: Version = (0, 0)
-        self._released: dict[TopicPartition, Epoch] = {}  # the last epoch that ended here by a drain
+        self._released: dict[TopicPartition, GrantEpoch] = {}  # the last epoch that ended here by a drain
         self._unsafe = False
 
     def apply(self, orders: Orders) -> AssignmentChanges:
@@ -128,16 +128,16 @@ class WorkerAssignment:
 
     # ------------------------------------------------------------ the user's function
 
-    def _under(self, partition: TopicPartition, epoch: Epoch) -> HeldPartition | None:
+    def _under(self, partition: TopicPartition, epoch: GrantEpoch) -> HeldPartition | None:
         held = self.held.get(partition)
         return held if held is not None and held.begun_under == epoch else None
 
-    def active(self, partition: TopicPartition, epoch: Epoch) -> bool:
+    def active(self, partition: TopicPartition, epoch: GrantEpoch) -> bool:
         """Whether records of this partition, fetched under this epoch, may be worked on."""
         held = self._under(partition, epoch)
         return held is not None and held.state is HeldState.ACTIVE
 
-    def begin(self, partition: TopicPartition, epoch: Epoch) -> bool:
+    def begin(self, partition: TopicPartition, epoch: GrantEpoch) -> bool:
         """Opens a call, unless the partition is not to be worked on (any more)."""
         if not self.active(partition, epoch):
             return False
@@ -147,7 +147,7 @@ class WorkerAssignment:
     def done(
         self,
         partition: TopicPartition,
-        epoch: Epoch,
+        epoch: GrantEpoch,
         next_offset: int,
         leader_epoch: int = -1,
         resets: int = 0,
@@ -163,13 +163,13 @@ class WorkerAssignment:
         held.processed, held.leader_epoch = next_offset, leader_epoch
         return held.end_offset is not None and next_offset >= held.end_offset
 
-    def given_up(self, partition: TopicPartition, epoch: Epoch) -> None:
+    def given_up(self, partition: TopicPartition, epoch: GrantEpoch) -> None:
         """A call ended without success; nothing moves."""
         held = self._under(partition, epoch)
         if held is not None:
             held.in_hand = False
 
-    def halt(self, partition: TopicPartition, epoch: Epoch, offset: int, resets: int = 0) -> None:
+    def halt(self, partition: TopicPartition, epoch: GrantEpoch, offset: int, resets: int = 0) -> None:
         """The function failed for good at `offset`: that offset is what is committed, unless it was reset meanwhile."""
         held = self._under(partition, epoch)
         if held is not None:
@@ -191,7 +191,7 @@ class WorkerAssignment:
 
     # ------------------------------------------------------------ commits and reports
 
-    def commit_nothing_more(self) -> None:
+    def stop_commits(self) -> None:
         """Results were lost, and nobody knows which: whoever gets the partitions does again what isn't committed, so
         a drain has no commit to wait for."""
         self._unsafe = True
@@ -248,7 +248,7 @@ class WorkerAssignment:
         )
 
 
-def holding_of(held: HeldPartition, standing: FetchProgress, blocked: str = "") -> HeldReport:
+def report_of(held: HeldPartition, standing: FetchProgress, blocked: str = "") -> HeldReport:
     """The line of a report for one partition. `blocked`: why nothing of it is processed, if it isn't for want of
     records."""
     return HeldReport(

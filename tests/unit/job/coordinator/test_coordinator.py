@@ -72,8 +72,8 @@ async def made(
     ends,
     recorder=None,
     leader=lambda partition: None,
-    ask_for_ends=ends_of_nothing,
-    ask_for_starts=ends_of_nothing,
+    lookup_ends=ends_of_nothing,
+    lookup_starts=ends_of_nothing,
     events=lambda event: None,
     recovering=False,
     plan=None,
@@ -88,8 +88,8 @@ async def made(
         lambda job: member,
         ends=ends,
         present_at_start=frozenset(ends or ()),
-        ask_for_ends=ask_for_ends,
-        ask_for_starts=ask_for_starts,
+        lookup_ends=lookup_ends,
+        lookup_starts=lookup_starts,
         events=events,
         leader=leader,
         recorder=recorder,
@@ -284,6 +284,7 @@ def test_what_happens_is_told_from_an_entry_on_and_moves_together():
         ]
         assert [e.number for e in coordinator.status(partitions=False, known=1).timeline] == [2]
         assert [p.leader for p in coordinator.status().partitions] == [10, 11]
+        assert [(p.state, p.reason) for p in coordinator.status().partitions] == [("free", "no worker")] * 2
 
     asyncio.run(scenario())
 
@@ -360,7 +361,7 @@ def test_where_logs_begin_and_who_is_in_the_group_is_asked_for_only_while_the_jo
         return {P0: 40}
 
     async def scenario():
-        coordinator, member = await made(None, ask_for_starts=starts)
+        coordinator, member = await made(None, lookup_starts=starts)
         await granted(coordinator, member, P0)
         await turns(20)
         status = coordinator.status()
@@ -391,7 +392,7 @@ def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_
         return dict(ends)
 
     async def scenario():
-        coordinator, member = await made(None, ask_for_ends=ask)
+        coordinator, member = await made(None, lookup_ends=ask)
         orders = await granted(coordinator, member, P0)
         (grant,) = orders.grants
         await coordinator.set_plan(
@@ -406,7 +407,7 @@ def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_
             await coordinator.poll(Report("w", orders.version, ready=True, holdings=[holding], wait_s=0))
         (status,) = coordinator.status().partitions
         assert (status.end, status.lag, status.lag_seconds) == (200, 100, 10.0)
-        coordinator._job.loops.cancel()
+        coordinator._job.tasks.cancel()
 
     asyncio.run(scenario())
 
@@ -419,7 +420,7 @@ def test_an_end_is_never_shown_below_what_was_read_or_committed(asked):
         return asked
 
     async def scenario():
-        coordinator, member = await made(None, ask_for_ends=ask)
+        coordinator, member = await made(None, lookup_ends=ask)
         orders = await granted(coordinator, member, P0)
         (grant,) = orders.grants
         await coordinator.set_plan(
@@ -452,7 +453,7 @@ def test_an_end_is_never_shown_below_what_was_read_or_committed(asked):
         assert (status.committed, status.end, status.lag) == (130, 140, 10), (
             "what the one before had read is there"
         )
-        coordinator._job.loops.cancel()
+        coordinator._job.tasks.cancel()
 
     asyncio.run(scenario())
 
@@ -491,7 +492,7 @@ def test_a_stall_is_seen_by_where_the_log_ends_not_by_what_was_fetched_of_it(bou
 
     async def scenario():
         ends = None if bound is None else {P0: bound}
-        coordinator, member = await made(ends, ask_for_ends=ask, events=events.append)
+        coordinator, member = await made(ends, lookup_ends=ask, events=events.append)
         orders = await granted(coordinator, member, P0)
         (grant,) = orders.grants
         await turns(20)
@@ -499,7 +500,7 @@ def test_a_stall_is_seen_by_where_the_log_ends_not_by_what_was_fetched_of_it(bou
             coordinator._job.clock = lambda second=second: second
             held = HeldReport(P0, grant.epoch, processed=5, position=5, end=fetched)
             await coordinator.poll(Report("w", orders.version, ready=True, holdings=[held], wait_s=0))
-        coordinator._job.loops.cancel()
+        coordinator._job.tasks.cancel()
 
     asyncio.run(scenario())
     stalls = [event for event in events if isinstance(event, PartitionStalled)]

@@ -12,7 +12,7 @@ from kafka_actors.ray import Job
 from kafka_actors.types import TopicPartition
 
 keeping = pytest.importorskip("kafka_actors.job.supervisor.actor_manager")
-briefing = pytest.importorskip("kafka_actors.job.supervisor.announcements")
+announcements = pytest.importorskip("kafka_actors.job.supervisor.announcements")
 runtime = pytest.importorskip("kafka_actors.job.supervisor.runtime")
 supervised = pytest.importorskip("kafka_actors.job.supervisor.context")
 
@@ -28,18 +28,18 @@ class Stage:
         self.failures = []
         self.now = 0.0
         self.job = supervised.SupervisorContext(plan, place, lambda: self.now, self.failures.append)
-        self.keeper = keeping.ActorManager(self.job, briefing.Announcements(self.job))
+        self.keeper = keeping.ActorManager(self.job, announcements.Announcements(self.job))
 
     async def __aenter__(self):
         self.keeper.want()
-        self.job.loops.go(self.keeper.run())
+        self.job.tasks.create_task(self.keeper.run())
         await self.until(self.job.started.done)
         await self.until(lambda: any(a.key.kind == "connection" for a in self.place.made))
         return self
 
     async def __aexit__(self, *_):
         await turns(5)
-        self.job.loops.cancel()
+        self.job.tasks.cancel()
         await asyncio.sleep(0)
 
     async def until(self, condition):
@@ -80,7 +80,7 @@ def test_a_lost_call_at_its_beginning_ends_neither_an_actor_nor_the_job(kind, me
     place.lost[kind, method] = 2
 
     async def of(stage):
-        assert stage.job.roster.begun(ActorKey(kind)) is not None
+        assert stage.job.running.begun(ActorKey(kind)) is not None
         assert [actor.name for actor in place.made if actor.key.kind == kind] == [place.last(kind).name]
 
     scenario(lambda: Stage(place), of)
@@ -93,7 +93,7 @@ def test_a_replacement_whose_first_call_is_lost_begins_and_the_job_goes_on():
         place.lost["worker", "whereabouts"] = 1
         place.last("worker").ended.set_result(runtime.Death("its process is gone"))
         await stage.until(lambda: stage.job.machine.restarts.get(W0) == 1)
-        await stage.until(lambda: stage.job.roster.begun(W0) is not None)
+        await stage.until(lambda: stage.job.running.begun(W0) is not None)
         await stage.goes_on(120)
 
     scenario(lambda: Stage(place), of)
@@ -136,7 +136,7 @@ def test_what_the_coordinator_and_the_metadata_actor_are_told_reaches_them_thoug
         place.lost["metadata", "set_nodes"] = place.lost["metadata", "topology"] = 2
         stage.place.node = "another"
         place.last("worker").ended.set_result(runtime.Death("its process is gone"))
-        await stage.until(lambda: ActorKey("connection", 7, "another") in stage.job.roster)
+        await stage.until(lambda: ActorKey("connection", 7, "another") in stage.job.running)
 
         def told():
             return unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan)
@@ -155,7 +155,7 @@ def test_where_the_call_that_tells_of_a_death_may_only_be_lost_the_process_is_lo
         await stage.goes_on(2)
         worker = place.last("worker")
         ended, worker.ended = worker.ended, asyncio.get_running_loop().create_future()
-        ended.set_result(runtime.Death("gone", unsure=True))
+        ended.set_result(runtime.Death("gone", uncertain=True))
         await stage.goes_on(2)
         assert (worker.info.pid,) in [actor.told.get("runs") for actor in place.made]
         assert (place.last("worker") is worker) == runs
@@ -172,7 +172,7 @@ def test_of_a_node_that_is_gone_nothing_is_wanted_any_more():
         for actor in place.made:
             if actor.info.node == "far":
                 actor.ended.set_result(runtime.Death("its node is gone", node_gone=True))
-        await stage.until(lambda: ActorKey("connection", 7, "another") in stage.job.roster)
+        await stage.until(lambda: ActorKey("connection", 7, "another") in stage.job.running)
         await stage.goes_on(20)
         assert "far" not in {actor.info.node for actor in place.made[made:]}
 
@@ -193,12 +193,12 @@ def test_a_worker_of_a_silent_node_that_ray_calls_dead_is_named_until_its_lease_
         assert (told().silent, list(told().capacities)) == (["worker-0.1"], ["worker-0.1"])
         assert place.killed == []
         place.last("worker").ended.set_result(
-            runtime.Death("gone", node_gone=node_gone, unheard=not node_gone)
+            runtime.Death("gone", node_gone=node_gone, node_unknown=not node_gone)
         )
         await stage.until(lambda: "worker-0.1" not in told().capacities)
         assert ("worker-0.1" in told().silent) == node_gone
         await stage.goes_on(45)
-        await stage.keeper._briefing.plan_changed()
+        await stage.keeper._announcements.send_plan()
         assert "worker-0.1" not in told().silent
 
     scenario(lambda: Stage(place), of)
@@ -212,12 +212,12 @@ def test_a_node_on_which_no_port_listens_any_more_is_gone_though_ray_has_not_sai
         made = len(place.made)
         for actor in place.made:
             if actor.info.node == "far":
-                actor.ended.set_result(runtime.Death("gone", unheard=True))
-        await stage.until(lambda: ActorKey("connection", 7, "another") in stage.job.roster)
+                actor.ended.set_result(runtime.Death("gone", node_unknown=True))
+        await stage.until(lambda: ActorKey("connection", 7, "another") in stage.job.running)
         await stage.goes_on(20)
         late = [actor for actor in place.made[made:] if actor.info.node == "far" and not actor.calls["begin"]]
         assert all(actor.name in place.killed or actor.calls["quit"] for actor in late)
-        assert {key.node for key in stage.job.roster if key.node} == {"another"}
+        assert {key.node for key in stage.job.running if key.node} == {"another"}
 
     scenario(lambda: Stage(place), of)
 
@@ -234,13 +234,13 @@ def test_workers_get_nothing_before_the_connections_of_their_node_are_up():
         stage.place.node = "another"
         place.lost["connection", "begin"] = 10**6
         place.last("worker").ended.set_result(runtime.Death("its process is gone"))
-        await stage.until(lambda: stage.job.roster.begun(W0) is not None)
+        await stage.until(lambda: stage.job.running.begun(W0) is not None)
         await stage.until(lambda: told().unconnected == ["worker-0.2"])
         place.lost["connection", "begin"] = 0
         await stage.until(lambda: told().unconnected == [])
         place.last("connection").ended.set_result(runtime.Death("its process is gone"))
         await stage.until(lambda: place.last("connection").name == "connection-7.2")
-        await stage.keeper._briefing.plan_changed()
+        await stage.keeper._announcements.send_plan()
         assert told().unconnected == [], "what it has stays with it"
 
     scenario(lambda: Stage(place), of)
@@ -268,7 +268,7 @@ def test_the_call_in_which_a_worker_died_is_counted_before_its_partitions_go_to_
 
     async def of(stage):
         place.words = pack(CrashReport([CallInHand(orders, 40, 59)], "exit code 3"))
-        await stage.until(lambda: stage.job.roster.connected)
+        await stage.until(lambda: stage.job.running.connected)
         plans = []
         await stage.until(lambda: "set_plan" in place.last("coordinator").told)
         place.last("worker").ended.set_result(runtime.Death("its process is gone"))
@@ -279,7 +279,7 @@ def test_the_call_in_which_a_worker_died_is_counted_before_its_partitions_go_to_
 
         await stage.until(without_it)
         assert plans[-1].died == [DeathsInCall(orders, 40, 59, 1, "exit code 3")]
-        assert place.last("connection").told["last_words"] == ("worker-0.1",)
+        assert place.last("connection").told["crash_report"] == ("worker-0.1",)
         (note,) = [e.text for e in stage.job.report._timeline.after() if e.kind == "restart"]
         assert (
             "its process is gone: exit code 3: in the call with orders-3 offsets 40 to 59, try 1 of 4" in note

@@ -1,4 +1,4 @@
-"""What a supervisor tells of its job, over coordinators that come and go."""
+"""Report of a job, over coordinators that come and go."""
 
 import asyncio
 
@@ -6,6 +6,8 @@ import pytest
 
 from kafka_actors.errors import DisconnectedError, JobFailed
 from kafka_actors.events import WorkersChanged
+from kafka_actors.job.machines.health import UNANSWERED_S, health
+from kafka_actors.job.machines.timeline import TimelineEntry
 from kafka_actors.job.messages import (
     ActorInfo,
     CoordinatorStatus,
@@ -18,11 +20,9 @@ from kafka_actors.job.messages import (
 from kafka_actors.job.status import ScalingStatus
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.ray import Job
-from kafka_actors.status_page.document import Entry
-from kafka_actors.status_page.machines.health import health
 
 reporting = pytest.importorskip("kafka_actors.job.supervisor.report")
-roster = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
+running_actors = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
 
 
 class Coordinator:
@@ -31,9 +31,9 @@ class Coordinator:
     def __init__(self, *texts):
         self.asked = []
         self.entries = [
-            Entry(number=n + 1, at_s=50.0 + n, kind="rebalance", text=t) for n, t in enumerate(texts)
+            TimelineEntry(number=n + 1, at_s=50.0 + n, kind="rebalance", text=t) for n, t in enumerate(texts)
         ]
-        self.member, self.fatal, self.dead = "m", None, False
+        self.member, self.fatal, self.dead, self.records = "m", None, False, 70
 
     async def call(self, method, known, wait_s=None):
         partitions = method == "status"
@@ -45,9 +45,9 @@ class Coordinator:
             CoordinatorStatus(
                 GroupState("stable", 3, self.member, None, 1, 1, 2.5),
                 [PartitionStatus("t", 0, "worker-0.1", 1, 1, 9, 8, "granted")] if partitions else [],
-                {"worker-0.1": WorkerProgress(True, 70, 700, work_s=1.5)},
+                {"worker-0.1": WorkerProgress(True, self.records, 700, work_s=1.5)},
                 False,
-                70,
+                self.records,
                 700,
                 self.fatal,
                 latency={4: 70},
@@ -60,11 +60,11 @@ class Stage:
     def __init__(self):
         plan = Job(topics="t", group_id="g", bootstrap_servers="h:1", process=print).plan()
         self.now = 10.0
-        self.roster = roster.RunningActors(plan)
+        self.running = running_actors.RunningActors(plan)
         self.restarts = {}
         self.report = reporting.JobReport(
             plan,
-            self.roster,
+            self.running,
             self.restarts,
             lambda: ScalingStatus(workers=1),
             lambda: self.now,
@@ -73,7 +73,7 @@ class Stage:
         self.put(ActorKey("worker", 0), None)
 
     def put(self, key, ref, incarnation=1):
-        self.roster[key] = roster.RunningActor(incarnation, ref, ActorInfo(7, "n1"), begun=True)
+        self.running[key] = running_actors.RunningActor(incarnation, ref, ActorInfo(7, "n1"), begun=True)
 
     def coordinator(self, *texts, incarnation=1):
         made = Coordinator(*texts)
@@ -151,7 +151,7 @@ def test_at_the_end_the_last_status_stays_with_the_state_that_it_ended_in():
     stage.report.become("stopping")
     stage.report.final = stage.status()
     stage.report.become("stopped")
-    stage.roster.clear()
+    stage.running.clear()
     asked = len(coordinator.asked)
     status = stage.status()
     assert (status.state, status.records, len(status.partitions)) == ("stopped", 70, 1)
@@ -180,6 +180,39 @@ def test_what_health_is_judged_by():
     coordinator.fatal = pack(JobFailure("FencedInstanceIdError: fenced", b""))
     asyncio.run(stage.report.verdict(1.0))
     assert stage.report.seen().fatal == "FencedInstanceIdError: fenced"
+
+
+def test_a_status_has_the_rates_the_health_and_the_moments_of_the_job():
+    stage = Stage()
+    coordinator = stage.coordinator()
+    stage.report.become("running")
+    assert stage.status().totals.records_per_s is None, "the first one"
+    coordinator.records += 100
+    stage.now += 2
+    status = stage.status()
+    assert (status.totals.records_per_s, status.totals.lag, status.lag) == (50.0, 8, 8)
+    assert (status.workers[0].records_per_s, status.workers[0].busy) == (50.0, 0.0)
+    assert (status.name, status.topics, status.session_timeout_s) == (None, ["t"], 45.0)
+    assert (status.at_s, status.answered_s, status.group.heartbeat_age_s) == (1_012.0, 1_012.0, 2.5)
+    assert (status.health.live, status.health.ready, status.health.reason) == (True, True, "")
+
+
+def test_rates_are_unknown_and_heartbeats_older_when_the_coordinator_does_not_answer():
+    stage = Stage()
+    coordinator = stage.coordinator()
+    stage.report.become("running")
+    stage.status()
+    coordinator.records += 100
+    stage.now += 1
+    stage.status()
+    coordinator.dead = True
+    stage.now += UNANSWERED_S
+    assert stage.status().totals.records_per_s == 100
+    stage.now += 1
+    status = stage.status()
+    assert (status.totals.records_per_s, status.workers[0].records_per_s, status.lag) == (None, None, 8)
+    assert (status.answered_s, status.group.heartbeat_age_s) == (1_011.0, 2.5 + UNANSWERED_S + 1)
+    assert status.health.reason == "the coordinator has not answered for 4 s (limit 3 s)"
 
 
 def test_the_member_id_outlives_the_coordinator():

@@ -137,22 +137,22 @@ def test_never_more_workers_than_partitions_even_where_min_says_so():
 
 def test_min_and_max_of_a_new_policy_hold_at_once():
     scaling = WorkerCount(20)
-    assert scaling.say(Autoscale(min=1, max=4), 0.0) is None
+    assert scaling.set_workers(Autoscale(min=1, max=4), 0.0) is None
     seen = Observation({TopicPartition("t", p): PartitionLoad(0, 0) for p in range(32)}, {}, 20, 20)
     assert scaling.observe(seen, 1.0).after == 4
-    scaling.say(Autoscale(min=6, max=8), 2.0)
+    scaling.set_workers(Autoscale(min=6, max=8), 2.0)
     seen = Observation(seen.partitions, {}, 4, 4)
     assert scaling.observe(seen, 3.0).reason == "at least 6"
 
 
 def test_a_number_that_is_said_stays_until_a_policy_is_said():
     scaling = WorkerCount(POLICY)
-    decision = scaling.say(5, 1.0)
+    decision = scaling.set_workers(5, 1.0)
     assert (decision.before, decision.after, decision.reason) == (1, 5, "scale(5) instead of 1..16")
     idle = Observation({TopicPartition("t", 0): PartitionLoad(0, 0)}, {}, 5, 5)
     assert [scaling.observe(idle, float(t)) for t in range(2, 900)] == [None] * 898
     assert scaling.autoscale is None
-    scaling.say(POLICY, 900.0)
+    scaling.set_workers(POLICY, 900.0)
     assert scaling.autoscale == POLICY
     changes = [d for t in range(901, 1_100) if (d := scaling.observe(idle, float(t))) is not None]
     assert [d.after for d in changes] == [1]

@@ -13,7 +13,7 @@ from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.ray import Job
 
 waiting = pytest.importorskip("kafka_actors.job.supervisor.start_progress")
-roster = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
+running_actors = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
 
 
 class Slow:
@@ -42,10 +42,10 @@ class Starting:
             topics="t", group_id="g", bootstrap_servers="h:1", process=process, workers=2, **options
         ).plan()
         self.now = 0.0
-        self.roster = roster.RunningActors(plan)
+        self.running = running_actors.RunningActors(plan)
         self.job = SimpleNamespace(
             plan=plan,
-            roster=self.roster,
+            running=self.running,
             clock=lambda: self.now,
             scaling=SimpleNamespace(workers=2),
             runtime=SimpleNamespace(why_not_placed=lambda key: f"{key} needs num_gpus=1"),
@@ -55,7 +55,7 @@ class Starting:
 
     def put(self, key, ref=None, *, placed=True, begun=False):
         info = ActorInfo(7, "n1") if placed else None
-        self.roster[key] = roster.RunningActor(1, ref, info, begun=begun)
+        self.running[key] = running_actors.RunningActor(1, ref, info, begun=begun)
 
     def said(self):
         return asyncio.run(self.waiting._reasons())
@@ -71,7 +71,7 @@ def test_processes_come_up_first():
 
 def test_brokers_and_topics_are_what_the_metadata_actor_says():
     job = Starting()
-    job.put(roster.METADATA, Metadata("a broker: h:1: connection refused"))
+    job.put(running_actors.METADATA, Metadata("a broker: h:1: connection refused"))
     assert job.said() == ["a broker: h:1: connection refused"]
     job.job.job_start = object()
     assert job.said() == ["processes for worker-0, worker-1"]

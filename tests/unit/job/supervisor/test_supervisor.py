@@ -10,13 +10,13 @@ from kafka_actors.ray import Job
 
 supervisor = pytest.importorskip("kafka_actors.job.supervisor.supervisor")
 runtime = pytest.importorskip("kafka_actors.job.supervisor.runtime")
-roster = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
+running_actors = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
 
 
 class Place:
     """Where nothing comes up."""
 
-    here = "here"
+    own_node = "here"
 
     def create(self, key, name, args):
         return Actor()
@@ -92,7 +92,9 @@ def test_nothing_counts_as_confirmed_of_which_no_coordinator_has_said_so(coordin
         job = made()
         job._job.started.set_result(None)
         if coordinator is not None:
-            job._job.roster[roster.COORDINATOR] = roster.RunningActor(1, coordinator, begun=True)
+            job._job.running[running_actors.COORDINATOR] = running_actors.RunningActor(
+                1, coordinator, begun=True
+            )
         assert not await job.stop(0.5)
         assert job.report.shown().unconfirmed == []
 

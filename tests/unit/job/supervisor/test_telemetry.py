@@ -14,7 +14,7 @@ def status():
     partitions = [
         PartitionStatus("t", 0, "worker-0.1", 70, 60, 100, 30, "granted", "", 2.5, start=40),
         PartitionStatus("t", 1, "worker-0.1", 10, None, 20, 10, "granted", "retrying: offset 10, ValueError"),
-        PartitionStatus("u", 0, None, None, 5, None, None, "free"),
+        PartitionStatus("u", 0, None, None, 5, None, None, "free", "no worker"),
     ]
     workers = [
         WorkerStatus("worker-0.1", 1, "n", True, [("t", 0), ("t", 1)], 9, 90, 0),

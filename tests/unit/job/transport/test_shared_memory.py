@@ -31,20 +31,20 @@ class Both:
         self.shared, self.mapped = SharedMemory(), MappedMemory()
         self.news = []
 
-    def lend(self, *views):
+    def share(self, *views):
         """What the reader has of them."""
-        place = self.shared.lend(views)
+        region = self.shared.share(views)
         self.tell()
-        return None if place is None else self.mapped.views(place, [len(view) for view in views])
+        return None if region is None else self.mapped.views(region, [len(view) for view in views])
 
     def tell(self):
-        came, descriptors, gone = self.shared.news()
-        self.news.append((len(came), len(gone)))
-        self.mapped.learn(came, descriptors, gone)
+        added, descriptors, removed = self.shared.changes()
+        self.news.append((len(added), len(removed)))
+        self.mapped.update(added, descriptors, removed)
 
-    def give_back(self):
+    def release(self):
         released = self.mapped.released()
-        self.shared.give_back(released)
+        self.shared.release(released)
         return len(released)
 
 
@@ -57,7 +57,7 @@ def written(shared, size=SIZE):
 def test_what_one_side_writes_the_other_reads_in_place():
     both = Both()
     view = written(both.shared)
-    seen = both.lend(view[10:20], view[20:20], view[300:700])
+    seen = both.share(view[10:20], view[20:20], view[300:700])
     assert [bytes(part) for part in seen] == [bytes(view[10:20]), b"", bytes(view[300:700])]
     view[10] = 99
     assert seen[0][0] == 99
@@ -68,28 +68,28 @@ def test_what_one_side_writes_the_other_reads_in_place():
 def test_it_is_given_back_when_the_last_view_is_dropped_and_not_before():
     both = Both()
     view = written(both.shared)
-    first, second = both.lend(view[:10], view[10:20]), both.lend(view[20:30])
-    assert both.give_back() == 0
+    first, second = both.share(view[:10], view[10:20]), both.share(view[20:30])
+    assert both.release() == 0
     kept = first.pop()
     del first
-    assert both.give_back() == 0
+    assert both.release() == 0
     del kept
-    assert both.give_back() == 1
+    assert both.release() == 1
     del second
-    assert both.give_back() == 1
-    assert both.give_back() == 0
+    assert both.release() == 1
+    assert both.release() == 0
 
 
 def test_a_view_that_is_lent_keeps_its_memory_from_being_used_again():
     both = Both()
     view = written(both.shared)
-    seen = both.lend(view[:10])
+    seen = both.share(view[:10])
     del view
     gc.collect()
     both.tell()
     assert both.news == [(1, 0), (0, 0)]
     del seen
-    both.give_back()
+    both.release()
     gc.collect()
     both.tell()
     assert both.news[-1] == (0, 1)
@@ -99,12 +99,12 @@ def test_a_piece_is_told_of_once_and_what_both_have_forgotten_is_gone():
     before = descriptors()
     both = Both()
     view = written(both.shared)
-    seen = [both.lend(view[at : at + 10]) for at in range(0, 100, 10)]
+    seen = [both.share(view[at : at + 10]) for at in range(0, 100, 10)]
     assert both.news == [(1, 0)] + [(0, 0)] * 9
     assert descriptors() > before
     seen.clear()
     del view
-    both.give_back()
+    both.release()
     both.tell()
     gc.collect()
     assert descriptors() == before
@@ -113,7 +113,7 @@ def test_a_piece_is_told_of_once_and_what_both_have_forgotten_is_gone():
 def test_a_reader_goes_on_with_what_the_other_side_has_forgotten():
     """As when a connection actor dies."""
     both = Both()
-    seen = both.lend(written(both.shared)[256:266])
+    seen = both.share(written(both.shared)[256:266])
     del both.shared
     gc.collect()
     assert bytes(seen[0]) == bytes(range(10))
@@ -125,7 +125,7 @@ def test_a_piece_that_was_never_told_of_leaves_nothing_open():
     view = written(shared)
     assert descriptors() > before
     del view
-    assert shared.news() == ([], [], [])
+    assert shared.changes() == ([], [], [])
     assert descriptors() == before
 
 
@@ -133,8 +133,8 @@ def test_what_nobody_gave_back_goes_with_its_owner():
     """As when a worker dies."""
     before = descriptors()
     shared = SharedMemory()
-    assert shared.lend([written(shared)[:10]]) is not None
-    for descriptor in shared.news()[1]:
+    assert shared.share([written(shared)[:10]]) is not None
+    for descriptor in shared.changes()[1]:
         os.close(descriptor)
     assert descriptors() > before
     del shared
@@ -145,9 +145,9 @@ def test_what_nobody_gave_back_goes_with_its_owner():
 def test_what_lies_elsewhere_has_no_place():
     both = Both()
     written(both.shared)
-    assert both.lend(b"abc", memoryview(b"def")) is None
-    assert both.shared.lend([]) is None
-    assert both.shared.lend([memoryview(b"")]) is None
+    assert both.share(b"abc", memoryview(b"def")) is None
+    assert both.shared.share([]) is None
+    assert both.shared.share([memoryview(b"")]) is None
 
 
 def test_no_memory_is_said_as_such(monkeypatch):
@@ -165,9 +165,9 @@ def test_what_comes_without_its_descriptors_is_refused_and_leaves_nothing_open()
     before = descriptors()
     both = Both()
     view = written(both.shared)
-    came, found, gone = both.shared.news()
+    added, found, removed = both.shared.changes()
     with pytest.raises(ValueError, match="shorter"):
-        both.mapped.learn([*came, (99, 10)], found, gone)
+        both.mapped.update([*added, (99, 10)], found, removed)
     del view
     both.mapped = MappedMemory()
     gc.collect()

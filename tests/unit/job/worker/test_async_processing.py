@@ -17,14 +17,14 @@ class Told:
     loops = []
 
     def tell(self, what):
-        self.loops.append(asyncio.get_running_loop())
+        self.tasks.append(asyncio.get_running_loop())
         self.scene.happens(what)
 
 
 def played(target, steps, on_error="fail"):
     async def play():
         scene = target.scene = Scene(FunctionSpec(target, "batch", 0, on_error, OutputsSpec(None, None)))
-        target.loops = []
+        target.tasks = []
         complaints = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, said: complaints.append(said))
         await scene.worker.start()
@@ -54,7 +54,7 @@ class Pool(Told):
 def test_calls_flush_and_close_are_awaited_in_one_loop():
     seen = played(Pool, lambda scene: scene.until("committed [103]"))
     assert seen == ["called", "flushed", "committed [103]", "closed"]
-    assert len(set(Pool.loops)) == 1
+    assert len(set(Pool.tasks)) == 1
 
 
 class Stuck(Told):

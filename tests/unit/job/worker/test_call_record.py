@@ -1,4 +1,4 @@
-"""The note of calls in hand, as another process reads it."""
+"""The record of calls in hand, as another process reads it."""
 
 import os
 import sys
@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from kafka_actors.job.messages import CallInHand
-from kafka_actors.job.worker import call_record as call_note
-from kafka_actors.job.worker.call_record import CallRecord, last_words
+from kafka_actors.job.worker import call_record as call_record_module
+from kafka_actors.job.worker.call_record import CallRecord, read_crash_report
 from kafka_actors.types import TopicPartition
 
 P, Q = TopicPartition("orders", 3), TopicPartition("orders", 4)
@@ -16,24 +16,28 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the memory is L
 
 
 def test_it_has_the_calls_in_hand():
-    note = CallRecord()
-    note.begins(P, 40, 59)
-    note.begins(Q, 0, 9)
-    note.ends(P)
-    assert last_words(note.descriptor).calls == [CallInHand(Q, 0, 9)]
+    record = CallRecord()
+    record.call_began(P, 40, 59)
+    record.call_began(Q, 0, 9)
+    record.call_ended(P)
+    assert read_crash_report(record.descriptor).calls == [CallInHand(Q, 0, 9)]
 
 
 def test_what_is_written_meanwhile_is_not_read():
     """Of a worker that lives: it is asked for when one of its calls lasts too long, and others begin and end."""
-    note = CallRecord()
-    note.begins(P, 40, 59)
+    record = CallRecord()
+    record.call_began(P, 40, 59)
     for half in range(2):
-        os.pwrite(note.descriptor, b"\xff" * 20, call_note._HEAD.size + half * call_note._HALF + 4)
-    assert last_words(note.descriptor) is None
+        os.pwrite(
+            record.descriptor,
+            b"\xff" * 20,
+            call_record_module._HEAD.size + half * call_record_module._HALF + 4,
+        )
+    assert read_crash_report(record.descriptor) is None
 
 
-def test_a_note_that_is_closed_is_not_read():
-    note = CallRecord()
-    descriptor = os.dup(note.descriptor)
+def test_a_record_that_is_closed_is_not_read():
+    record = CallRecord()
+    descriptor = os.dup(record.descriptor)
     os.close(descriptor)
-    assert last_words(descriptor) is None
+    assert read_crash_report(descriptor) is None

@@ -92,17 +92,17 @@ class Source:
 
 
 class Stage:
-    """A bench that holds two partitions, and whose function notes what it is given."""
+    """A processing that holds two partitions, and whose function notes what it is given."""
 
     def __init__(self, target=None, *, rows=None, linger=0.0, retries=0, on_error="fail"):
         self.calls, self.now, self.source, self.tally = [], 100.0, Source(), Tally()
-        self.holdings, lease = WorkerAssignment(), Lease()
+        self.assignment, lease = WorkerAssignment(), Lease()
         lease.renew(self.now, 60.0)
         processor = UserFunction(FunctionSpec(target or self.note, "batch", retries, on_error))
         processor.make()
-        self.bench = ProcessingThread(
+        self.processing = ProcessingThread(
             processor,
-            self.holdings,
+            self.assignment,
             lease,
             self.source,
             lock=threading.Lock(),
@@ -122,41 +122,41 @@ class Stage:
         self.calls.append((rows["partition"][0].as_py(), offsets[0], offsets[-1] + 1))
 
     def orders(self, grants, draining=()):
-        self.holdings.apply(Orders((1, self.holdings.seen[1] + 1), list(grants), list(draining), 60.0))
+        self.assignment.apply(Orders((1, self.assignment.seen[1] + 1), list(grants), list(draining), 60.0))
 
     def processed(self, partition):
-        return self.holdings.held[partition].processed
+        return self.assignment.held[partition].processed
 
 
 def test_a_call_that_returned_moves_the_offset_to_commit():
     stage, item = Stage(), fetched(P0, 5, 9)
-    stage.bench.work(item)
+    stage.processing.work(item)
     assert stage.calls == [(0, 5, 9)]
-    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 9, 3)]
+    assert stage.assignment.commits() == [CommitEntry(P0, EPOCH, 9, 3)]
     assert stage.source.consumed_items == [item]
 
 
 def test_the_time_at_work_is_that_with_something_at_hand():
     stage = Stage()
-    bench = stage.bench
+    processing = stage.processing
 
     def take_a_while(rows):
         stage.note(rows)
         stage.now += 2.0
-        assert bench.progress.work_s(stage.now) == 2.0 * len(stage.calls)
+        assert processing.counters.work_s(stage.now) == 2.0 * len(stage.calls)
 
-    bench._processor._made = take_a_while
+    processing._function._made = take_a_while
     stage.source.waiting_items = [fetched(P1, 0, 3)]
-    bench.work(fetched(P0, 5, 9))
+    processing.work(fetched(P0, 5, 9))
     stage.now += 30.0
-    assert bench.progress.work_s(stage.now) == 4.0
-    bench.work(fetched(P0, 9, 12))
-    assert bench.progress.work_s(stage.now) == 6.0
+    assert processing.counters.work_s(stage.now) == 4.0
+    processing.work(fetched(P0, 9, 12))
+    assert processing.counters.work_s(stage.now) == 6.0
 
 
 @pytest.fixture
 def running(monkeypatch):
-    """A stage whose bench runs in a thread of its own, and waits long where nothing wakes it."""
+    """A stage whose processing runs in a thread of its own, and waits long where nothing wakes it."""
     monkeypatch.setattr("kafka_actors.job.worker.processing_thread.IDLE_S", SOON_S)
     stage = Stage(rows=4, linger=5.0)
     called, note = threading.Event(), stage.note
@@ -165,12 +165,12 @@ def running(monkeypatch):
         note(rows)
         called.set()
 
-    stage.bench._processor._made = noted
+    stage.processing._function._made = noted
     stage.called = called
-    thread = threading.Thread(target=stage.bench.run)
+    thread = threading.Thread(target=stage.processing.run)
     thread.start()
     yield stage
-    stage.bench.leave()
+    stage.processing.leave()
     thread.join(SOON_S)
     assert not thread.is_alive()
 
@@ -178,7 +178,7 @@ def running(monkeypatch):
 def test_the_bench_waits_for_what_comes_in_its_own_thread(running):
     for number in range(3):
         running.source.waiting_items.append(fetched(P0, 4 * number, 4 * number + 4))
-        running.bench.wake()
+        running.processing.wake()
         assert running.called.wait(SOON_S / 2)
         running.called.clear()
     assert running.calls == [(0, 0, 4), (0, 4, 8), (0, 8, 12)]
@@ -186,10 +186,10 @@ def test_the_bench_waits_for_what_comes_in_its_own_thread(running):
 
 def test_what_a_linger_held_back_long_enough_is_processed_though_nothing_comes(running):
     running.source.waiting_items.append(fetched(P0, 0, 2))
-    running.bench.wake()
+    running.processing.wake()
     assert not running.called.wait(0.1)
     running.now += 5.0
-    running.bench.wake()
+    running.processing.wake()
     assert running.called.wait(SOON_S / 2)
     assert running.calls == [(0, 0, 2)]
 
@@ -198,12 +198,12 @@ def test_what_a_linger_held_back_long_enough_is_processed_though_nothing_comes(r
 def test_a_bench_that_may_make_no_call_is_left_all_the_same(why):
     """A worker that is closed may hold what nobody drained: the job has failed, or was given up."""
     stage = Stage()
-    stage.bench.paused = why == "paused"
+    stage.processing.paused = why == "paused"
     stage.now += 61.0 if why == "no lease" else 0.0
-    steps = stage.bench._steps(fetched(P0, 0, 4), None)
+    steps = stage.processing._steps(fetched(P0, 0, 4), None)
     assert [type(step) for step in itertools.islice(steps, 3)] == [WaitFor, WaitFor, WaitFor]
-    assert stage.bench.progress.blocked(P0) == why
-    stage.bench.leave()
+    assert stage.processing.counters.blocked(P0) == why
+    stage.processing.leave()
     assert list(itertools.islice(steps, 3)) == []
     assert stage.processed(P0) == 0
 
@@ -214,10 +214,10 @@ def test_latency_is_from_the_timestamp_to_the_end_of_the_call_that_processed_it(
     def take_a_while(rows):
         stage.now += 2.0
 
-    stage.bench._processor._made = take_a_while
-    stage.bench.work(fetched(P0, 0, 1_000))
-    stage.bench.work(fetched(P0, 1_000, 1_001))
-    latency = stage.bench.progress.latency
+    stage.processing._function._made = take_a_while
+    stage.processing.work(fetched(P0, 0, 1_000))
+    stage.processing.work(fetched(P0, 1_000, 1_001))
+    latency = stage.processing.counters.latency
     assert sum(latency.counts.values()) == 1_001
     assert quantile(latency.counts, 0.5) == pytest.approx(2_000, rel=0.2)
     assert quantile(latency.counts, 1.0) == pytest.approx(4_000, rel=0.2)
@@ -225,8 +225,8 @@ def test_latency_is_from_the_timestamp_to_the_end_of_the_call_that_processed_it(
 
 def test_a_failed_call_has_processed_nothing_so_it_has_no_latency():
     stage = Stage(refuse, on_error="skip")
-    stage.bench.work(fetched(P0, 0, 10))
-    assert stage.bench.progress.latency.counts == {}
+    stage.processing.work(fetched(P0, 0, 10))
+    assert stage.processing.counters.latency.counts == {}
 
 
 def refuse(rows):
@@ -242,7 +242,7 @@ def test_overlapping_calls_of_an_async_function_are_one_time_at_work():
     async def scenario():
         nonlocal gate
         gate = asyncio.Event()
-        calls = [asyncio.ensure_future(stage.bench.work_async(fetched(p, 0, 3))) for p in (P0, P1)]
+        calls = [asyncio.ensure_future(stage.processing.work_async(fetched(p, 0, 3))) for p in (P0, P1)]
         await asyncio.sleep(0)
         stage.now += 5.0
         gate.set()
@@ -252,7 +252,7 @@ def test_overlapping_calls_of_an_async_function_are_one_time_at_work():
     gate = None
     stage = Stage(overlap)
     asyncio.run(scenario())
-    assert stage.bench.progress.work_s(stage.now) == 5.0
+    assert stage.processing.counters.work_s(stage.now) == 5.0
 
 
 def test_what_waits_is_worked_off_at_once_until_the_bench_is_left():
@@ -263,10 +263,10 @@ def test_what_waits_is_worked_off_at_once_until_the_bench_is_left():
     def note_three(rows):
         stage.note(rows)
         if len(stage.calls) == 3:
-            stage.bench.leave()
+            stage.processing.leave()
 
-    stage.bench._processor._made = note_three
-    stage.bench.work(fetched(P0, 5, 9))
+    stage.processing._function._made = note_three
+    stage.processing.work(fetched(P0, 5, 9))
     assert stage.calls == [(0, 5, 9), (1, 0, 3), (0, 9, 12)]
     assert stage.source.consumed_items[1:] == [items[0], items[1]]
     assert stage.source.waiting_items == [items[-1]]
@@ -274,18 +274,18 @@ def test_what_waits_is_worked_off_at_once_until_the_bench_is_left():
 
 def test_what_a_linger_holds_back_does_not_pass_for_where_the_partition_starts():
     stage = Stage(rows=10, linger=1.0)
-    stage.bench.work(fetched(P0, 5, 9))
+    stage.processing.work(fetched(P0, 5, 9))
     assert stage.calls == []
-    stage.holdings.positioned(P0, 9)  # the fetcher's position, once the bytes are consumed
+    stage.assignment.positioned(P0, 9)  # the fetcher's position, once the bytes are consumed
     assert stage.processed(P0) == 5
 
 
 def test_what_is_left_half_way_when_a_partition_drains_is_not_consumed():
     stage = Stage()
     drained = [Drain(P0, EPOCH)]
-    stage.bench._processor._made = lambda rows: stage.orders([Grant(P1, EPOCH)], drained)
-    stage.bench._batch_rows = 2
-    stage.bench.work(fetched(P0, 0, 6))
+    stage.processing._function._made = lambda rows: stage.orders([Grant(P1, EPOCH)], drained)
+    stage.processing._batch_rows = 2
+    stage.processing.work(fetched(P0, 0, 6))
     assert stage.processed(P0) == 2, "the call in hand was finished, the rest was not begun"
     assert stage.source.consumed_items == []
 
@@ -293,7 +293,7 @@ def test_what_is_left_half_way_when_a_partition_drains_is_not_consumed():
 def test_bytes_of_a_former_epoch_move_nothing():
     stage = Stage()
     stage.orders([Grant(P0, (1, 9)), Grant(P1, EPOCH)])
-    stage.bench.work(fetched(P0, 70, 80, epoch=EPOCH))
+    stage.processing.work(fetched(P0, 70, 80, epoch=EPOCH))
     assert stage.calls == []
     assert stage.processed(P0) is None
 
@@ -303,13 +303,13 @@ def test_a_call_on_records_from_before_a_reset_does_not_move_the_offset_back():
 
     def reset_meanwhile(rows):
         if not stage.calls:
-            stage.holdings.positioned(P0, 0, rewind=True)
+            stage.assignment.positioned(P0, 0, rewind=True)
         stage.note(rows)
 
-    stage.bench._processor._made = reset_meanwhile
-    stage.bench.work(fetched(P0, 5, 9))
+    stage.processing._function._made = reset_meanwhile
+    stage.processing.work(fetched(P0, 5, 9))
     assert stage.processed(P0) == 0
-    stage.bench.work(fetched(P0, 0, 2))
+    stage.processing.work(fetched(P0, 0, 2))
     assert stage.processed(P0) == 2
 
 
@@ -317,7 +317,7 @@ def test_a_newcomer_has_its_turn_between_two_calls_and_is_consumed():
     stage = Stage(rows=2)
     item, first = fetched(P1, 40, 42), fetched(P0, 0, 4)
     stage.source.newcomers = [item]
-    stage.bench.work(first)
+    stage.processing.work(first)
     assert stage.calls == [(1, 40, 42), (0, 0, 2), (0, 2, 4)]
     assert stage.source.consumed_items == [item, first]
 
@@ -331,17 +331,17 @@ def test_the_order_within_a_partition_holds_when_a_newcomer_comes_while_more_is_
         if len(stage.calls) == 1:
             stage.source.newcomers = [fetched(P1, 40, 42)]
 
-    stage.bench._processor._made = note_and_wait
-    stage.bench.work(fetched(P0, 0, 5))
-    stage.bench.work(None)
+    stage.processing._function._made = note_and_wait
+    stage.processing.work(fetched(P0, 0, 5))
+    stage.processing.work(None)
     assert stage.calls == [(0, 0, 2), (1, 40, 42), (0, 2, 4), (0, 4, 5)]
 
 
 def test_what_is_overdue_goes_before_other_records_that_are_always_at_hand():
     stage = Stage(rows=10, linger=1.0)
-    stage.bench.work(fetched(P0, 0, 4))
+    stage.processing.work(fetched(P0, 0, 4))
     stage.now += 1.0
-    stage.bench.work(fetched(P1, 0, 10))
+    stage.processing.work(fetched(P1, 0, 10))
     assert stage.calls == [(0, 0, 4), (1, 0, 10)]
 
 
@@ -354,17 +354,17 @@ def test_async_calls_of_one_partition_are_asked_for_one_by_one():
     stage = Stage(process, rows=10, linger=1.0)
 
     async def main():
-        await stage.bench.work_async(fetched(P0, 0, 4))
-        await stage.bench.work_async(fetched(P1, 0, 4))
-        assert stage.bench.lingering() == {P0: 101.0, P1: 101.0}
+        await stage.processing.work_async(fetched(P0, 0, 4))
+        await stage.processing.work_async(fetched(P1, 0, 4))
+        assert stage.processing.lingering() == {P0: 101.0, P1: 101.0}
         stage.now += 1.0
-        await stage.bench.work_async(P1)
+        await stage.processing.work_async(P1)
         assert calls == [1], "the other partition may be worked on by somebody else at this moment"
-        await stage.bench.work_async(P0)
+        await stage.processing.work_async(P0)
 
     asyncio.run(main())
     assert calls == [1, 0]
-    assert stage.bench.lingering() == {}
+    assert stage.processing.lingering() == {}
 
 
 def test_the_first_offset_of_what_failed_is_what_is_committed():
@@ -374,10 +374,10 @@ def test_the_first_offset_of_what_failed_is_what_is_committed():
 
     stage = Stage(raises, rows=2)
     with pytest.raises(ProcessError) as failed:
-        stage.bench.work(fetched(P0, 0, 8))
+        stage.processing.work(fetched(P0, 0, 8))
     assert (failed.value.first_offset, failed.value.last_offset, failed.value.attempts) == (4, 5, 1)
     assert str(failed.value).endswith(f"{type(failed.value.__cause__).__name__}: {failed.value.__cause__}")
-    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 4, 3)]
+    assert stage.assignment.commits() == [CommitEntry(P0, EPOCH, 4, 3)]
     assert stage.source.consumed_items == []
 
 
@@ -387,7 +387,7 @@ def test_what_would_end_the_loop_of_an_actor_is_a_failure_of_the_call(failure):
         raise failure
 
     with pytest.raises(ProcessError) as failed:
-        Stage(raises).bench.work(fetched(P0, 0, 8))
+        Stage(raises).processing.work(fetched(P0, 0, 8))
     assert failed.value.__cause__ is failure
 
 
@@ -417,19 +417,19 @@ def refusing(rows):
 
 def test_dead_letters_are_given_out_before_the_offset_moves():
     stage = Stage(refusing, rows=2, on_error="dead_letter")
-    letters = stage.bench._processor.outputs = Letters()
-    stage.bench.work(fetched(P0, 4, 10))
+    letters = stage.processing._function.outputs = Letters()
+    stage.processing.work(fetched(P0, 4, 10))
     assert letters.seen == [([7], "no good")], "what is in order was found by halves"
     assert stage.processed(P0) == 10
 
 
 def test_a_dead_letter_that_cannot_be_sent_halts_its_partition_there():
     stage = Stage(refusing, rows=2, on_error="dead_letter")
-    stage.bench._processor.outputs = Letters(KafkaTimeoutError("no room"))
+    stage.processing._function.outputs = Letters(KafkaTimeoutError("no room"))
     with pytest.raises(KafkaTimeoutError):
-        stage.bench.work(fetched(P0, 4, 10))
-    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 7, 3)]
-    assert not stage.holdings.active(P0, EPOCH)
+        stage.processing.work(fetched(P0, 4, 10))
+    assert stage.assignment.commits() == [CommitEntry(P0, EPOCH, 7, 3)]
+    assert not stage.assignment.active(P0, EPOCH)
 
 
 BAD = (0, 1, 17, 30_000, 30_001, 59_999)
@@ -447,12 +447,12 @@ def test_dead_letters_are_the_records_at_fault_not_whole_batches(kind):
         bad_ones(rows)
 
     stage = Stage(bad_ones if kind == "function" else bad_ones_async, on_error="dead_letter")
-    letters = stage.bench._processor.outputs = Letters()
+    letters = stage.processing._function.outputs = Letters()
     item = fetched(P0, 0, 60_000)
     if kind == "function":
-        stage.bench.work(item)
+        stage.processing.work(item)
     else:
-        asyncio.run(stage.bench.work_async(item))
+        asyncio.run(stage.processing.work_async(item))
     assert letters.seen == [
         ([0, 1], "bad"),
         ([17], "bad"),
@@ -461,7 +461,7 @@ def test_dead_letters_are_the_records_at_fault_not_whole_batches(kind):
         ([59_999], "bad"),
     ]
     assert stage.processed(P0) == 60_000
-    assert stage.bench.progress.records == 60_000 - len(BAD)
+    assert stage.processing.counters.records == 60_000 - len(BAD)
 
 
 def test_a_function_that_fails_for_everything_is_not_asked_for_each_record():
@@ -471,16 +471,16 @@ def test_a_function_that_fails_for_everything_is_not_asked_for_each_record():
         stage.note(rows)
         raise ValueError("service down")
 
-    stage.bench._processor._made = fail
-    letters = stage.bench._processor.outputs = Letters()
-    stage.bench.work(fetched(P0, 0, 60_000))
+    stage.processing._function._made = fail
+    letters = stage.processing._function.outputs = Letters()
+    stage.processing.work(fetched(P0, 0, 60_000))
     assert len(stage.calls) < 150
     assert letters.seen == [(list(range(60_000)), "service down")]
 
 
 def test_a_partition_that_drains_while_its_bad_records_are_looked_for_is_not_left_in_hand():
     stage = Stage(on_error="dead_letter")
-    letters = stage.bench._processor.outputs = Letters()
+    letters = stage.processing._function.outputs = Letters()
 
     def drain(rows):
         stage.note(rows)
@@ -488,11 +488,11 @@ def test_a_partition_that_drains_while_its_bad_records_are_looked_for_is_not_lef
             stage.orders([Grant(P1, EPOCH)], [Drain(P0, EPOCH)])
         raise ValueError("no good")
 
-    stage.bench._processor._made = drain
-    stage.bench.work(fetched(P0, 0, 8))
+    stage.processing._function._made = drain
+    stage.processing.work(fetched(P0, 0, 8))
     assert letters.seen == []
-    stage.holdings.commit_nothing_more()
-    assert stage.holdings.release_drained() == [P0]
+    stage.assignment.stop_commits()
+    assert stage.assignment.release_drained() == [P0]
 
 
 def test_a_stages_own_error_is_raised_as_it_is():
@@ -503,14 +503,14 @@ def test_a_stages_own_error_is_raised_as_it_is():
 
     stage = Stage(fail)
     with pytest.raises(StageError) as raised:
-        stage.bench.work(fetched(P0, 5, 9))
+        stage.processing.work(fetched(P0, 5, 9))
     assert raised.value is error
-    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 5, -1)]
+    assert stage.assignment.commits() == [CommitEntry(P0, EPOCH, 5, -1)]
 
 
 def without_waiting(stage, item):
     """As `work`, but what it would wait for has come."""
-    steps, answer = stage.bench._steps(item, None), None
+    steps, answer = stage.processing._steps(item, None), None
     while True:
         try:
             step = steps.send(answer)
@@ -519,13 +519,13 @@ def without_waiting(stage, item):
         answer = None
         if isinstance(step, CallFunction):
             try:
-                stage.bench._processor.call(step.batch)
+                stage.processing._function.call(step.batch)
             except CallFailed as failure:
                 answer = failure
 
 
 def counted(stage):
-    """What the bench has counted: (name, partition or error) → sum; and how many calls took how long."""
+    """What the processing has counted: (name, partition or error) → sum; and how many calls took how long."""
     state = stage.tally.state()
     counts = {}
     for point in state.counts:
@@ -562,25 +562,25 @@ def test_a_partition_on_which_calls_fail_or_wait_says_why():
     blocked = []
 
     def fails_once(rows):
-        blocked.append(stage.bench.progress.blocked(P0))
+        blocked.append(stage.processing.counters.blocked(P0))
         if len(blocked) == 1:
             raise ValueError("the text of a user")
 
-    stage.bench._processor._made = fails_once
+    stage.processing._function._made = fails_once
     without_waiting(stage, fetched(P0, 5, 9))
     assert blocked == ["", "retrying: offset 5, ValueError"]
-    assert stage.bench.progress.blocked(P0) == ""
-    stage.bench.paused = True
-    steps = stage.bench._steps(fetched(P0, 9, 12), None)
-    while not stage.bench.progress.blocked(P0):
+    assert stage.processing.counters.blocked(P0) == ""
+    stage.processing.paused = True
+    steps = stage.processing._steps(fetched(P0, 9, 12), None)
+    while not stage.processing.counters.blocked(P0):
         next(steps)
-    assert stage.bench.progress.blocked(P0) == "paused"
-    stage.bench.progress.forget([P0])
-    assert stage.bench.progress.blocked(P0) == ""
+    assert stage.processing.counters.blocked(P0) == "paused"
+    stage.processing.counters.forget([P0])
+    assert stage.processing.counters.blocked(P0) == ""
 
 
 def test_a_call_that_is_not_repeated_because_of_a_pause_is_paused():
-    progress = Stage().bench.progress
+    progress = Stage().processing.counters
     progress.repeats(P0, SimpleNamespace(cause=ValueError("the text of a user"), first=5))
     assert progress.blocked(P0) == "retrying: offset 5, ValueError"
     progress.waits(P0, "paused")
@@ -594,7 +594,7 @@ def test_any_number_of_newcomers_has_its_turn_before_what_waited():
     stage, many = Stage(), [TopicPartition("t", n) for n in range(2_000)]
     stage.orders([Grant(p, EPOCH) for p in many])
     stage.source.newcomers = [fetched(p, 0, 3) for p in many[1:]]
-    stage.bench.work(fetched(P0, 0, 3))
+    stage.processing.work(fetched(P0, 0, 3))
     assert stage.calls == [(p.partition, 0, 3) for p in (*many[1:], P0)]
 
 
@@ -605,14 +605,14 @@ def slow(stage, seconds=0.125):
         stage.note(rows)
         stage.now += seconds
 
-    stage.bench._processor._made = take_a_while
+    stage.processing._function._made = take_a_while
     return stage
 
 
 def test_a_long_queue_of_one_partition_has_its_turns_by_time_as_all_others():
     stage = slow(Stage(rows=2))
     stage.source.waiting_items = [fetched(P1, 0, 40)]
-    stage.bench.work(fetched(P0, 0, 40))
+    stage.processing.work(fetched(P0, 0, 40))
     firsts = [partition for partition, _, _ in stage.calls]
     turns = [len(list(same)) for _, same in itertools.groupby(firsts)]
     assert turns == [2] * 20, "a quarter of a second each"
@@ -625,14 +625,14 @@ def test_a_long_queue_of_one_partition_has_its_turns_by_time_as_all_others():
 def test_a_partition_alone_is_not_put_back():
     stage = slow(Stage(rows=2))
     item = fetched(P0, 0, 40)
-    stage.bench.work(item)
+    stage.processing.work(item)
     assert stage.source.consumed_items == [item]
 
 
 def test_the_position_moves_with_each_call_also_within_the_bytes_at_hand():
     stage, positions = Stage(rows=2), []
-    stage.bench._processor._made = lambda rows: positions.append(stage.source.half_way.get(P0, (0, 0))[1])
-    stage.bench.work(fetched(P0, 0, 6))
+    stage.processing._function._made = lambda rows: positions.append(stage.source.half_way.get(P0, (0, 0))[1])
+    stage.processing.work(fetched(P0, 0, 6))
     assert positions == [0, 2, 4]
 
 
@@ -643,15 +643,15 @@ def test_what_waits_for_long_says_behind_whom():
     def look(rows):
         if not blocked:
             stage.source.waiting_items = [fetched(P1, 0, 2)]
-            stage.bench.look()
+            stage.processing.look()
             stage.now += 1.0
-        stage.bench.look()
-        blocked.append((stage.bench.blocked(P0), stage.bench.blocked(P1)))
+        stage.processing.look()
+        blocked.append((stage.processing.blocked(P0), stage.processing.blocked(P1)))
 
-    stage.bench._processor._made = look
-    stage.bench.work(fetched(P0, 0, 2))
+    stage.processing._function._made = look
+    stage.processing.work(fetched(P0, 0, 2))
     assert blocked == [("", "waits for its turn: behind t-0"), ("", "")]
-    assert stage.bench.blocked(P1) == ""
+    assert stage.processing.blocked(P1) == ""
 
 
 def test_a_call_that_fails_gives_way_to_others_before_it_is_tried_again_and_tries_are_counted_on(monkeypatch):
@@ -664,10 +664,10 @@ def test_a_call_that_fails_gives_way_to_others_before_it_is_tried_again_and_trie
         if rows["partition"][0].as_py() == 0:
             raise ValueError("no")
 
-    stage.bench._processor._made = fail
+    stage.processing._function._made = fail
     stage.source.waiting_items = [fetched(P1, n, n + 1) for n in range(9)]
     with pytest.raises(ProcessError) as failed:
-        stage.bench.work(fetched(P0, 0, 4))
+        stage.processing.work(fetched(P0, 0, 4))
     assert failed.value.attempts == 3
     assert [p for p, _, _ in stage.calls].count(0) == 3
     assert stage.calls[1][0] == 1
@@ -679,39 +679,39 @@ def died_at(first, last, times):
 
 def test_the_call_in_which_a_worker_died_is_made_again_with_the_same_records():
     stage = Stage(retries=1)
-    stage.bench.suspect([died_at(4, 5, 1)])
-    stage.bench.work(fetched(P0, 0, 9))
+    stage.processing.suspect([died_at(4, 5, 1)])
+    stage.processing.work(fetched(P0, 0, 9))
     assert stage.calls == [(0, 0, 4), (0, 4, 6), (0, 6, 9)]
     assert stage.processed(P0) == 9
 
 
 def test_records_in_whose_call_workers_died_often_enough_end_the_job():
     stage = Stage(retries=1)
-    stage.bench.suspect([died_at(4, 5, 2)])
+    stage.processing.suspect([died_at(4, 5, 2)])
     with pytest.raises(ProcessError, match=r"offsets 4-5 after 2 attempts: WorkerDiedError.*exit code 3"):
-        stage.bench.work(fetched(P0, 0, 9))
+        stage.processing.work(fetched(P0, 0, 9))
     assert stage.calls == [(0, 0, 4)]
-    assert stage.holdings.commits() == [CommitEntry(P0, EPOCH, 4, 3)]
+    assert stage.assignment.commits() == [CommitEntry(P0, EPOCH, 4, 3)]
 
 
 def test_under_dead_letter_they_are_tried_in_halves_and_the_one_at_fault_is_sent():
     stage = Stage(retries=1, on_error="dead_letter")
-    letters = stage.bench._processor.outputs = Letters()
-    stage.bench.suspect([died_at(0, 7, 2)])
-    stage.bench.work(fetched(P0, 0, 9))
+    letters = stage.processing._function.outputs = Letters()
+    stage.processing.suspect([died_at(0, 7, 2)])
+    stage.processing.work(fetched(P0, 0, 9))
     assert stage.calls == [(0, 0, 4), (0, 4, 6), (0, 6, 7), (0, 7, 8), (0, 8, 9)]
     assert letters.seen == []
     stage = Stage(retries=1, on_error="dead_letter")
-    letters = stage.bench._processor.outputs = Letters()
-    stage.bench.suspect([died_at(4, 4, 3)])
-    stage.bench.work(fetched(P0, 4, 9))
+    letters = stage.processing._function.outputs = Letters()
+    stage.processing.suspect([died_at(4, 4, 3)])
+    stage.processing.work(fetched(P0, 4, 9))
     assert [offsets for offsets, _ in letters.seen] == [[4]]
     assert stage.calls == [(0, 5, 9)]
     assert stage.processed(P0) == 9
 
 
 def test_a_call_in_which_workers_died_has_no_other_beside_it(monkeypatch):
-    monkeypatch.setattr("kafka_actors.job.worker.calls.PATIENCE_S", 0)
+    monkeypatch.setattr("kafka_actors.job.worker.calls.RECHECK_S", 0)
     seen, in_hand = [], []
     gates = {}
 
@@ -723,23 +723,23 @@ def test_a_call_in_which_workers_died_has_no_other_beside_it(monkeypatch):
         in_hand.remove(partition)
 
     stage = Stage(process)
-    stage.bench.suspect([died_at(0, 2, 0)])
+    stage.processing.suspect([died_at(0, 2, 0)])
 
     async def scenario():
         gates.update({0: asyncio.Event(), 1: asyncio.Event()})
-        calls = [asyncio.ensure_future(stage.bench.work_async(fetched(P1, 0, 3)))]
+        calls = [asyncio.ensure_future(stage.processing.work_async(fetched(P1, 0, 3)))]
         await asyncio.sleep(0)
-        calls.append(asyncio.ensure_future(stage.bench.work_async(fetched(P0, 0, 3))))
+        calls.append(asyncio.ensure_future(stage.processing.work_async(fetched(P0, 0, 3))))
         await turns(5)
         assert seen == [(1, [])]
         gates[1].set()
         await turns(5)
         assert seen == [(1, []), (0, [])]
         gates[1].clear()
-        calls.append(asyncio.ensure_future(stage.bench.work_async(fetched(P1, 3, 6))))
+        calls.append(asyncio.ensure_future(stage.processing.work_async(fetched(P1, 3, 6))))
         await turns(5)
         assert len(seen) == 2
-        assert stage.bench.blocked(P1).startswith("waits for its turn: a call in which workers died")
+        assert stage.processing.blocked(P1).startswith("waits for its turn: a call in which workers died")
         gates[0].set()
         await turns(5)
         assert seen[2] == (1, [])

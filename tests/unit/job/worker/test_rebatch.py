@@ -26,39 +26,39 @@ def test_a_chunk_is_cut_and_only_the_last_cut_moves_past_what_has_no_rows():
 
 
 def test_with_a_linger_the_rest_waits_for_more():
-    regrouper = Rebatcher(4, linger_s=1.0)
-    assert shape(regrouper.add(piece(0, 6), 0.0)) == [([0, 1, 2, 3], 4)]
-    assert regrouper.next_due == 1.0
-    assert shape(regrouper.add(piece(6, 3), 0.5)) == [([4, 5, 6, 7], 8)]
-    assert regrouper.due(1.0) is None
-    late = regrouper.due(1.5)
+    rebatcher = Rebatcher(4, linger_s=1.0)
+    assert shape(rebatcher.add(piece(0, 6), 0.0)) == [([0, 1, 2, 3], 4)]
+    assert rebatcher.next_due == 1.0
+    assert shape(rebatcher.add(piece(6, 3), 0.5)) == [([4, 5, 6, 7], 8)]
+    assert rebatcher.due(1.0) is None
+    late = rebatcher.due(1.5)
     assert shape([late]) == [([8], 9)]
-    assert regrouper.next_due is None
+    assert rebatcher.next_due is None
 
 
 def test_what_came_before_a_reset_is_not_joined_with_what_comes_after():
-    regrouper = Rebatcher(4, linger_s=1.0)
-    assert list(regrouper.add(piece(100, 3), 0.0)) == []
-    assert shape(regrouper.add(piece(0, 2, resets=1), 0.5)) == [([100, 101, 102], 103)]
-    assert regrouper.next_due == 1.5
-    assert shape(regrouper.add(piece(2, 2, resets=1), 0.5)) == [([0, 1, 2, 3], 4)]
+    rebatcher = Rebatcher(4, linger_s=1.0)
+    assert list(rebatcher.add(piece(100, 3), 0.0)) == []
+    assert shape(rebatcher.add(piece(0, 2, resets=1), 0.5)) == [([100, 101, 102], 103)]
+    assert rebatcher.next_due == 1.5
+    assert shape(rebatcher.add(piece(2, 2, resets=1), 0.5)) == [([0, 1, 2, 3], 4)]
 
 
 def test_records_of_two_leader_epochs_are_not_joined():
     """What is committed within a batch has one epoch."""
-    regrouper = Rebatcher(4, linger_s=1.0)
-    assert list(regrouper.add(piece(0, 3, leader_epoch=1), 0.0)) == []
-    (first,) = regrouper.add(piece(3, 3, leader_epoch=2), 0.5)
+    rebatcher = Rebatcher(4, linger_s=1.0)
+    assert list(rebatcher.add(piece(0, 3, leader_epoch=1), 0.0)) == []
+    (first,) = rebatcher.add(piece(3, 3, leader_epoch=2), 0.5)
     assert (shape([first]), first.leader_epoch) == ([([0, 1, 2], 3)], 1)
-    last = regrouper.due(1.5)
+    last = rebatcher.due(1.5)
     assert (shape([last]), last.leader_epoch) == ([([3, 4, 5], 6)], 2)
 
 
 def test_a_chunk_without_rows_moves_the_offset_of_what_is_held():
-    regrouper = Rebatcher(4, linger_s=1.0)
-    list(regrouper.add(piece(0, 2), 0.0))
-    list(regrouper.add(piece(2, 0, next_offset=9), 0.1))
-    assert shape([regrouper.due(2.0)]) == [([0, 1], 9)]
+    rebatcher = Rebatcher(4, linger_s=1.0)
+    list(rebatcher.add(piece(0, 2), 0.0))
+    list(rebatcher.add(piece(2, 0, next_offset=9), 0.1))
+    assert shape([rebatcher.due(2.0)]) == [([0, 1], 9)]
 
 
 def test_a_chunk_without_rows_passes_when_nothing_is_held_back():

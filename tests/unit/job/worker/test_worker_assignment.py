@@ -84,7 +84,7 @@ def test_where_results_were_lost_nothing_is_committed_and_a_drain_waits_for_the_
     holdings = WorkerAssignment()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
     holdings.begin(P0, (1, 1))
-    holdings.commit_nothing_more()
+    holdings.stop_commits()
     holdings.apply(orders(2, [], [Drain(P0, (1, 1))]))
     assert holdings.release_drained() == []
     holdings.done(P0, (1, 1), 8)

@@ -424,7 +424,7 @@ def test_records_are_counted_from_the_first_batch_though_spark_keeps_the_last_hu
     """Asked for a status only after 150 batches. A partition came in one that nobody saw."""
     query = Query()
     query.add(progress(0, '{"t": {"0": 0}}', '{"t": {"0": 10}}'))
-    run = StreamRun(query, QueryProgress(lambda topic: topic == "t"), lambda end: None, SourceNames())
+    run = StreamRun(query, QueryProgress(lambda topic: topic == "t"), lambda end: None, SourceNames(query))
     query.seen.wait(10)
     for batch in range(1, 150):
         ends = f'{{"t": {{"0": {batch * 10 + 10}, "1": {batch}}}}}'
@@ -454,17 +454,3 @@ class Query:
 
     def exception(self):
         return None
-
-
-def test_names_are_given_to_one_at_a_time_and_used_again():
-    first, second = SourceNames(), SourceNames()
-    taken = [first.take(), second.take(), first.take()]
-    assert len(set(taken)) == 3
-    first.give_back()
-    first.give_back()
-    third = SourceNames()
-    again = [third.take(), third.take(), third.take()]
-    assert {taken[0], taken[2]} < set(again)
-    assert taken[1] not in again
-    second.give_back()
-    third.give_back()

@@ -51,7 +51,7 @@ def test_a_dataframe_stage_that_leaves_a_name_twice_is_named():
 
 def test_stages_behind_other_columns_are_other_objects_in_a_worker():
     """Behind a DataFrame stage the same pipeline's stage may have other columns at the next start."""
-    building = DataFrameBuilder(DECODED, None, OPTIONS, SourceNames(), streaming=False)
+    building = DataFrameBuilder(DECODED, None, OPTIONS, SourceNames(None), streaming=False)
     (step,) = building._checked.steps
     one, other = (pa.schema([("id", kind)]) for kind in (pa.int64(), pa.string()))
     keys = [

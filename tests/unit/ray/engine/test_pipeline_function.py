@@ -12,9 +12,9 @@ from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, U
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
 from kafka_actors.pipeline.engines import engine
 from kafka_actors.pipeline.live_line import LiveLine
-from kafka_actors.ray.engine import process as module
+from kafka_actors.ray.engine import pipeline_function as module
 from kafka_actors.ray.engine.on_ray import OnRay
-from kafka_actors.ray.engine.process import PipelinePlan, process_of
+from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
 from kafka_actors.sinks import stage as stage_module
 
 READ = ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
@@ -53,7 +53,7 @@ def _no_producer(monkeypatch):
 
 def process(pipeline, events=None):
     found = [] if events is None else events
-    return process_of(PipelinePlan(pipeline, "revenue"))(found.append)
+    return function_of(PipelinePlan(pipeline, "revenue"))(found.append)
 
 
 def failing(*ids):

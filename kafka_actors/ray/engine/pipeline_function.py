@@ -26,16 +26,16 @@ class PipelinePlan(msgspec.Struct, frozen=True):
     group_id: str
 
 
-def process_of(plan: PipelinePlan) -> type[PipelineProcess]:
+def function_of(plan: PipelinePlan) -> type[PipelineFunction]:
     """A class without arguments, as `Job` wants it: made once in each worker."""
 
-    class Bound(PipelineProcess):
+    class Bound(PipelineFunction):
         bound = plan
 
     return Bound
 
 
-class PipelineProcess:
+class PipelineFunction:
     """Made in the worker: users' classes, the sink and the dead letters are made here.
 
     `flush` may be called while a batch is being worked on: writing and flushing take turns.

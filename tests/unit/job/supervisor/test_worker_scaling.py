@@ -9,12 +9,11 @@ from kafka_actors.base.tasks import OwnedTasks
 from kafka_actors.errors import NoBrokersAvailable
 from kafka_actors.events import NoRoomForWorkers, WorkersChanged
 from kafka_actors.job import Autoscale
-from kafka_actors.job.coordinator import repeated_query as asked
-from kafka_actors.job.coordinator.log_ends import LogEnds
-from kafka_actors.job.coordinator.repeated_query import RETRY_S, RepeatedQuery
+from kafka_actors.job.coordinator import broker_queries
+from kafka_actors.job.coordinator.broker_queries import RETRY_S, LogEnds, RepeatedQuery
 from kafka_actors.job.messages import CoordinatorStatus, GroupState, PartitionStatus, WorkerProgress
-from kafka_actors.job.supervisor.autoscaling import NO_ROOM_S, Autoscaler
 from kafka_actors.job.supervisor.machines.load import PartitionLoad, observed
+from kafka_actors.job.supervisor.worker_scaling import UNPLACED_S, Autoscaler
 from kafka_actors.types import TopicPartition
 
 ray_runtime = pytest.importorskip("kafka_actors.ray.runtime")
@@ -37,24 +36,24 @@ class Shell:
 
     def __init__(self, said):
         self.now, self.asked, self.told, self.broken = 0.0, [], [], False
-        self.scaling = Autoscaler(said, self, lambda: self.now, self.told.append, patience_s=60.0)
+        self.scaling = Autoscaler(said, self, lambda: self.now, self.told.append, placement_timeout_s=60.0)
 
-    def ask_for_room(self, workers):
+    def request_resources(self, workers):
         self.asked.append(workers)
         if self.broken:
             raise RuntimeError("Ray is gone")
 
-    def see_to_room(self, unplaced="", placed=None):
+    def check_resources(self, unplaced="", placed=None):
         """All are placed unless said otherwise."""
         there = self.scaling.workers - bool(unplaced) if placed is None else placed
-        return asyncio.run(self.scaling.see_to_room(there, unplaced))
+        return asyncio.run(self.scaling.check_resources(there, unplaced))
 
     def burst(self):
         for second in range(8):
             self.now += 1.0
             lag = 50_000 - second * 50
             both = (partition(0, 50_000, lag), partition(1, 50_000, lag))
-            self.scaling.look(status(*both, work_s=second * 1.0), {}, 1)
+            self.scaling.observe(status(*both, work_s=second * 1.0), {}, 1)
 
 
 def test_what_the_coordinator_says_is_what_is_observed():
@@ -86,7 +85,7 @@ def test_a_decision_is_an_event_and_stands_in_the_status_with_its_reason():
     assert shown.changes[0].seconds_ago >= 5.0
     assert shown.backlog_seconds == pytest.approx(500, rel=0.1)
     assert shown.pace_per_s == pytest.approx(100)
-    shell.scaling.say(3)
+    shell.scaling.set_workers(3)
     shown = shell.scaling.status()
     assert (shown.workers, shown.autoscale, shown.backlog_seconds) == (3, None, None)
     assert shown.changes[-1].reason == "scale(3) instead of 1..4"
@@ -94,35 +93,35 @@ def test_a_decision_is_an_event_and_stands_in_the_status_with_its_reason():
 
 def test_ray_is_asked_for_room_until_all_workers_are_placed():
     shell = Shell(Autoscale(max=4, initial=3))
-    shell.see_to_room()
+    shell.check_resources()
     assert shell.asked == []
     for _ in range(3):
-        shell.see_to_room("worker-2 needs num_cpus=1")
+        shell.check_resources("worker-2 needs num_cpus=1")
     assert shell.asked == [3]
-    shell.see_to_room()
+    shell.check_resources()
     assert shell.asked == [3, 0]
 
 
 def test_room_that_was_asked_for_is_given_back_by_a_number_and_at_the_end():
     shell = Shell(Autoscale(max=4, initial=3))
-    shell.see_to_room("worker-2 needs num_cpus=1")
-    shell.scaling.say(2)
-    shell.see_to_room("worker-1 needs num_cpus=1")
+    shell.check_resources("worker-2 needs num_cpus=1")
+    shell.scaling.set_workers(2)
+    shell.check_resources("worker-1 needs num_cpus=1")
     assert shell.asked == [3, 0]
-    shell.scaling.say(Autoscale(min=2, max=4))
-    shell.see_to_room("worker-1 needs num_cpus=1")
-    asyncio.run(shell.scaling.give_back())
+    shell.scaling.set_workers(Autoscale(min=2, max=4))
+    shell.check_resources("worker-1 needs num_cpus=1")
+    asyncio.run(shell.scaling.release_resources())
     assert shell.asked == [3, 0, 2, 0]
 
 
 def test_without_request_resources_nothing_is_asked_and_the_wait_is_shown_all_the_same():
     shell = Shell(Autoscale(max=4, request_resources=False))
-    shell.see_to_room("worker-2 needs num_cpus=1")
-    shell.now += NO_ROOM_S
-    shell.see_to_room("worker-2 needs num_cpus=1")
+    shell.check_resources("worker-2 needs num_cpus=1")
+    shell.now += UNPLACED_S
+    shell.check_resources("worker-2 needs num_cpus=1")
     assert shell.asked == []
     assert shell.scaling.status().holding == "worker-2 needs num_cpus=1"
-    shell.see_to_room()
+    shell.check_resources()
     assert shell.scaling.status().holding == ""
 
 
@@ -131,17 +130,17 @@ LACKS = "worker-2 needs num_cpus=1"
 
 def test_a_number_without_room_is_given_up_for_the_one_that_there_was(caplog):
     shell = Shell(2)
-    shell.see_to_room()
-    shell.scaling.say(8)
-    assert shell.see_to_room("", placed=2) is None, "they are asked for, and don't wait yet"
-    assert shell.see_to_room(LACKS) is None
-    shell.now += NO_ROOM_S
-    assert shell.see_to_room(LACKS) is None
+    shell.check_resources()
+    shell.scaling.set_workers(8)
+    assert shell.check_resources("", placed=2) is None, "they are asked for, and don't wait yet"
+    assert shell.check_resources(LACKS) is None
+    shell.now += UNPLACED_S
+    assert shell.check_resources(LACKS) is None
     assert shell.scaling.workers == 8
     assert shell.scaling.status().holding == LACKS
     assert shell.told[-1] == NoRoomForWorkers(8, 7, LACKS)
-    shell.now += 60.0 - NO_ROOM_S
-    given_up = shell.see_to_room(LACKS)
+    shell.now += 60.0 - UNPLACED_S
+    given_up = shell.check_resources(LACKS)
     reason = f"no room for 8 workers within 60 s: {LACKS}"
     assert (given_up.before, given_up.after, given_up.reason) == (8, 2, reason)
     assert shell.scaling.workers == 2
@@ -153,24 +152,24 @@ def test_a_number_without_room_is_given_up_for_the_one_that_there_was(caplog):
 
 def test_each_number_is_waited_for_anew():
     shell = Shell(2)
-    shell.scaling.say(8)
-    shell.see_to_room(LACKS)
+    shell.scaling.set_workers(8)
+    shell.check_resources(LACKS)
     shell.now += 50.0
-    shell.see_to_room(LACKS)
-    shell.scaling.say(6)
-    shell.see_to_room(LACKS)
+    shell.check_resources(LACKS)
+    shell.scaling.set_workers(6)
+    shell.check_resources(LACKS)
     shell.now += 59.0
-    assert shell.see_to_room(LACKS) is None
+    assert shell.check_resources(LACKS) is None
     shell.now += 1.0
-    assert shell.see_to_room(LACKS).after == 2
+    assert shell.check_resources(LACKS).after == 2
 
 
 def test_workers_that_found_room_are_not_given_up_for_one_that_waits_again():
     shell = Shell(2)
-    shell.scaling.say(3)
-    shell.see_to_room()
+    shell.scaling.set_workers(3)
+    shell.check_resources()
     for _ in range(2):
-        assert shell.see_to_room(LACKS) is None
+        assert shell.check_resources(LACKS) is None
         shell.now += 600.0
     assert shell.scaling.workers == 3
 
@@ -178,7 +177,7 @@ def test_workers_that_found_room_are_not_given_up_for_one_that_waits_again():
 def test_what_a_policy_wants_is_waited_for_however_long_it_takes():
     shell = Shell(Autoscale(max=4, initial=3))
     for _ in range(2):
-        assert shell.see_to_room(LACKS) is None
+        assert shell.check_resources(LACKS) is None
         shell.now += 600.0
     assert shell.scaling.workers == 3
 
@@ -186,8 +185,8 @@ def test_what_a_policy_wants_is_waited_for_however_long_it_takes():
 def test_a_ray_that_can_not_be_asked_ends_nothing(caplog):
     shell = Shell(Autoscale(max=4))
     shell.broken = True
-    shell.see_to_room("worker-2 needs num_cpus=1")
-    assert "Ray could not be asked for room: RuntimeError: Ray is gone" in caplog.text
+    shell.check_resources("worker-2 needs num_cpus=1")
+    assert "the request to Ray's autoscaler failed: RuntimeError: Ray is gone" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,7 @@ def test_a_ray_that_can_not_be_asked_ends_nothing(caplog):
     ids=str,
 )
 def test_room_is_named_as_the_autoscaler_names_it(resources, room):
-    assert ray_runtime.room_of(resources) == room
+    assert ray_runtime.bundle_of(resources) == room
 
 
 HEAD_WITHOUT_CPUS = {"Alive": True, "Resources": {"node:__internal_head__": 1.0, "memory": 1e9}}
@@ -237,26 +236,26 @@ def test_ends_are_asked_for_while_somebody_wants_them_and_a_fetch_may_know_more(
 
     async def scenario():
         wanted = {P0, P1}
-        ends, loops = LogEnds(ask, lambda: wanted), OwnedTasks(failed.append)
-        ends.keep(None, loops)
+        ends, tasks = LogEnds(ask, lambda: wanted), OwnedTasks(failed.append)
+        ends.set_interval(None, tasks)
         assert ends.latest(P0, None) is None
-        ends.keep(0.0, loops)
-        ends.keep(0.0, loops)
+        ends.set_interval(0.0, tasks)
+        ends.set_interval(0.0, tasks)
         await turns(50)
         assert len(asked) >= 3
         assert ends.latest(P0, 7) >= 30
         assert ends.latest(P0, 10_000) == 10_000
         assert ends.latest(P1, None) is None
         assert ends.latest(P1, 0) == 0
-        ends.keep(None, loops)
+        ends.set_interval(None, tasks)
         count = len(asked)
         await turns(50)
         assert len(asked) <= count + 1
         assert ends.latest(P0, 5) == 5
-        ends.keep(0.0, loops)
+        ends.set_interval(0.0, tasks)
         await turns(10)
         assert len(asked) > count
-        loops.cancel()
+        tasks.cancel()
 
     failed = []
     asyncio.run(scenario())
@@ -290,16 +289,16 @@ def test_a_question_that_nobody_answered_is_put_again_soon_however_seldom_it_is_
         return 7
 
     async def scenario():
-        question, loops = RepeatedQuery("the answer", ask, None), OwnedTasks(failed.append)
-        question.keep(30.0, loops)
+        question, tasks = RepeatedQuery("the answer", ask, None), OwnedTasks(failed.append)
+        question.set_interval(30.0, tasks)
         await turns_until(lambda: question.answer is not None)
         await turns(2)
         assert pauses[:3] == [RETRY_S, RETRY_S, 30.0]
-        question.keep(None, loops)
+        question.set_interval(None, tasks)
         await turns(5)
         assert question.answer is None, "what nobody follows is not known"
 
     failed = []
-    monkeypatch.setattr(asked, "woken", pause)
+    monkeypatch.setattr(broker_queries, "woken", pause)
     asyncio.run(scenario())
     assert failed == []

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from kafka_actors.status_page.machines.health import LOOKS_S, UNANSWERED_S, LastSeen, health
+from kafka_actors.job.machines.health import LOOKS_S, UNANSWERED_S, LastSeen, health
 
 NOW = 1_000.0
 WELL = LastSeen(

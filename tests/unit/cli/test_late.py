@@ -1,11 +1,11 @@
-"""What takes long is told of, once for each cause."""
+"""Notices about an operation that takes long: once for each cause."""
 
 import threading
 
 import pytest
 
-from kafka_actors.cli import slow_notice as module
-from kafka_actors.cli.slow_notice import late
+from kafka_actors.cli import output as module
+from kafka_actors.cli.output import late
 
 
 class Said:

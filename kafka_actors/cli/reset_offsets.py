@@ -1,4 +1,4 @@
-"""`kafka-actors groups reset-offsets`: a plan, and with --execute what it says (KIP-122)."""
+"""`kafka-actors groups reset-offsets`: shows a plan of new offsets, and commits them with --execute (KIP-122)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ import click
 
 from kafka_actors.errors import UsageError
 
-from .connection import admin_command, note
-from .errors import EXIT_DONE
-from .group_choice import all_or_named, group_options
-from .output import Output
+from .command import EXIT_DONE
+from .connection import admin_command
+from .output import Output, note
 from .results import columns, show
-from .scopes import ago, moment, offsets_of_file, topic_scope, topics_option
+from .scopes import (
+    ago,
+    all_or_named,
+    group_options,
+    moment,
+    offsets_of_file,
+    topic_scope,
+    topics_option,
+)
 
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin, OffsetReset, OffsetTarget
@@ -43,19 +50,21 @@ COLUMNS = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
 @click.option("--all-topics", is_flag=True, help="All topics that the group has committed for.")
 @click.option("--to-earliest", is_flag=True, help="To the start of the log.")
 @click.option("--to-latest", is_flag=True, help="To the end of the log.")
-@click.option("--to-current", is_flag=True, help="To what is committed; the end where nothing is.")
+@click.option("--to-current", is_flag=True, help="To the committed offset; to the end where there is none.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To one offset.")
 @click.option(
-    "--to-datetime", metavar="TIME", help="To a time: YYYY-MM-DDTHH:mm:SS.sss, in UTC unless it says."
+    "--to-datetime",
+    metavar="TIME",
+    help="To a time: YYYY-MM-DDTHH:mm:SS.sss, in UTC unless it has an offset.",
 )
-@click.option("--by-duration", metavar="DURATION", help="To a time so long ago: PnDTnHnMnS.")
-@click.option("--shift-by", type=int, metavar="N", help="So many offsets forth, or back where negative.")
+@click.option("--by-duration", metavar="DURATION", help="To the time that was this duration ago: PnDTnHnMnS.")
+@click.option("--shift-by", type=int, metavar="N", help="Forward by N offsets, or back if N is negative.")
 @click.option(
     "--from-file", metavar="FILE", help="To the offsets of a CSV file: [GROUP,]TOPIC,PARTITION,OFFSET."
 )
 @click.option("--dry-run", is_flag=True, help="Only show the plan; the default.")
-@click.option("--execute", is_flag=True, help="Commit what the plan says.")
-@click.option("--export", is_flag=True, help="Print the plan as a CSV file that --from-file takes.")
+@click.option("--execute", is_flag=True, help="Commit the offsets of the plan.")
+@click.option("--export", is_flag=True, help="Print the plan as CSV, for --from-file.")
 @admin_command
 async def reset_offsets(
     output: Output,
@@ -70,7 +79,7 @@ async def reset_offsets(
     export: bool,
     **where: Any,
 ) -> int:
-    """Show where groups would go on from, and with --execute put them there.
+    """Show the offsets from which groups would go on, and commit them with --execute.
 
     Groups with members are refused. Offsets outside of a log move to its nearest end.
     """
@@ -84,7 +93,7 @@ async def reset_offsets(
     if isinstance(target, dict):
         chosen = [group_id for group_id in chosen if group_id in target]
     plan: list[OffsetReset] = []
-    # All are planned before any is changed: the last one may be refused.
+    # All groups are planned before any is changed: the last one may be refused.
     for execute_now in (False, True) if execute else (False,):
         plan = []
         for group_id in chosen:
@@ -113,7 +122,7 @@ def _scope(
 
 
 def _target(where: Mapping[str, Any], group_ids: tuple[str, ...]) -> OffsetTarget | dict[str, OffsetTarget]:
-    """The one target given; of a file, one by group."""
+    """Target that is given; with --from-file one for each group."""
     from kafka_actors.admin import OffsetTarget
 
     given = [name for name, value in where.items() if value is not None and value is not False]
@@ -127,7 +136,7 @@ def _target(where: Mapping[str, Any], group_ids: tuple[str, ...]) -> OffsetTarge
     if name == "to_datetime":
         return OffsetTarget.timestamp(moment(value, "--to-datetime"))
     if name == "by_duration":
-        return OffsetTarget.timestamp(ago(value, datetime.now(UTC)))  # wall clock: so long before now
+        return OffsetTarget.timestamp(ago(value, datetime.now(UTC)))  # wall clock: a duration before now
     if name == "to_offset":
         return OffsetTarget.offset(value)
     if name == "shift_by":

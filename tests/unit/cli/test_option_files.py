@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_actors.cli.config_file import parse_toml, read_config_file
-from kafka_actors.cli.option_sources import from_file
+from kafka_actors.cli.option_sources import from_file, parse_toml, read_config_file
 from kafka_actors.config import ClientConfig, JobConfig, build
 from kafka_actors.config.references import parse_properties
 from kafka_actors.errors import ConfigError, UsageError
@@ -171,13 +170,13 @@ def test_a_dotted_name_in_toml_is_an_option_whichever_way_it_is_written() -> Non
 
 
 def test_an_option_that_is_in_a_file_twice_is_refused() -> None:
-    with pytest.raises(ConfigError, match="group_id: is there twice"):
+    with pytest.raises(ConfigError, match="group_id: is given twice"):
         parse_toml('group_id = "a"\ngroup.id = "b"', ())
 
 
 def test_what_is_no_toml_says_where(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text("a = 1\nb = \n")
-    with pytest.raises(UsageError, match=r"--config-file .*job.toml: is no TOML: .*line 2"):
+    with pytest.raises(UsageError, match=r"--config-file .*job.toml is not valid TOML: .*line 2"):
         read_config_file("--config-file", str(tmp_path / "job.toml"), ())
     with pytest.raises(tomllib.TOMLDecodeError):
         parse_toml("x", ())

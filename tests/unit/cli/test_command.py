@@ -1,7 +1,7 @@
 import click
 import pytest
 
-from kafka_actors.cli.errors import EXIT_FAILED, EXIT_USAGE, LoadError, describe, exit_code
+from kafka_actors.cli.command import EXIT_FAILED, EXIT_USAGE, LoadError, describe, exit_code
 from kafka_actors.errors import (
     ConfigError,
     JobFailed,

@@ -1,34 +1,44 @@
-"""Whether a job is well: what `/healthz` and `/readyz` say, decided from what was seen last and how long ago.
+"""Health of a job: the verdict that `status()`, `/healthz` and `/readyz` give.
 
-Live is a job whose supervisor looks at it. Ready is one that also works: it is in its group, its coordinator answers and is heard
-by the broker, and there is a worker. A pause that somebody asked for, and a rebalance while heartbeats are
-acknowledged, are no reasons.
+The verdict is made from what the supervisor saw last (`LastSeen`) and how long ago that was, so it can also be made
+while the supervisor hangs. A job is live while its supervisor looks at it. A live job is ready when it is running or
+paused, its coordinator answers, its member is in the group and the broker acknowledges its heartbeats, and at least
+one worker is ready. A pause that a user asked for and a rebalance during which heartbeats are acknowledged leave a
+job ready. The first condition that fails is the reason, in one line.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from kafka_actors.status_page.document import HealthView
-
-__all__ = ["LOOKS_S", "UNANSWERED_S", "LastSeen", "health"]
+__all__ = ["LOOKS_S", "UNANSWERED_S", "Health", "LastSeen", "health"]
 
 LOOKS_S = 10.0
-"""A supervisor that has not looked at its job for so long isn't live."""
+"""Seconds without a look of the supervisor at its job after which the job isn't live."""
 UNANSWERED_S = 3.0
-"""A coordinator that has not answered for so long isn't ready. The supervisor asks all the time, and is
-answered after a second at most."""
+"""Seconds without an answer of the coordinator after which the job isn't ready. The supervisor asks all the time, and
+a coordinator answers within a second."""
 
 _WORKS = frozenset({"running", "paused"})
 _MEMBER = frozenset({"stable", "joining", "syncing", "revoking"})
 
 
-class LastSeen(Struct, frozen=True, kw_only=True):
-    """What the supervisor saw last. Moments are of one steady clock, in seconds.
+class Health(Struct, frozen=True, kw_only=True):
+    """Whether a job is live and ready, as `/healthz` and `/readyz` say. `reason`: why it isn't ready, in one line; empty
+    where it is."""
 
-    `state` and `why`: of the job, and why it failed or has not started yet. `coordinator`: whether there is one that has begun. `answered_at`: when it answered
-    last, None for never; `member` and `heartbeat_age_s`: what it said then of the group's member, and of the last
-    heartbeat that was acknowledged. `fatal`: what ended the member, empty if nothing did.
+    live: bool = False
+    ready: bool = False
+    reason: str = ""
+
+
+class LastSeen(Struct, frozen=True, kw_only=True):
+    """Observations of the supervisor from which the verdict is made. Moments are of one steady clock, in seconds.
+
+    `state`: the job's, as in `JobStatus`; `why`: the reason why it failed or has not started yet. `coordinator`: whether
+    a coordinator runs. `answered_at`: when it answered last, None for never; `member` and `heartbeat_age_s`: the state of
+    the group's member in that answer, and the age that its last acknowledged heartbeat had then. `fatal`: the error that
+    ended the member, empty if there is none.
     """
 
     looked_at: float
@@ -39,20 +49,20 @@ class LastSeen(Struct, frozen=True, kw_only=True):
     member: str = ""
     heartbeat_age_s: float | None = None
     fatal: str = ""
-    session_timeout_s: float
+    session_timeout_s: float = 0.0
     workers_ready: int = 0
 
 
-def health(seen: LastSeen, now: float) -> HealthView:
-    """The verdict at this moment."""
+def health(seen: LastSeen, now: float) -> Health:
+    """The verdict at the moment `now`, in seconds of the clock of `LastSeen`."""
     silent = now - seen.looked_at
     live = silent <= LOOKS_S
     reason = _not_ready(seen, now) if live else f"the supervisor has not looked at its job for {silent:.0f} s"
-    return HealthView(live=live, ready=not reason, reason=reason)
+    return Health(live=live, ready=not reason, reason=reason)
 
 
 def _not_ready(seen: LastSeen, now: float) -> str:
-    """In one line; empty where it is ready."""
+    """The reason why a live job isn't ready, in one line; empty where it is."""
     if seen.state == "failed":
         return f"the job failed: {_line(seen.why)}"
     if seen.state not in _WORKS:

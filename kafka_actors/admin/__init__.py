@@ -1,4 +1,4 @@
-"""The daily life of groups and topics: `Admin`, and `AsyncAdmin` for asyncio."""
+"""Administration of groups, offsets and topics: `Admin`, and `AsyncAdmin` for asyncio."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kafka_actors.types import EARLIEST, LATEST
 
     from .async_admin import AsyncAdmin
-    from .machines.reset import OffsetTarget
+    from .machines.offsets import OffsetTarget
     from .results import (
         ClusterDescription,
         GroupDescription,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from .sync_admin import Admin
 
-# Loaded when first used: who only asks brokers, as Spark's planner does at each query, imports no consumer.
+# Loaded when first used: Spark's planner uses the admin at each query, and needs no consumer for that.
 _HOMES = {
     "EARLIEST": "kafka_actors.types",
     "LATEST": "kafka_actors.types",
@@ -41,7 +41,7 @@ _HOMES = {
     "MemberDescription": "results",
     "NewTopic": "results",
     "OffsetReset": "results",
-    "OffsetTarget": "machines.reset",
+    "OffsetTarget": "machines.offsets",
     "PartitionDescription": "results",
     "PartitionLag": "results",
     "TopicDescription": "results",

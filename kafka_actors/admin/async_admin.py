@@ -1,4 +1,4 @@
-"""`AsyncAdmin`: a group's daily life and its topics, for asyncio."""
+"""`AsyncAdmin`: administration of groups, offsets and topics, for asyncio."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 from .cluster import describe_cluster
 from .groups import GroupRequests
-from .machines.reset import OffsetTarget
+from .machines.offsets import OffsetTarget
 from .offsets import OffsetRequests, Scope
 from .requests import CallDeadline, raise_first
 from .results import (
@@ -77,11 +77,11 @@ class AsyncAdmin:
         await self._client.close()
 
     def trouble(self) -> str:
-        """Why none of the bootstrap servers has answered yet, with the last error of each; empty once one has."""
+        """Text that says why no bootstrap server has answered yet, with the last error of each; empty once one has."""
         return self._client.trouble()
 
     async def _connected(self, timeout_ms: float | None) -> CallDeadline:
-        """Connects with the first call. Returns until when this call may last, which connecting is part of."""
+        """Connects at the first call. Returns the deadline of the call, which includes the time to connect."""
         deadline = CallDeadline(self._client, timeout_ms)
         await self._client.bootstrap(timeout_ms=timeout_ms)
         return deadline
@@ -91,7 +91,7 @@ class AsyncAdmin:
     async def describe_cluster(
         self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None
     ) -> ClusterDescription:
-        """The cluster's id, brokers and controller; and, if asked for, what the principal may do with it (KIP-430)."""
+        """Describes the cluster: id, brokers, controller, and if asked for the operations that the principal may do (KIP-430)."""
         deadline = await self._connected(timeout_ms)
         return await describe_cluster(self._client, include_authorized_operations, deadline)
 
@@ -104,11 +104,11 @@ class AsyncAdmin:
         types: Collection[str] = (),
         timeout_ms: float | None = None,
     ) -> list[GroupListing]:
-        """All groups, by id, or only those of the given states or types, whose case doesn't matter. Brokers leave out,
-        without a word, groups that the principal may not describe, unless it may describe the cluster.
+        """Lists all groups by id, or those of the given states or types, in any case of letters. Brokers silently leave out
+        groups that the principal may not describe, unless it may describe the cluster.
 
-        Raises `UnsupportedVersionError` for `states` where brokers don't report them (before Kafka 2.6), and
-        whatever kept any broker from answering: its groups would be missing.
+        Raises `UnsupportedVersionError` for `states` where brokers don't report them (before Kafka 2.6), and the error
+        of any broker that didn't answer, because its groups would be missing.
         """
         wanted = _texts(states, "states"), _texts(types, "types")
         return await self._groups.listed(*wanted, await self._connected(timeout_ms))
@@ -116,7 +116,7 @@ class AsyncAdmin:
     async def describe_consumer_groups(
         self, group_ids: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, GroupDescription]:
-        """State and members of groups, of the classic and of the newer protocol (KIP-848).
+        """Describes groups of the classic and of the newer protocol (KIP-848): state and members.
 
         Raises `GroupIdNotFoundError` for a group that doesn't exist.
         """
@@ -126,7 +126,7 @@ class AsyncAdmin:
     async def delete_consumer_groups(
         self, group_ids: Iterable[str], *, timeout_ms: float | None = None
     ) -> None:
-        """Deletes groups with all they have committed. Raises `NonEmptyGroupError` for one that has members,
+        """Deletes groups with all their committed offsets. Raises `NonEmptyGroupError` for one that has members,
         `GroupIdNotFoundError` for one that doesn't exist."""
         wanted = _texts(group_ids, "group_ids")
         _all(await self._groups.delete(wanted, await self._connected(timeout_ms)))
@@ -136,7 +136,7 @@ class AsyncAdmin:
     async def list_consumer_group_offsets(
         self, group_id: str, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All that a group has committed; nothing for a group that doesn't exist."""
+        """Lists the offsets that a group has committed; none for a group that doesn't exist."""
         _text(group_id, "group_id")
         return await self._groups.committed(group_id, await self._connected(timeout_ms))
 
@@ -147,7 +147,7 @@ class AsyncAdmin:
         *,
         timeout_ms: float | None = None,
     ) -> None:
-        """Commits for a group without members, which need not exist. Raises `NonEmptyGroupError` if it has any."""
+        """Commits offsets for a group without members, which need not exist. Raises `NonEmptyGroupError` if it has members."""
         _text(group_id, "group_id")
         made = offsets_of(offsets)
         deadline = await self._connected(timeout_ms)
@@ -163,7 +163,7 @@ class AsyncAdmin:
         execute: bool = False,
         timeout_ms: float | None = None,
     ) -> list[OffsetReset]:
-        """Resets where a group without members goes on from, by topic and partition; only plans it without `execute`.
+        """Resets the offsets from which a group without members goes on. Without `execute` it only returns the plan.
 
             await admin.reset_offsets("g", OffsetTarget.earliest(), {"orders": None, "clicks": [0, 1]}, execute=True)
 
@@ -189,7 +189,7 @@ class AsyncAdmin:
         isolation_level: IsolationLevel = "read_uncommitted",
         timeout_ms: float | None = None,
     ) -> list[PartitionLag]:
-        """How far a group is behind in each partition that it has committed for or that a member is assigned to.
+        """Lists the lag of a group in each partition that it has committed for or that a member is assigned to.
 
         Under read_committed a log ends at its last stable offset. Raises `GroupIdNotFoundError`.
         """
@@ -203,21 +203,21 @@ class AsyncAdmin:
     async def list_topics(
         self, *, exclude_internal: bool = False, timeout_ms: float | None = None
     ) -> list[TopicListing]:
-        """All topics that may be described, by name."""
+        """Lists the topics that the principal may describe, by name."""
         deadline = await self._connected(timeout_ms)
         return await self._topics.listed(exclude_internal, deadline)
 
     async def describe_topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, TopicDescription]:
-        """Topics with their partitions, by name; all of them by default. Raises `UnknownTopicOrPartitionError`."""
+        """Describes topics with their partitions, by name; all of them by default. Raises `UnknownTopicOrPartitionError`."""
         wanted = None if names is None else _texts(names, "names")
         return _all(await self._topics.describe(wanted, await self._connected(timeout_ms)))
 
     async def topic_configs(
         self, names: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, dict[str, str | None]]:
-        """The settings of each topic that are not Kafka's defaults: its own and the brokers'. Secrets are None."""
+        """Lists the settings of each topic that are not Kafka's defaults: its own and the brokers'. Secrets are None."""
         wanted = _texts(names, "names")
         return await self._topics.configs(wanted, await self._connected(timeout_ms))
 
@@ -228,8 +228,8 @@ class AsyncAdmin:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> None:
-        """Creates topics, or with `validate_only` only asks whether they could be created. Raises
-        `TopicAlreadyExistsError`, `InvalidReplicationFactorError` and whatever else the controller refuses them with.
+        """Creates topics, or with `validate_only` only checks whether they could be created. Raises
+        `TopicAlreadyExistsError`, `InvalidReplicationFactorError`, and other errors of the controller.
 
         It may take a moment until all brokers know a new topic.
         """
@@ -248,7 +248,7 @@ class AsyncAdmin:
         isolation_level: IsolationLevel = "read_uncommitted",
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, ListedOffset]:
-        """The first offset at or after a time (milliseconds since 1970), by partition; -1 if all records are older.
+        """Lists the first offset at or after a time (milliseconds since 1970), by partition; -1 if all records are older.
 
         `kafka_actors.admin` has special times: `EARLIEST` and `LATEST`, the ends of the log, and `MAX_TIMESTAMP`,
         the youngest record (from Kafka 3.0 on). Raises `UnknownTopicOrPartitionError`.
@@ -264,7 +264,7 @@ def _all(answers: Mapping[str, T | KafkaActorsError]) -> dict[str, T]:
 
 
 def _texts(names: Iterable[str], argument: str) -> list[str]:
-    """A single name is an iterable of its letters: nobody means that."""
+    """Names as a list without repetitions. Raises `TypeError` for a single str, which is an iterable of letters."""
     if isinstance(names, str):
         raise TypeError(f"{argument} is a str: give a list of them")
     return [_text(name, argument) for name in dict.fromkeys(names)]

@@ -1,4 +1,4 @@
-"""The cluster as a whole: its id, its brokers, and what the principal may do with it."""
+"""Description of a cluster: its id, its brokers, and the operations that the principal may do on it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ OPERATIONS = {
     14: "DESCRIBE_TOKENS",
     15: "TWO_PHASE_COMMIT",
 }
-"""Java's `AclOperation`: the code of each, which is its bit in an answer (KIP-430)."""
+"""Codes of Java's `AclOperation`; each is the number of its bit in a response (KIP-430)."""
 UNKNOWN_OPERATIONS = -0x80000000
 
 
 async def describe_cluster(
     client: KafkaClient, with_operations: bool, deadline: CallDeadline
 ) -> ClusterDescription:
-    """See `AsyncAdmin.describe_cluster`."""
+    """Implementation of `AsyncAdmin.describe_cluster`."""
 
     async def attempt(limit_ms: float) -> ClusterDescription:
         request = DescribeClusterRequest(include_cluster_authorized_operations=with_operations)
@@ -58,7 +58,7 @@ async def describe_cluster(
 
 
 def operations_of(bits: int) -> frozenset[str] | None:
-    """The operations in an answer's bits; None where it wasn't asked for them."""
+    """Names of the operations in the bits of a response; None where the request didn't ask for them."""
     if bits == UNKNOWN_OPERATIONS:
         return None
     return frozenset(name for code, name in OPERATIONS.items() if bits >> code & 1)

@@ -1,4 +1,4 @@
-"""Groups: listed by all brokers, described, committed for and deleted by their coordinators."""
+"""Requests about groups: all brokers list theirs; coordinators describe, commit for and delete the groups that they have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Committed = dict[TopicPartition, OffsetAndMetadata]
 
 
 class GroupRequests:
-    """What `AsyncAdmin` does with groups; see there."""
+    """Requests behind the calls of `AsyncAdmin` about groups; the calls there say what each does."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -89,7 +89,7 @@ class GroupRequests:
         return await self._coordinators.ask(group_ids, self._describe, deadline)
 
     async def members_of(self, group_id: str, deadline: CallDeadline) -> int:
-        """How many members the group has: 0 for one that its first commit will make. Raises its error."""
+        """Number of members of a group; 0 for a group that doesn't exist yet. Raises the error of the description."""
         [group] = (await self.describe([group_id], deadline)).values()
         if isinstance(group, GroupIdNotFoundError):
             return 0
@@ -100,7 +100,7 @@ class GroupRequests:
     async def _describe(
         self, node: BrokerMetadata, group_ids: list[str], limit_ms: float
     ) -> dict[str, GroupDescription | KafkaActorsError]:
-        """Asks about them as groups of the newer protocol first; what is none of those may be a classic one."""
+        """Asks about all as groups of the newer protocol (KIP-848) first, then about the others as classic groups."""
         described: dict[str, GroupDescription | KafkaActorsError] = {}
         try:
             newer = ConsumerGroupDescribeRequest(group_ids=group_ids)
@@ -119,7 +119,7 @@ class GroupRequests:
     async def committed(
         self, group_id: str, deadline: CallDeadline, topic_ids: Mapping[str, bytes] | None = None
     ) -> Committed:
-        """All that a group has committed. `topic_ids`: without the offsets of topics that had another id than these."""
+        """Offsets that a group has committed; with `topic_ids` without those of topics that had another id at the commit."""
 
         async def ask(
             node: BrokerMetadata, group_ids: list[str], limit_ms: float
@@ -129,7 +129,7 @@ class GroupRequests:
 
             read = (await fetch_offsets_of_groups(send, {group_id: None}))[group_id]
             if read.error is not None:
-                # From version 9 of the request on; before, such a group has committed nothing.
+                # Version 9 of the request on answers so; before, a group that doesn't exist has no offsets.
                 return {group_id: {} if isinstance(read.error, GroupIdNotFoundError) else read.error}
             raise_first(read.errors.values())
             seen = as_committed(
@@ -146,7 +146,7 @@ class GroupRequests:
         deadline: CallDeadline,
         topic_ids: Mapping[str, bytes] | None = None,
     ) -> None:
-        """`topic_ids`: of the topics that the offsets are of, where they hold for these only."""
+        """Commits offsets for a group. `topic_ids`: ids of topics for which alone the offsets hold."""
         ids = topic_ids or {}
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for tp, offset in sorted(offsets.items()):
@@ -192,7 +192,8 @@ def _not_deleted(group_id: str, code: int) -> KafkaActorsError | None:
 
 
 def _refused(group_id: str, response: OffsetCommitResponse) -> list[KafkaActorsError]:
-    """The errors of partitions. A commit of no member is refused as that of an unknown one while there are any."""
+    """Errors of the partitions of a commit. While a group has members, brokers answer a commit from outside of it with
+    UNKNOWN_MEMBER_ID: that becomes `NonEmptyGroupError`."""
     errors: list[KafkaActorsError] = []
     for topic in response.topics:
         for p in topic.partitions:

@@ -1,4 +1,4 @@
-"""Offsets: the ends of logs and times in them, how far groups are behind, and resets."""
+"""Requests about offsets: the ends of logs and times in them, the lag of groups, and resets."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 from .groups import GroupRequests
-from .machines.lag import lag_rows
-from .machines.reset import OffsetTarget, plan_reset
+from .machines.offsets import OffsetTarget, lag_rows, plan_reset
 from .requests import CallDeadline, raise_first
 from .results import GroupDescription, OffsetReset, PartitionLag
 from .topics import TopicRequests
@@ -25,13 +24,13 @@ from .topics import TopicRequests
 __all__ = ["OffsetRequests", "Scope"]
 
 Scope = Mapping[str, Iterable[int] | None] | None
-"""Topics, each with some of its partitions or None for all; None for all that the group has committed for."""
+"""Scope of a reset: topics, each with some of its partitions or None for all; None for all that the group has committed for."""
 
 RESETTABLE = ("Empty", "Dead")
 
 
 class OffsetRequests:
-    """What `AsyncAdmin` does with offsets; see there."""
+    """Requests behind the calls of `AsyncAdmin` about offsets; the calls there say what each does."""
 
     def __init__(self, client: KafkaClient, groups: GroupRequests, topics: TopicRequests) -> None:
         self._lookups = OffsetLookups(client)
@@ -63,7 +62,7 @@ class OffsetRequests:
     async def _leaders(
         self, topics: Iterable[str], deadline: CallDeadline
     ) -> dict[TopicPartition, int | None]:
-        """The leader, or None, of each partition that exists."""
+        """Leader of each partition that exists; None where it has none."""
         described = await self._topics.describe(topics, deadline)
         raise_first(
             answer
@@ -85,7 +84,7 @@ class OffsetRequests:
         committed = await self._groups.committed(group.group_id, deadline)
         tps = {*committed, *(tp for member in group.members for tp in member.assignment)}
         leaders = await self._leaders({tp.topic for tp in tps}, deadline)
-        # Neither a deleted topic nor an offline partition keeps the others from being shown.
+        # A deleted topic or an offline partition leaves its end unknown, and the others are shown.
         asked = {tp: LATEST for tp in tps if leaders.get(tp) is not None}
         ends = await self._lookups.list_offsets(
             asked, isolation_level=isolation_level, timeout_ms=deadline.left_ms()
@@ -121,7 +120,7 @@ class OffsetRequests:
         return plan
 
     async def _check_inactive(self, group_id: str, deadline: CallDeadline) -> None:
-        """The broker refuses a commit for a group with members, too: who starts one meanwhile wins."""
+        """Raises `NonEmptyGroupError` for a group with members. One that joins later is safe too: the broker refuses the commit."""
         [group] = (await self._groups.describe([group_id], deadline)).values()
         if isinstance(group, GroupIdNotFoundError):
             return  # a reset may begin a group

@@ -1,4 +1,4 @@
-"""Asking until there is an answer: any broker, the controller, or the coordinators of groups."""
+"""Requests with retries until a deadline: to any broker, to one, or to the coordinators of groups."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ A = TypeVar("A")
 R = TypeVar("R", bound=Response)
 
 AskGroups = Callable[[BrokerMetadata, list[str], float], Awaitable[Mapping[str, A | KafkaActorsError]]]
-"""(coordinator, its groups, milliseconds left) → the answer or error of each."""
+"""Function of a coordinator, its groups and the milliseconds left, which returns the answer or error of each group."""
 
 
 class CallDeadline:
-    """When a call's time is over, for all that it has to ask: `timeout_ms` (`request_timeout_ms`) from now."""
+    """Deadline of a call and of all its requests: `timeout_ms` from now, by default `request_timeout_ms`."""
 
     def __init__(self, client: KafkaClient, timeout_ms: float | None = None) -> None:
         self._now = client.now
@@ -41,14 +41,14 @@ class CallDeadline:
         self._end = client.now() + self.seconds
 
     def left_ms(self) -> float:
-        """Milliseconds, 0 where it has passed."""
+        """Milliseconds until the deadline; 0 once it has passed."""
         return max(self._end - self._now(), 0.0) * 1000
 
 
 async def persist(client: KafkaClient, attempt: Callable[[float], Awaitable[A]], deadline: CallDeadline) -> A:
-    """What `attempt(milliseconds left)` returns, tried again with growing pauses after errors that may pass.
+    """Calls `attempt(milliseconds left)` until it succeeds, with growing pauses after errors that may pass; returns its result.
 
-    Raises the first error that doesn't, and when time is over `KafkaTimeoutError`.
+    Raises the first other error, and `KafkaTimeoutError` at the deadline.
     """
     config = client.config
     backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, client.rand)
@@ -67,25 +67,25 @@ async def persist(client: KafkaClient, attempt: Callable[[float], Awaitable[A]],
 
 
 def _may_pass(error: KafkaActorsError) -> bool:
-    """Who administers wants to hear at once that there is no such topic; a consumer would wait for it."""
+    """Whether to try again after this error. Not for a topic that doesn't exist, though a consumer would wait for it."""
     return error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
 
 
 async def ask_any(client: KafkaClient, request: Request[R], limit_ms: float) -> R:
-    """The response of whichever broker is least busy. Raises as `KafkaClient.send`."""
+    """Sends a request to the broker with the fewest requests in flight. Raises as `KafkaClient.send`."""
     node_id = client.least_loaded_node()
     if node_id is None:
-        raise NodeNotReadyError("no broker may be asked now")
+        raise NodeNotReadyError("no broker can take a request now")
     return await ask_node(client, node_id, request, limit_ms)
 
 
 async def ask_node(client: KafkaClient, node_id: int, request: Request[R], limit_ms: float) -> R:
-    """As `KafkaClient.send`, within the client's own limit for one request as well."""
+    """Sends a request to a broker, within `limit_ms` and `request_timeout_ms`. Raises as `KafkaClient.send`."""
     return await client.send(node_id, request, timeout_ms=min(limit_ms, client.config.request_timeout_ms))
 
 
 async def fresh_snapshot(client: KafkaClient, limit_ms: float) -> ClusterSnapshot:
-    """What brokers say of the cluster now. Raises as `KafkaClient.update_metadata`, and `KafkaTimeoutError`."""
+    """Metadata of the cluster, requested anew. Raises as `KafkaClient.update_metadata`, and `KafkaTimeoutError`."""
     try:
         async with asyncio.timeout(limit_ms / 1000):
             return await client.update_metadata()
@@ -104,7 +104,7 @@ def raise_first(errors: Iterable[KafkaActorsError]) -> None:
 
 
 class Coordinators:
-    """Asks about groups, each of the broker that coordinates it."""
+    """Sends requests about groups to their coordinators, and finds these again after errors that may pass."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -112,7 +112,7 @@ class Coordinators:
     async def ask(
         self, group_ids: Iterable[str], ask: AskGroups[A], deadline: CallDeadline
     ) -> dict[str, A | KafkaActorsError]:
-        """By group: the answer, or the error that is final or was the last one when time was over."""
+        """Answer of each group, or its error: one that does not pass, or the last one before the deadline."""
         open_ = dict.fromkeys(group_ids)
         answers: dict[str, A | KafkaActorsError] = {}
 
@@ -136,7 +136,7 @@ class Coordinators:
     async def _round(
         self, group_ids: list[str], ask: AskGroups[A], deadline: CallDeadline
     ) -> dict[str, A | KafkaActorsError]:
-        """Finds each group's coordinator and asks it once."""
+        """Finds the coordinators of groups and sends each one request."""
         answers: dict[str, A | KafkaActorsError] = {}
         by_node: dict[BrokerMetadata, list[str]] = {}
         for group_id, found in (await self._find(group_ids, deadline.left_ms())).items():
@@ -150,7 +150,7 @@ class Coordinators:
                 said = await ask(node, its_groups, deadline.left_ms())
             except KafkaActorsError as error:
                 said = dict.fromkeys(its_groups, error)
-            missing = ProtocolError(f"broker {node.node_id} left out of its response what was asked for")
+            missing = ProtocolError(f"broker {node.node_id} left a group out of its response")
             answers.update({group_id: said.get(group_id, missing) for group_id in its_groups})
 
         await asyncio.gather(*(one(node, groups) for node, groups in by_node.items()))

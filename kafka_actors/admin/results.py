@@ -1,4 +1,4 @@
-"""What the admin takes and gives. Offsets, partitions and times (milliseconds since 1970) are ints."""
+"""Arguments and results of the admin's calls. Offsets, partitions and times (milliseconds since 1970) are ints."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ class GroupDescription(Struct, frozen=True):
 
 
 class PartitionLag(Struct, frozen=True):
-    """How far a group is behind in a partition. What isn't known is None.
+    """Lag of a group in a partition. None is a value that isn't known.
 
-    `current_offset`: committed, None where the group has committed nothing, with the `leader_epoch` that its
-    committer gave (KIP-320); `log_end_offset`: None where the
-    partition or its leader is gone; `lag`: the difference of the two. The member is the one that the partition
-    is assigned to. A member without partitions has a row with neither topic nor partition.
+    `current_offset`: the committed one, None where the group has committed nothing, with the `leader_epoch` that was
+    committed (KIP-320); `log_end_offset`: None where the partition or its leader is gone; `lag`: the difference of the
+    two. The member is the one that the partition is assigned to. A member without partitions has a row with neither
+    topic nor partition.
     """
 
     group_id: str
@@ -107,7 +107,7 @@ class PartitionLag(Struct, frozen=True):
 
 
 class OffsetReset(Struct, frozen=True):
-    """Where a reset puts a group in a partition. `note` says where that isn't literally what was asked for."""
+    """New offset of a group in a partition. `note` says why it differs from the target, where it does."""
 
     group_id: str
     topic: str

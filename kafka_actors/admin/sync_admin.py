@@ -1,4 +1,4 @@
-"""`Admin`: the twin of `AsyncAdmin` that blocks."""
+"""`Admin`: the blocking form of `AsyncAdmin`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 from .async_admin import AsyncAdmin, Offset
-from .machines.reset import OffsetTarget
+from .machines.offsets import OffsetTarget
 from .offsets import Scope
 from .results import (
     ClusterDescription,
@@ -61,12 +61,12 @@ class Admin(ForkGuard):
         return f"<Admin of {','.join(self._admin.config.bootstrap_servers)}>"
 
     def __del__(self) -> None:
-        io = getattr(self, "_io", None)  # none where an option was wrong
+        io = getattr(self, "_io", None)  # not set where an option was wrong
         if io is not None and io.alive:
-            warnings.warn(f"{self!r} was never closed: its thread goes on", ResourceWarning, stacklevel=2)
+            warnings.warn(f"{self!r} was never closed: its thread still runs", ResourceWarning, stacklevel=2)
 
     def close(self) -> None:
-        """As `AsyncAdmin.close`."""
+        """Blocking form of `AsyncAdmin.close`."""
         if not self._io.loop.is_closed():  # after a fork its thread is not alive, and the loop not closed
             self._check_process()
             try:
@@ -77,7 +77,7 @@ class Admin(ForkGuard):
     def describe_cluster(
         self, *, include_authorized_operations: bool = False, timeout_ms: float | None = None
     ) -> ClusterDescription:
-        """As `AsyncAdmin.describe_cluster`."""
+        """Blocking form of `AsyncAdmin.describe_cluster`."""
         return self._call(
             self._admin.describe_cluster(
                 include_authorized_operations=include_authorized_operations, timeout_ms=timeout_ms
@@ -91,23 +91,23 @@ class Admin(ForkGuard):
         types: Collection[str] = (),
         timeout_ms: float | None = None,
     ) -> list[GroupListing]:
-        """As `AsyncAdmin.list_groups`."""
+        """Blocking form of `AsyncAdmin.list_groups`."""
         return self._call(self._admin.list_groups(states=states, types=types, timeout_ms=timeout_ms))
 
     def describe_consumer_groups(
         self, group_ids: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, GroupDescription]:
-        """As `AsyncAdmin.describe_consumer_groups`."""
+        """Blocking form of `AsyncAdmin.describe_consumer_groups`."""
         return self._call(self._admin.describe_consumer_groups(group_ids, timeout_ms=timeout_ms))
 
     def delete_consumer_groups(self, group_ids: Iterable[str], *, timeout_ms: float | None = None) -> None:
-        """As `AsyncAdmin.delete_consumer_groups`."""
+        """Blocking form of `AsyncAdmin.delete_consumer_groups`."""
         self._call(self._admin.delete_consumer_groups(group_ids, timeout_ms=timeout_ms))
 
     def list_consumer_group_offsets(
         self, group_id: str, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """As `AsyncAdmin.list_consumer_group_offsets`."""
+        """Blocking form of `AsyncAdmin.list_consumer_group_offsets`."""
         return self._call(self._admin.list_consumer_group_offsets(group_id, timeout_ms=timeout_ms))
 
     def alter_consumer_group_offsets(
@@ -117,7 +117,7 @@ class Admin(ForkGuard):
         *,
         timeout_ms: float | None = None,
     ) -> None:
-        """As `AsyncAdmin.alter_consumer_group_offsets`."""
+        """Blocking form of `AsyncAdmin.alter_consumer_group_offsets`."""
         self._call(self._admin.alter_consumer_group_offsets(group_id, offsets, timeout_ms=timeout_ms))
 
     def reset_offsets(
@@ -129,7 +129,7 @@ class Admin(ForkGuard):
         execute: bool = False,
         timeout_ms: float | None = None,
     ) -> list[OffsetReset]:
-        """As `AsyncAdmin.reset_offsets`."""
+        """Blocking form of `AsyncAdmin.reset_offsets`."""
         return self._call(
             self._admin.reset_offsets(group_id, target, topics, execute=execute, timeout_ms=timeout_ms)
         )
@@ -141,25 +141,25 @@ class Admin(ForkGuard):
         isolation_level: IsolationLevel = "read_uncommitted",
         timeout_ms: float | None = None,
     ) -> list[PartitionLag]:
-        """As `AsyncAdmin.lag`."""
+        """Blocking form of `AsyncAdmin.lag`."""
         return self._call(self._admin.lag(group_id, isolation_level=isolation_level, timeout_ms=timeout_ms))
 
     def list_topics(
         self, *, exclude_internal: bool = False, timeout_ms: float | None = None
     ) -> list[TopicListing]:
-        """As `AsyncAdmin.list_topics`."""
+        """Blocking form of `AsyncAdmin.list_topics`."""
         return self._call(self._admin.list_topics(exclude_internal=exclude_internal, timeout_ms=timeout_ms))
 
     def describe_topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, TopicDescription]:
-        """As `AsyncAdmin.describe_topics`."""
+        """Blocking form of `AsyncAdmin.describe_topics`."""
         return self._call(self._admin.describe_topics(names, timeout_ms=timeout_ms))
 
     def topic_configs(
         self, names: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, dict[str, str | None]]:
-        """As `AsyncAdmin.topic_configs`."""
+        """Blocking form of `AsyncAdmin.topic_configs`."""
         return self._call(self._admin.topic_configs(names, timeout_ms=timeout_ms))
 
     def create_topics(
@@ -169,7 +169,7 @@ class Admin(ForkGuard):
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> None:
-        """As `AsyncAdmin.create_topics`."""
+        """Blocking form of `AsyncAdmin.create_topics`."""
         self._call(self._admin.create_topics(topics, validate_only=validate_only, timeout_ms=timeout_ms))
 
     def list_offsets(
@@ -179,7 +179,7 @@ class Admin(ForkGuard):
         isolation_level: IsolationLevel = "read_uncommitted",
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, ListedOffset]:
-        """As `AsyncAdmin.list_offsets`."""
+        """Blocking form of `AsyncAdmin.list_offsets`."""
         return self._call(
             self._admin.list_offsets(partitions, isolation_level=isolation_level, timeout_ms=timeout_ms)
         )
@@ -194,7 +194,7 @@ class Admin(ForkGuard):
         try:
             return future.result()
         finally:
-            future.cancel()  # of use where the wait was interrupted
+            future.cancel()  # has an effect only where the wait was interrupted
 
     def _check_open(self) -> None:
         self._check_process()  # its thread isn't there after a fork: no answer would ever come

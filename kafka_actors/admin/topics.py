@@ -1,4 +1,4 @@
-"""Topics: listed, described and created, and their settings."""
+"""Requests about topics: to list, describe and create them, and for their settings."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["TopicRequests"]
 
 TOPIC_RESOURCE = 2
 DEFAULT_CONFIG = 5
-"""`ConfigSource`: the value is Kafka's own, nobody set it."""
+"""Code of `ConfigSource` for a value that is Kafka's own default."""
 
 
 class TopicRequests:
-    """What `AsyncAdmin` does with topics; see there."""
+    """Requests behind the calls of `AsyncAdmin` about topics; the calls there say what each does."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -49,7 +49,7 @@ class TopicRequests:
         return dict(sorted(described.items()))
 
     async def _metadata(self, names: list[str] | None, deadline: CallDeadline) -> list[MetadataResponseTopic]:
-        """Asked for anew: what the client keeps may be minutes old."""
+        """Metadata of topics from a broker; the client's own may be minutes old."""
         if names == []:
             return []
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
@@ -110,7 +110,7 @@ class TopicRequests:
         return answers
 
     async def _controller(self, limit_ms: float) -> int:
-        """Who creates topics. A quorum's brokers name any of themselves, and pass the request on."""
+        """Broker to send CreateTopics to: the controller, or under KRaft any broker, which passes the request on."""
         snapshot = await fresh_snapshot(self._client, limit_ms)
         if snapshot.controller_id not in snapshot.brokers:
             raise NotControllerError("no broker is the controller now", request="Metadata")

@@ -62,9 +62,9 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
     pattern: str | None = None
     """A regular expression that whole names of topics match, in place of `topics`."""
     workers: Positive | str | None = None
-    """How many workers; or a range such as `1..16`: as many as the records need."""
+    """Number of workers, or a range such as `1..16`: as many as the records need."""
     resources_per_worker: dict[str, Any] | None = None
-    """What each worker asks Ray for, in Ray's names: `{num_cpus = 1, num_gpus = 0.5}`; as a flag or variable in JSON,
+    """Resources that each worker asks Ray for, in Ray's names: `{num_cpus = 1, num_gpus = 0.5}`; as a flag or variable in JSON,
     `{"num_cpus": 1}`. What is not named stays as in the job's definition."""
     name: str | None = None
     """The job's name: keeps its identity in the group over restarts."""

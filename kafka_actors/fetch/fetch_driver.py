@@ -1,4 +1,9 @@
-"""Doing what the fetch machine plans: pulls and their answers, lookups, and coming again in time."""
+"""The shell of the fetch machine: sends its pulls and takes their answers, looks offsets up, and polls again in time.
+
+It keeps to the contract of machines (`base.machine`), but has a driver of its own in place of `MachineDriver`: the thread that
+received a response polls the machine and sends the next pull itself, under the machine's lock, and only what has to be in the
+event loop is handed over to it. A way through the loop for each response would cost two switches of threads.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +14,21 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import AuthenticationError, ClientError, KafkaActorsError, NodeNotReadyError
 from kafka_actors.events import Event, EventSink
 from kafka_actors.types import TopicPartition
 
 from .lookups import LookupClient, carry_out
-from .machines.fetch_machine import FetchMachine, FetchPlan
+from .machines.fetch_machine import FetchAction, FetchMachine
+from .machines.positions import EpochValidation
 from .machines.pull_stream import PullToSend
 from .machines.resets import OffsetLookup
 from .messages import Outcome, Pull
 from .telemetry import FetchTelemetry
 
 logger = logging.getLogger(__name__)
-
-Validation = tuple[TopicPartition, int, int, int]
 
 
 class RecordSource(Protocol):
@@ -130,35 +135,45 @@ class FetchDriver:
         with self._lock:
             if self._closed or self._loop is None:
                 return
-            plan = self._machine.plan(self._clock())
-            events, self._machine.partitions.events = self._machine.partitions.events, []
-            self._untold += bool(events)
-            strange = [issue for issue in plan.pulls if not self._send(issue)]
-            ready = self._machine.has_something
-        if ready:
+            ready = self._machine.poll(self._clock())
+            self._untold += bool(ready.events)
+            left = [a for a in ready.actions if type(a) is not PullToSend or not self._send(a)]
+            something = self._machine.has_something
+        if something:
             self._on_brought()
-        if strange or events or plan.lookups or plan.validations or plan.refresh_metadata:
-            self.in_loop(self._carry_out, plan, events, strange)
-        elif self._earlier(plan.wakeup):
-            self.in_loop(self._set_timer, plan.wakeup)
+        if left or ready.events:
+            self.in_loop(self._carry_out, left, ready.events, ready.next_wake)
+        elif self._earlier(ready.next_wake):
+            self.in_loop(self._set_timer, ready.next_wake)
 
-    def _carry_out(self, plan: FetchPlan, events: list[Event], pulls: list[PullToSend]) -> None:
+    def _carry_out(
+        self, actions: list[FetchAction], events: tuple[Event, ...], next_wake: float | None
+    ) -> None:
+        """Carries out, in the loop, what a turn in another thread has left to it."""
         if self._closed:
             return
         if events:
-            self._tell(events)
-        if plan.refresh_metadata:
-            self._request_metadata()
-        with self._lock:
-            for issue in pulls:
-                self._send(issue)
-        if plan.lookups:
-            self._spawn(self._look_up(plan.lookups))
-        if plan.validations:
-            self._spawn(self._validate(plan.validations))
-        self._set_timer(plan.wakeup)
+            self._publish(events)
+        lookups: list[OffsetLookup] = []
+        validations: list[EpochValidation] = []
+        for action in actions:
+            match action:
+                case PullToSend():
+                    with self._lock:
+                        self._send(action)
+                case OffsetLookup():
+                    lookups.append(action)
+                case EpochValidation():
+                    validations.append(action)
+                case RefreshMetadata():
+                    self._request_metadata()
+        if lookups:
+            self._spawn(self._look_up(lookups))
+        if validations:
+            self._spawn(self._validate(validations))
+        self._set_timer(next_wake)
 
-    def _tell(self, events: list[Event]) -> None:
+    def _publish(self, events: tuple[Event, ...]) -> None:
         try:
             for event in events:
                 self._events(event)
@@ -270,7 +285,7 @@ class FetchDriver:
                 self._machine.on_offset(lookup, found[lookup], self._clock())
         self.soon()
 
-    async def _validate(self, validations: list[Validation]) -> None:
+    async def _validate(self, validations: list[EpochValidation]) -> None:
         asked = {tp: (current, epoch) for tp, _, current, epoch in validations}
         answers: Mapping[TopicPartition, Any]
         try:

@@ -1,10 +1,9 @@
-"""`AsyncProducer`: `Producer` for an event loop, in that loop."""
+"""`AsyncProducer`: the calls of `Producer` as coroutines, in the user's event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -12,15 +11,23 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
-from kafka_actors.base.fork_guard import ForkGuard, another_loop
+from kafka_actors.base.fork_guard import another_loop
 from kafka_actors.base.timeouts import timeouts_by_name
-from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 
 from .futures import BatchFuture, RecordFuture
-from .producer import _GRACE_S, _NOT_CLOSED, _no_room
-from .producer_io import ProducerIO
-from .send_steps import Full, Headers, Sending, Steps, Wait
+from .send_steps import (
+    BESIDE,
+    GRACE_S,
+    NOT_CLOSED,
+    BaseProducer,
+    Full,
+    Headers,
+    Steps,
+    Wait,
+    closed_before,
+    not_acknowledged,
+)
 
 T = TypeVar("T")
 
@@ -28,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @timeouts_by_name
-class AsyncProducer(ForkGuard):
+class AsyncProducer(BaseProducer):
     """`Producer` with coroutines; the same options, results and errors; see there. For the loop it is first used in.
 
     async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
@@ -36,23 +43,17 @@ class AsyncProducer(ForkGuard):
         where = await sent                               # in the log
     """
 
-    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
-        super().__init__()
-        self.config = resolved(build(ProducerConfig, config, **options))
-        self._beginning: asyncio.Task[None] | None = None
-        self._ready = False
-        self._room: asyncio.Event | None = None
-        self._closed = False
-        self._make()
+    _name = "AsyncProducer"
 
-    def _make(self) -> None:
-        self._core = ProducerIO(self.config)
-        self._sending = Sending(self._core, random.random)
+    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(config=config, **options)
+        self._beginning: asyncio.Task[None] | None = None
+        self._room: asyncio.Event | None = None
 
     async def __aenter__(self) -> Self:
         try:
             await self._started()
-        except BaseException:  # of a cancellation, too: nobody will close it
+        except BaseException:  # a cancellation, too: nobody would close it
             await self._give_up_beginning(self._beginning)
             raise
         return self
@@ -65,15 +66,12 @@ class AsyncProducer(ForkGuard):
         except KafkaActorsError as failure:
             if error is None:
                 raise
-            logger.error("beside the error being raised: %s", failure)
-
-    def __repr__(self) -> str:
-        return f"<AsyncProducer to {','.join(self.config.bootstrap_servers)}>"
+            logger.error(BESIDE, failure)
 
     # ------------------------------------------------------------ sending
 
     async def send_batch(self, batch: pa.RecordBatch | pa.Table, topic: str | None = None) -> BatchFuture:
-        """As `Producer.send_batch`."""
+        """Sends each row as a record: see `Producer.send_batch`."""
         began = await self._started()
         return await self._walk(self._sending.batch(batch, topic), began)
 
@@ -86,14 +84,14 @@ class AsyncProducer(ForkGuard):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """As `Producer.send`."""
+        """Sends one record: see `Producer.send`."""
         began = await self._started()
         return await self._walk(
             self._sending.record(topic, value, key, headers, partition, timestamp_ms), began
         )
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """As `Producer.partitions_for`."""
+        """Returns the partition ids of a topic: see `Producer.partitions_for`."""
         began = await self._started()
         return await self._walk(self._sending.partitions(topic), began)
 
@@ -123,19 +121,19 @@ class AsyncProducer(ForkGuard):
                     self._room.clear()
                     await self._room.wait()
                     if self._closed:
-                        raise UsageError("this AsyncProducer is closed")
+                        raise self._is_closed()
         except TimeoutError:
-            raise _no_room(wait.topic, self.config) from None
+            raise self._no_room(wait.topic) from None
 
     # ------------------------------------------------------------ life
 
     async def flush(self, *, timeout_ms: float | None = None) -> None:
-        """As `Producer.flush`."""
+        """Sends all records and waits for their outcomes: see `Producer.flush`."""
         limit_s = limit_of(timeout_ms)
         self._check_open()
         self._check_loop()
         await self._flush(limit_s)
-        self._tell()
+        self._raise_unseen()
 
     async def _flush(self, limit_s: float | None) -> None:
         self._core.intake.close_all()
@@ -157,15 +155,10 @@ class AsyncProducer(ForkGuard):
             async with asyncio.timeout(limit_s):
                 await done
         except TimeoutError:
-            raise KafkaTimeoutError(f"flush: {left} batches are not acknowledged yet") from None
-
-    def _tell(self) -> None:
-        error = self._core.unseen.take()
-        if error is not None:
-            raise error
+            raise not_acknowledged(left) from None
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
-        """As `Producer.close`."""
+        """Sends all records and closes the connections: see `Producer.close`."""
         if self._closed:
             return
         limit_s = limit_of(timeout_ms)
@@ -174,20 +167,14 @@ class AsyncProducer(ForkGuard):
         self._closed = True
         if self._beginning is None:
             return
-        self._beginning.cancel()  # where it isn't done
+        self._beginning.cancel()  # if it isn't done
         try:
             await self._flush(limit_s)
         except KafkaTimeoutError:
-            pass  # what is left gets its error below
+            pass  # the records that are left get their error below
         finally:
-            late = KafkaTimeoutError("the producer was closed before it was acknowledged; it may be written")
-            await _closed(self._core.close(late))
-        self._tell()
-
-    def _check_open(self) -> None:
-        self._check_process()
-        if self._closed:
-            raise UsageError("this AsyncProducer is closed")
+            await _wait_closed(self._core.close(closed_before()))
+        self._raise_unseen()
 
     def _check_loop(self) -> None:
         """Raises `UsageError` in another event loop than its own, where no outcome would ever come."""
@@ -195,7 +182,7 @@ class AsyncProducer(ForkGuard):
             raise UsageError(another_loop(self))
 
     async def _started(self) -> float | None:
-        """As `Producer._started`."""
+        """Waits until connected: see `Producer._started`."""
         self._check_open()
         if self._beginning is None:
             self._room = asyncio.Event()
@@ -217,21 +204,21 @@ class AsyncProducer(ForkGuard):
         return began
 
     async def _give_up_beginning(self, beginning: asyncio.Task[None] | None) -> None:
-        """The next call begins anew."""
+        """Undoes a beginning that failed; the next call begins anew."""
         if beginning is None or beginning is not self._beginning or self._closed:
             return
         beginning.cancel()
         failed, self._beginning, self._ready = self._core, None, False
         self._make()
-        await _closed(failed.client.close())
+        await _wait_closed(failed.client.close())
 
 
-async def _closed(closing: Coroutine[Any, Any, None]) -> None:
-    """Closes connections, which takes a moment as a rule."""
+async def _wait_closed(closing: Coroutine[Any, Any, None]) -> None:
+    """Waits up to `GRACE_S` for connections to close."""
     try:
-        async with asyncio.timeout(_GRACE_S) as over:
+        async with asyncio.timeout(GRACE_S) as over:
             await closing
     except TimeoutError:
         if not over.expired():
             raise
-        logger.warning(_NOT_CLOSED, _GRACE_S)
+        logger.warning(NOT_CLOSED, GRACE_S)

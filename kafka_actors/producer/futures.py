@@ -1,4 +1,4 @@
-"""What sending gives back: futures that any thread may wait for, and any event loop await."""
+"""The results of sending: futures that any thread may wait for and any event loop await, and failures that nobody asked for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOCK = threading.Lock()  # held for moments only, so one for all results
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):
-    """Where a record is in the log. `offset` is -1 where the broker had it already and no longer knew where.
+    """The place of a record in the log. `offset` is -1 where the broker had the record already and no longer knew its offset.
 
     `timestamp_ms` is the record's, or the broker's where the topic has LogAppendTime.
     """
@@ -41,21 +41,21 @@ class RecordMetadata(msgspec.Struct, frozen=True):
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
-    """So many records with the offsets from `first` on; `first` is -1 where the broker no longer knew it."""
+    """Offsets of `records` records from `first` on; `first` is -1 where the broker no longer knew it."""
 
     first: int
     records: int
 
 
 class BatchMetadata(msgspec.Struct, frozen=True):
-    """Where the rows of one `send_batch` are in the log: by partition, in the order of the rows."""
+    """The places of the rows of one `send_batch` in the log: by partition, in the order of the rows."""
 
     rows: int
     partitions: dict[TopicPartition, list[OffsetRange]]
 
 
 class _Segment(NamedTuple):
-    """What became of so many records of a batch, which begin at `first`."""
+    """The outcome of `records` records of a batch, from the `first`-th on."""
 
     first: int
     records: int
@@ -76,12 +76,12 @@ class BatchResult:
         self.segments: list[_Segment] = []
         self.done = False
         self.seen = 0
-        """How many failed records somebody knows of."""
+        """Number of failed records whose error was raised or reported."""
         self._left: int | None = None
         self._callbacks: list[Callable[[], object]] = []
 
     def settle(self, batch: ProducerBatch, outcome: SettledBatch) -> bool:
-        """A batch with this ticket has its outcome: all of it, or what it was split into. Returns whether that is all."""
+        """Adds the outcome of the batch, or of one that it was split into. Returns whether all records have theirs."""
         if self._left is None:
             self._left = batch.total
         count = batch.records
@@ -107,11 +107,11 @@ class BatchResult:
         callback()
 
     def of(self, index: int) -> _Segment:
-        """What became of one record."""
+        """Returns the outcome of one record."""
         return next(s for s in self.segments if s.first <= index < s.first + s.records)
 
     def between(self, first: int, count: int) -> list[_Segment]:
-        """What became of these records, in order."""
+        """Returns the outcomes of these records, in order."""
         found = []
         for s in sorted(self.segments):
             lo, hi = max(first, s.first), min(first + count, s.first + s.records)
@@ -122,7 +122,7 @@ class BatchResult:
 
     @property
     def failed(self) -> int:
-        """How many of its records failed."""
+        """Number of its records that failed."""
         return sum(s.records for s in self.segments if s.error is not None)
 
     @property
@@ -143,7 +143,7 @@ class SendFuture(ABC, Generic[T]):
 
     @abstractmethod
     def _value(self) -> T:
-        """What came of it, or its error raised, once it is done."""
+        """Returns the result, or raises the error, once it is done."""
 
     @property
     @abstractmethod
@@ -171,7 +171,7 @@ class SendFuture(ABC, Generic[T]):
         return self._value()
 
     def exception(self, *, timeout: float | None = None) -> KafkaActorsError | None:
-        """Waits for the outcome, as `result` does; its error, None if it was delivered."""
+        """Waits for the outcome as `result` does, and returns its error, None if it was delivered."""
         try:
             self.result(timeout=timeout)
         except KafkaActorsError as error:
@@ -230,7 +230,7 @@ class RecordFuture(SendFuture[RecordMetadata]):
 
 
 class _BatchPart(NamedTuple):
-    """Rows that went into one batch, its records from `first` on; `rows` and `base` added are their numbers."""
+    """Rows that went into one batch, as its records from `first` on; a row's number is its value in `rows` plus `base`."""
 
     result: BatchResult
     first: int
@@ -252,14 +252,14 @@ class BatchFuture(SendFuture[BatchMetadata]):
         self._callbacks: list[Callable[[], object]] = []
 
     def add(self, result: BatchResult, first: int, rows: Numbers, base: int = 0) -> None:
-        """These rows are in a batch, as its records from `first` on."""
+        """Adds rows that are in a batch, as its records from `first` on."""
         self._parts.append(_BatchPart(result, first, rows, base))
         with _LOCK:
             self._waiting += 1
         result.when_done(self.complete)
 
     def complete(self) -> None:
-        """One part is settled, or all parts are added."""
+        """Counts a part that is settled; once more when all parts are added."""
         with _LOCK:
             self._waiting -= 1
             if self._waiting:
@@ -275,7 +275,7 @@ class BatchFuture(SendFuture[BatchMetadata]):
 
     @property
     def failure(self) -> KafkaActorsError | None:
-        """The first error among what is known; asking for it is not hearing of it."""
+        """The first error so far; reading it doesn't count as reported."""
         return next((part.result.error for part in self._parts if part.result.error is not None), None)
 
     @property
@@ -319,12 +319,12 @@ def wait_all(results: Sequence[BatchResult], deadline: float | None) -> int:
 
 
 RECENT = 1_000
-"""Of so many failed batches it is looked at the end whether somebody has asked; of older ones when they become too
-many, so that a producer that is never flushed doesn't keep them all."""
+"""Failed batches that are kept until `flush` or `close`, in case somebody still asks for their errors. Older ones are only counted,
+so that a producer that is never flushed doesn't keep them all."""
 
 
 class Unseen:
-    """Failed records whose futures nobody asked; each is told of once. For any thread."""
+    """Failed records whose futures nobody asked for a result; each is reported once. For any thread."""
 
     def __init__(self) -> None:
         self._recent: deque[BatchResult] = deque()
@@ -333,14 +333,14 @@ class Unseen:
         self._lock = threading.Lock()
 
     def add(self, result: BatchResult) -> None:
-        """Some of its records failed."""
+        """Adds a batch of which records failed."""
         with self._lock:
             self._recent.append(result)
             if len(self._recent) > RECENT:
                 self._count(self._recent.popleft())
 
     def take(self) -> UndeliveredError | None:
-        """The error about all of them."""
+        """Returns the error about all of them, None if there are none, and forgets them."""
         with self._lock:
             while self._recent:
                 self._count(self._recent.popleft())

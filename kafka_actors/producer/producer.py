@@ -1,9 +1,8 @@
-"""`Producer`: sends records from any thread."""
+"""`Producer`: sends records from any thread, by an event loop in a thread of its own."""
 
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 import warnings
@@ -15,26 +14,34 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
-from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.io_thread import IoThread, ended_within
 from kafka_actors.base.timeouts import timeouts_by_name
-from kafka_actors.config import ProducerConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 
 from .futures import BatchFuture, RecordFuture, wait_all
-from .producer_io import ProducerIO
-from .send_steps import Full, Headers, Sending, Steps, Wait
+from .send_steps import (
+    BESIDE,
+    GRACE_S,
+    NOT_CLOSED,
+    BaseProducer,
+    Full,
+    Headers,
+    Steps,
+    Wait,
+    closed_before,
+    not_acknowledged,
+)
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
-"""How often a thread that waits for room looks by itself."""
+"""Seconds after which a thread that waits for room looks by itself."""
 
 
 @timeouts_by_name
-class Producer(ForkGuard):
+class Producer(BaseProducer):
     """Sends records to Kafka. For any thread, and several at once.
 
         with Producer(bootstrap_servers="localhost:9092") as producer:
@@ -51,29 +58,21 @@ class Producer(ForkGuard):
     within its partition, whatever is retried (`enable_idempotence`, KIP-98, KIP-360).
     """
 
-    _missing_s: float | None = None
-    """See `ProducerIO`."""
-
     def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
-        super().__init__()
-        self.config = resolved(build(ProducerConfig, config, **options))
         self._io: IoThread | None = None
         self._beginning: Future[None] | None = None
-        self._ready = False
         self._starting = threading.Lock()
         self._room = threading.Event()
-        self._closed = False
-        self._make()
+        super().__init__(config=config, **options)
 
     def _make(self) -> None:
-        self._core = ProducerIO(self.config, missing_s=self._missing_s)
+        super()._make()
         self._core.on_room = self._room.set
-        self._sending = Sending(self._core, random.random)
 
     def __enter__(self) -> Self:
         try:
             self._started()
-        except BaseException:  # of an interrupt, too: nobody will close it
+        except BaseException:  # an interrupt, too: nobody would close it
             self._give_up_beginning(self._beginning)
             raise
         return self
@@ -86,10 +85,7 @@ class Producer(ForkGuard):
         except KafkaActorsError as failure:
             if error is None:
                 raise
-            logger.error("beside the error being raised: %s", failure)
-
-    def __repr__(self) -> str:
-        return f"<Producer to {','.join(self.config.bootstrap_servers)}>"
+            logger.error(BESIDE, failure)
 
     def __del__(self) -> None:
         if getattr(self, "_io", None) is not None and not self._closed:
@@ -130,7 +126,7 @@ class Producer(ForkGuard):
         return self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms), began)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partition ids of a topic, as Java's `partitionsFor`. Raises as `send_batch`, and
+        """Returns the partition ids of a topic, as Java's `partitionsFor`. Raises as `send_batch`, and
         `TopicAuthorizationFailedError`."""
         began = self._started()
         return self._walk(self._sending.partitions(topic), began)
@@ -147,9 +143,7 @@ class Producer(ForkGuard):
             while True:
                 self._wait(wait, deadline)
                 wait = next(steps)
-                if isinstance(
-                    wait, Full
-                ):  # each wait for room has its own time: what is sent meanwhile is progress
+                if isinstance(wait, Full):  # each wait for room has its own time: records were sent meanwhile
                     deadline = time.monotonic() + seconds_of(self.config.max_block_ms)
         except StopIteration as done:
             value = done.value
@@ -162,15 +156,15 @@ class Producer(ForkGuard):
         if not isinstance(wait, Full):
             left = max(deadline - time.monotonic(), 0.0)
             learning = self._core.learn(wait.topic, deadline, wait.partition)
-            self._call(learning, f"the partitions of {wait.topic}", left + _GRACE_S)
+            self._call(learning, f"the partitions of {wait.topic}", left + GRACE_S)
             return
-        self._core.intake.close_all()  # what only waits for company must not keep others out
+        self._core.intake.close_all()  # batches that only linger must not keep others out
         while self._core.intake.full:
             if self._closed:
-                raise UsageError("this Producer is closed")
+                raise self._is_closed()
             left = deadline - time.monotonic()
             if left <= 0:
-                raise _no_room(wait.topic, self.config)
+                raise self._no_room(wait.topic)
             self._room.clear()
             if self._core.intake.full:
                 self._room.wait(min(left, _POLL_S))
@@ -178,9 +172,9 @@ class Producer(ForkGuard):
     # ------------------------------------------------------------ life
 
     def flush(self, *, timeout_ms: float | None = None) -> None:
-        """Sends what there is at once, and waits for all records' outcomes.
+        """Sends all records at once, without lingering, and waits for their outcomes.
 
-        Raises `UndeliveredError` about failed records whose futures nobody asked; `KafkaTimeoutError` where
+        Raises `UndeliveredError` about failed records whose futures nobody asked for a result; `KafkaTimeoutError` where
         `timeout_ms` passed, and nothing is given up then. Without it each record's `delivery_timeout_ms` is the end.
         """
         limit_s = limit_of(timeout_ms)
@@ -188,24 +182,19 @@ class Producer(ForkGuard):
         self._check_may_wait("flush")
         if self._io is not None:
             self._flush(limit_s)
-        self._tell()
+        self._raise_unseen()
 
     def _flush(self, limit_s: float | None) -> None:
         deadline = None if limit_s is None else time.monotonic() + limit_s
         self._core.intake.close_all()
         left = wait_all(list(self._core.intake.unsettled), deadline)
         if left:
-            raise KafkaTimeoutError(f"flush: {left} batches are not acknowledged yet")
-
-    def _tell(self) -> None:
-        error = self._core.unseen.take()
-        if error is not None:
-            raise error
+            raise not_acknowledged(left)
 
     def close(self, *, timeout_ms: float | None = None) -> None:
-        """Sends what there is, waits for its outcomes, and closes the connections.
+        """Sends all records, waits for their outcomes, and closes the connections.
 
-        What isn't acknowledged within `timeout_ms` is given up, and its futures say so; without a limit each
+        Records that aren't acknowledged within `timeout_ms` are given up, and their futures say so; without a limit each
         record's `delivery_timeout_ms` is the end. Raises `UndeliveredError` as `flush` does, with everything closed.
         Closing again changes nothing.
         """
@@ -219,28 +208,20 @@ class Producer(ForkGuard):
             if self._io is None:
                 return
         if self._beginning is not None:
-            self._beginning.cancel()  # where it isn't done
+            self._beginning.cancel()  # if it isn't done
         try:
             try:
                 self._flush(limit_s)
             except KafkaTimeoutError:
-                pass  # what is left gets its error below
+                pass  # the records that are left get their error below
             finally:
-                late = KafkaTimeoutError(
-                    "the producer was closed before it was acknowledged; it may be written"
-                )
-                _closed(self._io.submit(self._core.close(late)))
+                _wait_closed(self._io.submit(self._core.close(closed_before())))
         finally:
             self._io.stop()
-        self._tell()
-
-    def _check_open(self) -> None:
-        self._check_process()
-        if self._closed:
-            raise UsageError("this Producer is closed")
+        self._raise_unseen()
 
     def _check_may_wait(self, what: str) -> None:
-        """Raises `UsageError` in a future's callback: nothing would come of it, and of nothing else meanwhile."""
+        """Raises `UsageError` in a future's callback, where a wait would hold up all outcomes."""
         if self._io is not None and self._io.inside:
             raise UsageError(
                 f"{what} has to wait, which a callback of a future can't: all outcomes come through its thread. "
@@ -248,7 +229,7 @@ class Producer(ForkGuard):
             )
 
     def _started(self) -> float | None:
-        """Connected within `max_block_ms`. Returns since when the call waited for that, None where it didn't.
+        """Waits up to `max_block_ms` until connected. Returns when the wait began, None if there was none.
 
         Connecting goes on in the IO thread where a call's time is over before, and the next call waits on.
         """
@@ -279,13 +260,13 @@ class Producer(ForkGuard):
             return self._beginning
 
     def _give_up_beginning(self, beginning: Future[None] | None) -> None:
-        """The next call begins anew."""
+        """Undoes a beginning that failed; the next call begins anew."""
         with self._starting:
             if beginning is None or beginning is not self._beginning or self._io is None or self._closed:
                 return
             io, self._io, self._beginning, self._ready = self._io, None, None, False
             beginning.cancel()
-            _closed(io.submit(self._core.client.close()))
+            _wait_closed(io.submit(self._core.client.close()))
             io.stop()
             self._make()
 
@@ -301,21 +282,10 @@ class Producer(ForkGuard):
             raise
 
 
-_GRACE_S = 5.0
-_NOT_CLOSED = "the producer's connections could not be closed in %g s: they are given up"
-
-
-def _closed(closing: Future[None]) -> None:
-    """Waits for connections to close, which takes a moment as a rule."""
-    if ended_within(closing, _GRACE_S):
+def _wait_closed(closing: Future[None]) -> None:
+    """Waits up to `GRACE_S` for connections to close."""
+    if ended_within(closing, GRACE_S):
         closing.result()
     else:
         closing.cancel()
-        logger.warning(_NOT_CLOSED, _GRACE_S)
-
-
-def _no_room(topic: str, config: ProducerConfig) -> KafkaTimeoutError:
-    return KafkaTimeoutError(
-        f"{topic}: no room in buffer_memory ({config.buffer_memory} bytes) within max_block_ms "
-        f"({config.max_block_ms}): the brokers take less than is sent, or none answers"
-    )
+        logger.warning(NOT_CLOSED, GRACE_S)

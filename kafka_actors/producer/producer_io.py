@@ -1,4 +1,4 @@
-"""`ProducerIO`: the part of a producer that lives in an event loop: connections, requests, answers."""
+"""`ProducerIO`: the part of a producer that lives in an event loop, with connections, requests and answers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.machine import earliest
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
@@ -38,7 +39,6 @@ from .machines.batch import ProducerBatch
 from .machines.sender import (
     AnswerOutcome,
     ConnectNode,
-    LearnLeaders,
     ProduceOrder,
     RequestProducerId,
     SendAction,
@@ -54,7 +54,7 @@ from .telemetry import ProducerTelemetry, server_of
 logger = logging.getLogger(__name__)
 
 _BY_NAME = 12
-"""The last version of Produce that names topics; later ones want ids, which a deleted topic takes with it."""
+"""The last version of Produce that names topics; later ones send ids, which change when a topic is recreated."""
 
 _NOT_SENT = (
     NodeNotReadyError,
@@ -63,14 +63,13 @@ _NOT_SENT = (
     UnsupportedVersionError,
     EncodeError,
 )
-"""What is raised before anything of the request was written."""
+"""Errors that are raised before any byte of the request was written."""
 
 
 class ProducerIO:
-    """Takes closed batches and gives them to their leaders. `begin` and all coroutines run in one event loop;
-    `intake` is for any thread.
+    """Sends closed batches to their leaders. `begin` and all coroutines run in one event loop; `intake` is for any thread.
 
-    `on_room` is called in the loop when memory was released. `missing_s`: how long a topic that brokers don't know may
+    `on_room` is called in the loop when memory was released. `missing_s`: seconds for which a topic that brokers don't know may
     be on its way to them; None leaves that to `max_block_ms`.
     """
 
@@ -126,8 +125,8 @@ class ProducerIO:
         self.client.cluster.add_listener(lambda _: self.nudge())
 
     async def learn(self, topic: str, deadline: float, partition: int = 0) -> None:
-        """Returns when the topic's partitions are known; where that one is not among them, once they were asked for anew.
-        Raises what is wrong with the topic, `KafkaTimeoutError`."""
+        """Waits until the topic's partitions are known; if this one is not among them, until metadata was asked for again.
+        Raises the topic's error, `KafkaTimeoutError`."""
         cluster = self.client.cluster
         known = cluster.partitions_for_topic(topic)
         asked, began = False, self._clock()
@@ -163,7 +162,7 @@ class ProducerIO:
         self._missing.pop(topic, None)
 
     async def close(self, reason: KafkaActorsError) -> None:
-        """Gives up what is not settled, and closes every connection."""
+        """Fails the batches that are not settled, and closes every connection."""
         self._dead = reason
         self.intake.shut("this producer is closed")
         if self._timer is not None:
@@ -181,7 +180,7 @@ class ProducerIO:
         self._closed_batches.append(batch)
 
     def nudge(self) -> None:
-        """Has a turn taken soon. From any thread."""
+        """Has `_turn` called soon in the loop. For any thread."""
         if self._nudged or self._loop is None:
             return
         self._nudged = True
@@ -191,7 +190,7 @@ class ProducerIO:
             pass
 
     def _turn(self) -> None:
-        """Looks at all there is to do, does it, and sets the timer for what comes by itself."""
+        """Sends, settles and expires batches as far as possible now, and sets the timer for the next time."""
         self._nudged = False
         if self._dead is not None:
             self._take_closed()
@@ -203,7 +202,7 @@ class ProducerIO:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Whatever it is, nobody may wait in vain for what can't be sent any more."""
+        """Ends the producer after an unexpected error: all batches fail, so that no future waits in vain."""
         logger.error("the producer failed", exc_info=error)
         reason = f"the producer failed: {type(error).__name__}: {error}"
         self._dead = UsageError(reason)
@@ -231,7 +230,7 @@ class ProducerIO:
             case ConnectNode(node) if node not in self._connecting:
                 self._connecting.add(node)
                 self._start(self._connect(node))
-            case LearnLeaders():
+            case RefreshMetadata():
                 self._want_metadata()
             case RequestProducerId() if not self._identifying:
                 self._identifying = True
@@ -287,7 +286,7 @@ class ProducerIO:
         self._after(self._sender.failed(order, error, self._clock(), maybe_written=maybe))
 
     def _take_leaders(self, response: ProduceResponse) -> None:
-        """A broker that doesn't lead any more may say who does (KIP-951)."""
+        """Takes over the leaders that a broker names which doesn't lead any more (KIP-951)."""
         nodes = {
             n.node_id: BrokerMetadata(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints
         }
@@ -323,9 +322,9 @@ class ProducerIO:
             self.on_room()
 
     async def _connect(self, node: int) -> None:
-        """Requests go only to nodes that are connected: so they can't pass each other while one connects."""
+        """Connects to a node. Batches are sent only to connected ones, so that requests can't overtake each other."""
         try:
-            # What a connection asks anyway when it is opened, in its smallest form.
+            # The request that a connection sends anyway when it is opened, in its smallest form.
             await self.client.send(node, ApiVersionsRequest(), max_version=0)
         except KafkaActorsError as error:
             logger.debug("no connection to broker %d: %s", node, error)
@@ -339,7 +338,7 @@ class ProducerIO:
             self.nudge()
 
     def _want_metadata(self) -> None:
-        """One update at a time; the client paces them."""
+        """Asks for metadata, one update at a time; the client adds the backoff."""
         if self._updating:
             return
         self._updating = True

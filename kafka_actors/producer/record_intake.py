@@ -1,4 +1,4 @@
-"""`RecordIntake`: where records come in, from any thread, and become batches."""
+"""`RecordIntake`: the entry of records, from any thread, into batches; and batches split in halves."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .machines.accumulator import Accumulator
 from .machines.batch import ProducerBatch
 
 FIRST_BYTES = 1024
-"""What a batch that is begun by a single record has room for."""
+"""Bytes reserved for a batch that is begun by a single record."""
 
 
 class RecordIntake:
-    """Open batches under a lock, and how much memory all batches take.
+    """Open batches under a lock, and the memory of all batches.
 
     A batch that is closed goes to `hand_over` at once, so that the order holds; it is `ready` when it is compressed,
-    which whoever closed it does outside the lock. `nudge` is called when something is to be done in the producer's
-    thread.
+    which the thread that closed it does outside the lock. `nudge` is called when the producer's thread has something
+    to do.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class RecordIntake:
         self._lock = threading.Lock()
         self._overdue = False
         self.refusal: str | None = None
-        """Why nothing is taken any more."""
+        """The reason why no records are taken any more."""
         self.loop: object = None
-        """The event loop that outcomes come through, once there is one."""
+        """The event loop that outcomes come through, once it runs."""
         # Two counters, each changed on one side only: the lock's holder, and the producer's thread.
         self._taken = 0
         self._released = 0
@@ -72,16 +72,16 @@ class RecordIntake:
 
     @property
     def used(self) -> int:
-        """Bytes of all that is not settled."""
+        """Bytes of all batches that are not settled."""
         return self._taken - self._released
 
     @property
     def full(self) -> bool:
-        """Whether nothing more may come in now."""
+        """Whether `buffer_memory` is used up."""
         return self.used >= self._memory
 
     def release(self, size: int) -> None:
-        """Of what is settled. In the producer's thread only."""
+        """Releases the bytes of settled batches. In the producer's thread only."""
         self._released += size
 
     # ------------------------------------------------------------ records
@@ -89,9 +89,9 @@ class RecordIntake:
     def append(
         self, partition: TopicPartition, rows: RecordRows, order: Places, lo: int, hi: int, hint: int
     ) -> tuple[int, BatchResult, int]:
-        """Appends rows order[lo:hi] as far as one batch takes them; `hint` is about how many bytes they have.
+        """Appends rows order[lo:hi] as far as one batch takes them; `hint` is their size in bytes, about.
 
-        Returns where to go on, and the batch's result with the place of the first row in it.
+        Returns the index to go on from, the batch's result, and the index of the first row in the batch.
         """
         with self._lock:
             batch, writer = self._open(partition, hint)
@@ -113,7 +113,7 @@ class RecordIntake:
         headers: Sequence[tuple[bytes, bytes | None]] | None,
         timestamp_ms: int,
     ) -> tuple[BatchResult, int]:
-        """Appends a record. Returns the batch's result and the record's place in it."""
+        """Appends a record. Returns the batch's result and the record's index in it."""
         closed = []
         with self._lock:
             batch, writer = self._open(partition, FIRST_BYTES)
@@ -148,27 +148,27 @@ class RecordIntake:
             )
             self.unsettled[result] = None
             if len(self._accumulator) == 1:
-                self._nudge()  # the time of the first one has to be watched
+                self._nudge()  # to set the timer for the first one
         return batch, batch.content
 
     # ------------------------------------------------------------ closing
 
     def close_all(self) -> None:
-        """All open batches go out, however young they are."""
+        """Closes all open batches, without lingering."""
         with self._lock:
             closed = [self._close(partition) for partition in self._accumulator.all()]
         self._pack(closed)
 
     def shut(self, reason: str) -> None:
-        """The same, and nothing is taken any more: nobody would tell what became of it. Whoever sends gets
-        `UsageError` with the reason."""
+        """Closes all open batches and takes no more records: their outcome would never come. Sending raises
+        `UsageError` with the reason from now on."""
         with self._lock:
             self.refusal = reason
         self.close_all()
 
     def close_due(self) -> bool:
-        """The batches whose time has come go out. In the producer's thread, which never waits for the lock: where
-        that is taken, its holder does it. Returns whether it was done."""
+        """Closes the batches that are due. In the producer's thread, which never waits for the lock: if it is taken, its
+        holder closes them. Returns whether it was done."""
         if not self._lock.acquire(blocking=False):
             self._overdue = True
             return False
@@ -181,10 +181,10 @@ class RecordIntake:
         return True
 
     def next_due(self) -> float | None:
-        """When the next batch is due. A glance without the lock: whoever begins the first batch nudges."""
+        """Returns when the next batch is due. Looks without the lock: the call that begins a first batch nudges."""
         try:
             return self._accumulator.next_due()
-        except RuntimeError:  # the open batches changed under our eyes
+        except RuntimeError:  # the open batches changed meanwhile
             return self._clock()
 
     def _close_overdue(self) -> list[ProducerBatch]:
@@ -214,7 +214,8 @@ _NAMES: dict[int, Codec] = {CODECS[name]: name for name in get_args(Codec)}
 
 
 def split(batch: ProducerBatch) -> Sequence[ProducerBatch]:
-    """The records of a batch in two halves, compressed as they were; the halves' ticket is the batch's."""
+    """Returns the records of a batch that a broker found too large as two batches, compressed alike, with its ticket
+    (KIP-126)."""
     sealed = batch.content.seal(-1, -1, -1)
     codec = _NAMES[sealed[ATTRIBUTES_AT + 1] & CODEC_MASK]
     rows = decode(sealed, topic=batch.partition.topic, partition=batch.partition.partition)

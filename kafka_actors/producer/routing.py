@@ -1,4 +1,4 @@
-"""Which topic and partition each row of an Arrow batch goes to."""
+"""The topic and partition of each row of an Arrow batch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .machines.sticky_partitioner import StickyPartitioner
 
 COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 _IGNORED = ("offset", "timestampType")
-"""What a batch that was read has besides: a consumer's batches may be sent as they are."""
+"""Further columns of a consumer's batches, which may be sent as they are."""
 
 
 class PartitionRows(NamedTuple):
-    """The rows of a batch that go to one topic; `numbers` are their numbers in the batch, None for all of them."""
+    """Rows of a batch that go to one topic; `numbers` are their numbers in the batch, None for all of them."""
 
     topic: str
     batch: pa.RecordBatch
@@ -30,7 +30,7 @@ class PartitionRows(NamedTuple):
 
 
 def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[PartitionRows]:
-    """The rows of each topic: all go to `topic` if that is given, else the column `topic` says where.
+    """Yields the rows of each topic: all go to `topic` if it isn't None, else the column `topic` decides.
 
     Raises `UsageError` for unknown columns and where a row's topic isn't known.
     """
@@ -60,7 +60,7 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[PartitionRows
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Raises `UsageError` for a column that means nothing here: a misspelt one would be lost quietly."""
+    """Raises `UsageError` for an unknown column: the values of a misspelt one would be lost silently."""
     unknown = [name for name in schema.names if name not in COLUMNS and name not in _IGNORED]
     if unknown:
         raise UsageError(
@@ -73,8 +73,8 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def rows_of(part: PartitionRows, kernel: Kernel, now_ms: int, max_request_size: int) -> RecordRows:
-    """The rows ready to be written. Raises `UsageError` for a column of another type and for a timestamp that no reader here
-    could express, `MessageTooLargeError`."""
+    """Returns the rows ready to be written. Raises `UsageError` for a column of another type and for a timestamp that the
+    readers here can't express, `MessageTooLargeError`."""
     try:
         columns = row_columns(part.batch, now_ms)
     except (TypeError, OverflowError) as error:
@@ -94,17 +94,17 @@ def rows_of(part: PartitionRows, kernel: Kernel, now_ms: int, max_request_size: 
 
 
 def _number(part: PartitionRows, row: int) -> int:
-    """The row's number in the batch that was given."""
+    """Returns the row's number in the user's batch."""
     return row if part.numbers is None else int(part.numbers[row])
 
 
 def malformed_timestamp(what: str, millis: int) -> UsageError:
-    """The error of a timestamp for which readers here and on Spark have no column; nanoseconds, given by mistake, are such."""
+    """Returns the error of a timestamp that doesn't fit the columns here and on Spark, for example nanoseconds by mistake."""
     return UsageError(f"{what} is {millis}: Arrow's columns, in microseconds, hold {MAX_MILLIS} at most")
 
 
 def too_large(topic: str, partition: int | None, what: str, size: int, limit: int) -> MessageTooLargeError:
-    """The error of a record that isn't sent because no request may hold it."""
+    """Returns the error of a record that is larger than a request may be."""
     return MessageTooLargeError(
         f"{what} takes up to {size} bytes and max_request_size is {limit}: raise that and the topic's "
         "max.message.bytes, or send less; nothing of it was sent",
@@ -149,14 +149,14 @@ def place(
 
 
 def highest_partition(part: PartitionRows) -> int:
-    """The highest partition in the column `partition`; -1 for none. Raises `UsageError` for a column of another type."""
+    """Returns the highest partition in the column `partition`; -1 for none. Raises `UsageError` for a column of another type."""
     column = _column(part)
     highest = None if column is None else pc.max(column).as_py()
     return -1 if highest is None else int(highest)
 
 
 def _column(part: PartitionRows) -> pa.Array | None:
-    """The column `partition`, if there is one and it has anything."""
+    """Returns the column `partition`, None where there is none or all of it is null."""
     at = part.batch.schema.get_field_index("partition")
     if at < 0:
         return None
@@ -169,20 +169,20 @@ def _column(part: PartitionRows) -> pa.Array | None:
 
 
 def _explicit(part: PartitionRows, partitions: int) -> npt.NDArray[np.int64] | None:
-    """The column `partition`, -1 where it is null."""
+    """Returns the column `partition`, -1 where it is null."""
     column = _column(part)
     if column is None:
         return None
     values: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    given = column.is_valid().to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(given & ((values < 0) | (values >= partitions)))
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(valid & ((values < 0) | (values >= partitions)))
     if len(wrong):
         raise no_such_partition(part.topic, int(values[wrong[0]]), partitions)
     return values
 
 
 def no_such_partition(topic: str, partition: int, partitions: int) -> UsageError:
-    """The error of a partition that a topic lacks."""
+    """Returns the error of a partition that a topic lacks."""
     return UsageError(
         f"{topic} has no partition {partition}: it has {partitions}, from 0 to {partitions - 1}"
     )

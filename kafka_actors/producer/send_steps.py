@@ -1,17 +1,25 @@
-"""Sending step by step, for both producers: each step that has to wait is yielded to whoever knows how to wait."""
+"""The calls of a producer, told once for `Producer` and `AsyncProducer`.
+
+Sending is a generator: wherever it has to wait, for metadata or for room in memory, it yields that, and the surface waits in its
+own way, in the user's thread or in the event loop. All rows of an Arrow batch are checked and given a partition before the first
+one is appended, so a batch that is refused leaves nothing behind.
+"""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from operator import index
-from typing import NamedTuple, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.topics import check_topic
 from kafka_actors.cluster.snapshot import ClusterSnapshot
-from kafka_actors.errors import UsageError, kind_of
+from kafka_actors.config import ProducerConfig, build, resolved
+from kafka_actors.errors import KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.records.batch import MAX_MILLIS
 from kafka_actors.types import TopicPartition
 
@@ -32,14 +40,14 @@ from .telemetry import TRACEPARENT_BYTES, SendSpans
 T = TypeVar("T")
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 RECORD_OVERHEAD = 31
-"""Java's estimate of a record without key, value and headers, and of the lengths of key and value."""
+"""Bytes of a record without key, value and headers, with the lengths of key and value; Java's estimate."""
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
-MOST = 2**63
+INT64_END = 2**63
 
 
 class Unknown(NamedTuple):
-    """Wait until the topic's partitions are known; if this one isn't among them, until they were asked for again."""
+    """Wait until the topic's partitions are known; if this one isn't among them, until metadata was asked for again."""
 
     topic: str
     partition: int = 0
@@ -56,12 +64,12 @@ Steps: TypeAlias = Generator[Wait, None, T]
 
 
 def wall_ms() -> int:
-    """The time of day, which is what a record's timestamp is."""
+    """Returns the time of day in milliseconds, for the timestamps of records."""
     return time.time_ns() // 1_000_000  # wall clock: what Kafka's timestamps are
 
 
 class Sending:
-    """Turns records into appended ones. `now_ms` is the time of day in milliseconds."""
+    """Chooses partitions for records and appends them to batches. `now_ms` returns the time of day in milliseconds."""
 
     def __init__(
         self, core: ProducerIO, rand: Callable[[], float], now_ms: Callable[[], int] = wall_ms
@@ -75,16 +83,17 @@ class Sending:
         self._sticky: dict[str, StickyPartitioner] = {}
         self._spans = SendSpans(core.config.client_id, lambda: core.client.snapshot)
 
-    # ------------------------------------------------------------ where to
+    # ------------------------------------------------------------ partitions
 
     def _partitions(self, topic: str) -> Steps[tuple[int, list[int]]]:
-        """How many partitions the topic has, and which of them have a leader (all if none has)."""
+        """Returns the number of the topic's partitions, and those that have a leader (all if none has)."""
         while (known := self._known(topic)) is None:
             yield Unknown(topic)
         return known
 
     def _with(self, topic: str, partition: int) -> Steps[tuple[int, list[int]]]:
-        """The same of a topic that has this partition: it may have got it a moment ago. Raises `UsageError`."""
+        """Returns the same after asking for metadata again, for a partition that the topic may have got a moment ago. Raises
+        `UsageError`."""
         yield Unknown(topic, partition)
         count, available = yield from self._partitions(topic)
         if partition >= count:
@@ -113,17 +122,14 @@ class Sending:
         return sticky
 
     def partitions(self, topic: str) -> Steps[set[int]]:
-        """The numbers of a topic's partitions."""
+        """Returns the partition ids of a topic."""
         count, _ = yield from self._partitions(check_topic(topic))
         return set(range(count))
 
     # ------------------------------------------------------------ many records
 
     def batch(self, data: pa.RecordBatch | pa.Table, topic: str | None) -> Steps[BatchFuture]:
-        """Appends all rows; the future is that of them all.
-
-        What is wrong with any row is raised before any of its Arrow batch is taken.
-        """
+        """Appends all rows, and returns their future. An error of any row is raised before any of its Arrow batch is taken."""
         if topic is not None:
             check_topic(topic)
         if isinstance(data, pa.Table):
@@ -197,11 +203,11 @@ class Sending:
             size += HEADER_OVERHEAD + TRACEPARENT_BYTES
         sticky: StickyPartitioner | None = None
         if timestamp_ms is not None:
-            timestamp_ms = _whole(timestamp_ms, "timestamp_ms")
+            timestamp_ms = _int(timestamp_ms, "timestamp_ms")
             if abs(timestamp_ms) > MAX_MILLIS:
                 raise malformed_timestamp("send: timestamp_ms", timestamp_ms)
         if partition is not None:
-            partition = _whole(partition, "partition")
+            partition = _int(partition, "partition")
             if partition < 0:
                 raise no_such_partition(topic, partition, count)
             if partition >= count:
@@ -228,15 +234,16 @@ class Sending:
         return RecordFuture(result, index, stamp)
 
 
-def _whole(value: object, name: str) -> int:
-    """An int, of any class (numpy's, for one). Anything else would fail later, with others' records in its batch."""
+def _int(value: object, name: str) -> int:
+    """Returns an int of any class (numpy's, for one) as Python's. Other values would fail later, with others' records in their
+    batch."""
     if type(value) is int:
         number = value
     elif isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise UsageError(f"send: {name} is {value!r}, {kind_of(value)}: it must be an int")
     else:
         number = index(value)
-    if not -MOST <= number < MOST:
+    if not -INT64_END <= number < INT64_END:
         raise UsageError(f"send: {name} is {number}: it must be an int of 64 bits")
     return number
 
@@ -263,3 +270,61 @@ def _headers(headers: Headers) -> list[tuple[bytes, bytes | None]]:
             raise UsageError(f"send: a header's name is {kind_of(name)}: it must be a str")
         packed.append((name.encode(), _bytes(value, f"header {name!r}")))
     return packed
+
+
+class BaseProducer(ForkGuard):
+    """The parts of a producer's surface that never wait, and the texts of both surfaces."""
+
+    _name = "Producer"
+    _missing_s: float | None = None
+    """See `ProducerIO`."""
+
+    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__()
+        self.config = resolved(build(ProducerConfig, config, **options))
+        self._ready = False
+        self._closed = False
+        self._make()
+
+    def _make(self) -> None:
+        self._core = ProducerIO(self.config, missing_s=self._missing_s)
+        self._sending = Sending(self._core, random.random)
+
+    def __repr__(self) -> str:
+        return f"<{self._name} to {','.join(self.config.bootstrap_servers)}>"
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise self._is_closed()
+
+    def _is_closed(self) -> UsageError:
+        return UsageError(f"this {self._name} is closed")
+
+    def _raise_unseen(self) -> None:
+        error = self._core.unseen.take()
+        if error is not None:
+            raise error
+
+    def _no_room(self, topic: str) -> KafkaTimeoutError:
+        config = self.config
+        return KafkaTimeoutError(
+            f"{topic}: no room in buffer_memory ({config.buffer_memory} bytes) within max_block_ms "
+            f"({config.max_block_ms}): the brokers take less than is sent, or none answers"
+        )
+
+
+GRACE_S = 5.0
+"""Seconds for closing connections, which takes a moment as a rule."""
+NOT_CLOSED = "the producer's connections could not be closed in %g s: they are given up"
+BESIDE = "beside the error being raised: %s"
+
+
+def not_acknowledged(batches: int) -> KafkaTimeoutError:
+    """Returns the error of a `flush` whose time is over."""
+    return KafkaTimeoutError(f"flush: {batches} batches are not acknowledged yet")
+
+
+def closed_before() -> KafkaTimeoutError:
+    """Returns the error of records that `close` gave up."""
+    return KafkaTimeoutError("the producer was closed before it was acknowledged; it may be written")

@@ -1,4 +1,4 @@
-"""What a producer tells the meter of its process: messages sent, and how long requests take."""
+"""Metrics and spans of a producer: sent messages, durations of requests, and trace contexts in the records' headers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = ["TRACEPARENT_BYTES", "ProducerTelemetry", "SendSpans", "server_of"]
 
 
 def server_of(snapshot: ClusterSnapshot, node: int | None) -> Attributes:
-    """Where a broker is; empty where that isn't known."""
+    """Returns the address of a broker as attributes; empty where it isn't known."""
     broker = None if node is None else snapshot.brokers.get(node)
     return () if broker is None else of_server(broker.host, broker.port)
 
 
 class ProducerTelemetry:
-    """A message counts at each attempt to send it, with the broker, and the error where it failed."""
+    """Counts each attempt to send a message, with the broker, and the error where it failed."""
 
     def __init__(self, recorder: Recorder | None = None) -> None:
         self._recorder = recorder or metered()
@@ -48,7 +48,7 @@ class ProducerTelemetry:
         answers: Mapping[TopicPartition, ProduceAnswer],
         server: Attributes = (),
     ) -> None:
-        """A request was answered by this broker, `seconds` after it was begun."""
+        """Counts a request that this broker answered after `seconds`."""
         first: Exception | None = None
         for batch in order.batches:
             answer = answers.get(batch.partition)
@@ -59,7 +59,7 @@ class ProducerTelemetry:
         self._timed(seconds, order, first, server)
 
     def failed(self, seconds: float, order: ProduceOrder, error: Exception, server: Attributes = ()) -> None:
-        """A request may have been sent to this broker, and got no answer."""
+        """Counts a request that may have been sent to this broker, and got no answer."""
         for batch in order.batches:
             attributes = (*of_partition(None, *batch.partition, "send"), *server)
             self._recorder.add(SENT_MESSAGES, batch.records, with_error(attributes, error))
@@ -78,10 +78,10 @@ TRACEPARENT_BYTES = len(TRACEPARENT) + 55
 
 
 class SendSpans:
-    """For one producer. A record that brings a context of its own keeps it, and the span links to that.
+    """Spans of one producer. A record that has a trace context in its headers keeps it, and the span links to that.
 
-    snapshot: the cluster as it is known. on: whether spans are recorded where the producer is made; single records
-    aren't asked for it each time.
+    `snapshot` returns the cluster's metadata. `on`: whether spans are recorded, as found when the producer is made: looking for
+    each single record would cost too much.
     """
 
     def __init__(self, client_id: str, snapshot: Callable[[], ClusterSnapshot] = ClusterSnapshot) -> None:
@@ -90,7 +90,7 @@ class SendSpans:
         self.on = tracing()
 
     def batch(self, part: PartitionRows, future: BatchFuture) -> PartitionRows:
-        """The rows of one topic with the context of a span that ends when all of them are settled."""
+        """Returns the rows of one topic with the context of a span that ends when all of them are settled."""
         if not tracing() or not part.batch.num_rows:
             return part
         links = links_of(part.batch)
@@ -110,7 +110,7 @@ class SendSpans:
     def record(
         self, tp: TopicPartition, headers: PackedHeaders | None, *, tombstone: bool = False
     ) -> tuple[Span, PackedHeaders]:
-        """A span for one record, and the record's headers with its context."""
+        """Begins a span for one record. Returns it, and the record's headers with its context."""
         own = [parse(value) for name, value in headers or () if name == TRACEPARENT.encode()]
         span = start(
             "send",
@@ -127,7 +127,7 @@ class SendSpans:
         return span, [*(headers or ()), (TRACEPARENT.encode(), value)]
 
     def ends(self, span: Span, result: BatchResult, index: int) -> None:
-        """The span of one record ends with the record's outcome, and where it is then."""
+        """Has the span of one record end with the record's outcome and offset."""
 
         def over() -> None:
             outcome, snapshot = result.of(index), self._snapshot()

@@ -1,7 +1,7 @@
 """Record batches: bytes of fetch responses to Arrow and back.
 
 `Decoder` reads one partition of one fetch response in bounded chunks, `decode` a whole buffer, `encode` writes a
-batch, `next_offset` tells where a response ends by its headers alone. `SCHEMA` is what all batches look like.
+batch, `next_offset` finds the end of a response by its headers alone. `SCHEMA` has the columns of all batches.
 """
 
 from kafka_actors.base.batches import SCHEMA

@@ -320,5 +320,5 @@ class ReferenceColumns:
 def columns(
     next_offset: int, max_rows: int, max_bytes: int, rows_hint: int, bytes_hint: int
 ) -> ReferenceColumns:
-    """New columns for one chunk; the hints, of use to the compiled kernel, change nothing."""
+    """Returns new columns for one chunk; the hints are of use to the compiled kernel only."""
     return ReferenceColumns(next_offset, max_rows, max_bytes)

@@ -1,4 +1,4 @@
-"""From the kernel's buffers to an Arrow RecordBatch with the columns of Spark's Kafka source."""
+"""Arrow RecordBatches with the columns of Spark's Kafka source, from the kernel's buffers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ EMPTY: pa.RecordBatch = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in
 
 
 def fixed_width(values: npt.NDArray[Any], kind: pa.DataType) -> Array:
-    """The array over a numpy array's memory. `pa.array` would do, but its first call imports pandas where that is
-    installed: the first batch would come half a second later."""
+    """Returns an array over a numpy array's memory. `pa.array` would do, but its first call imports pandas if that is
+    installed, which delays the first batch by half a second."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.data)], 0)
 
 
 def record_batch(topic: str, partition: int, columns: ColumnBuffers) -> pa.RecordBatch:
-    """One batch of one partition; the columns that are equal in all rows share memory between batches."""
+    """Returns a batch of one partition; columns that are equal in all rows share memory between batches."""
     rows = columns.rows
     if rows == 0:
         return EMPTY
@@ -81,7 +81,7 @@ def _headers(rows: int, bucket: int, headers: HeaderBuffers | None) -> Array:
 
 
 def _header_keys(headers: HeaderBuffers) -> Array:
-    """Header keys as strings; Arrow demands valid UTF-8, so invalid bytes become U+FFFD, as in Java."""
+    """Returns header keys as strings; Arrow demands valid UTF-8, so invalid bytes become U+FFFD, as in Java."""
     raw: Array = _binary(headers.count, headers.key)
     if headers.ascii:
         return raw.view(pa.string())

@@ -1,4 +1,4 @@
-"""The layout of record batches, and the table in which the kernel and the decoder speak about them.
+"""The layout of record batches, the table of batches that kernel and decoder share, and the interface of kernels.
 
 Format v2 (KIP-98), big-endian, positions from the start of the batch::
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LOG_OVERHEAD: Final = 12  # base offset and length, in front of every batch of every version
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
-ATTRIBUTES_AT: Final = 21  # where what the CRC covers begins
+ATTRIBUTES_AT: Final = 21  # the CRC covers all bytes from here on
 HEADER_SIZE: Final = 61
 MIN_LENGTH_V0: Final = 14  # smallest legal `length` of any version
 MIN_LENGTH_V1: Final = 22
@@ -83,11 +83,12 @@ Table = npt.NDArray[np.int64]
 
 
 def new_table(rows: int) -> Table:
+    """Returns an empty batch table."""
     return np.zeros((rows, TABLE_WIDTH), dtype=np.int64)
 
 
 class Scan(IntEnum):
-    """Why a scan over batch headers stopped."""
+    """Reasons for which a scan over batch headers stopped."""
 
     END = 0  # no complete batch is left
     MORE = 1  # the table or the span is full
@@ -99,7 +100,7 @@ class Scan(IntEnum):
 
 
 class Fill(IntEnum):
-    """Why decoding records into columns stopped."""
+    """Reasons for which decoding of records into columns stopped."""
 
     DONE = 0
     FULL = 1
@@ -111,7 +112,7 @@ class Fill(IntEnum):
     BAD_TIMESTAMP = 7  # beyond what int64 microseconds hold; POS is at the record
     BAD_CRC = 8  # of a message of the old formats
     BAD_FORMAT = (
-        9  # a message of the old formats that is compressed itself, or of another format than what holds it
+        9  # inside a compressed message of the old formats: one that is compressed too, or of another format
     )
 
 
@@ -137,7 +138,7 @@ class HeaderBuffers(msgspec.Struct, gc=False):
 
 
 class ColumnBuffers(msgspec.Struct, gc=False):
-    """What a kernel made of the records of one chunk."""
+    """The Arrow buffers that a kernel made of the records of one chunk."""
 
     rows: int
     offset: pa.Buffer
@@ -172,7 +173,7 @@ class HeadersColumn(msgspec.Struct, gc=False):
 
 
 class RowColumns(msgspec.Struct, gc=False):
-    """What is written of a batch. A column that is None is null in all rows.
+    """The columns of a batch to be written. A column that is None is null in all rows.
 
     `timestamps` are milliseconds, without nulls; `deltas` the records' offset deltas, None for one by one.
     """
@@ -255,7 +256,7 @@ class KernelWriter(Protocol):
 
 
 def is_compressed(data: memoryview) -> bool:
-    """Whether the batch or message that `data` begins with is, by its header alone; False where that is cut off."""
+    """Whether the batch or message at the beginning of `data` is compressed, by its header; False where that is cut off."""
     if len(data) < HEADER_SIZE:
         return False
     at = ATTRIBUTES_AT + 1 if data[MAGIC_AT] >= 2 else MAGIC_AT + 1
@@ -263,7 +264,7 @@ def is_compressed(data: memoryview) -> bool:
 
 
 class Kernel(Protocol):
-    """What the compiled kernel and its plain-Python twin both are."""
+    """The functions of a kernel: the compiled one, and its plain-Python twin."""
 
     def scan(self, data: Buffer, pos: int, table: Table, span: int) -> tuple[int, int, int, int, int]: ...
 

@@ -1,4 +1,4 @@
-"""Arrow columns of many types as the few that are written: what a producer's users may give."""
+"""Arrow columns of a producer's users, of many types, as the few types that are written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN = (pa.binary(), pa.string(), *_WIDE)
 def row_columns(
     batch: pa.RecordBatch, default_timestamp: int, deltas: npt.NDArray[np.int64] | None = None
 ) -> RowColumns:
-    """The columns `key`, `value`, `headers` and `timestamp` of a batch, each of which may be missing.
+    """Returns the columns `key`, `value`, `headers` and `timestamp` of a batch, each of which may be missing.
 
     Keys and values are binary or text, headers a list of structs of a text `key` and a binary `value`, timestamps
     of any unit or integers in milliseconds; where one is null it is `default_timestamp`, in milliseconds. Raises
@@ -94,7 +94,7 @@ def _headers(array: Array | None) -> HeadersColumn | None:
 
 
 def _fields(array: Array) -> tuple[Array, Array]:
-    """Key and value of all headers, from the first on whatever the array's own offset."""
+    """Returns keys and values of all headers, from the first on, whatever the array's own offset is."""
     element = array.values
     names = [field.name for field in element.type]
     if sorted(names) != ["key", "value"]:

@@ -1,4 +1,4 @@
-"""Bounded decompression of record batches into one reused scratch buffer.
+"""Bounded decompression of record batches into a scratch buffer, and the workspaces that decoders reuse.
 
 Every codec stops as soon as its output passes the limit: a small batch that unpacks to gigabytes costs at most
 the limit in memory (zstandard's one-shot call would trust the size the frame claims).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import threading
 import zlib
 from array import array
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Final
 import cramjam
 import zstandard
 
+from .batch import new_table
 from .kernel import ACTIVE
 
 GZIP: Final = 1
@@ -51,7 +53,7 @@ class UnknownCodecError(Exception):
 
 
 def _memory(size: int) -> mmap.mmap:
-    """Private: a shared map (Python's default) would keep its size underneath and fault beyond it when resized."""
+    """Maps private memory: a shared map (Python's default) would keep its size underneath and fault beyond it when resized."""
     try:
         return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
@@ -73,12 +75,13 @@ class Scratch:
         self.used = 0
 
     def reset(self) -> None:
+        """Empties the buffer."""
         self.used = 0
         if len(self.buffer) > _KEEP:
             self.buffer = _memory(_INITIAL)
 
     def room(self, least: int, most: int) -> memoryview:
-        """The free part, from `least` to `most` bytes. Release it before the next call."""
+        """Returns the free part, from `least` to `most` bytes. Release it before the next call."""
         if len(self.buffer) - self.used < least:
             self._grow(max(self.used + least, min(2 * len(self.buffer), self.used + most)))
         with memoryview(self.buffer) as whole:
@@ -95,6 +98,7 @@ class Scratch:
             self.buffer = grown
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Appends bytes that need no decompression."""
         with self.room(len(data), len(data)) as room:
             room[:] = data
         self.used += len(data)
@@ -147,7 +151,7 @@ class Decompressor:
                         raise _failure(error) from None
                 self.scratch.used += got
                 if got < size:
-                    return  # the reader fills what it is given unless the input has ended
+                    return  # the reader fills its buffer unless the input has ended
                 if got == left:
                     raise OversizedError
                 least = self.scratch.used - start
@@ -207,8 +211,8 @@ class Decompressor:
         self.scratch.used += size
 
     def _lz4(self, data: memoryview, limit: int) -> None:
-        """One frame, up to its end mark. As with Java's reader nothing is made of what stands behind that, nor of the
-        size and the checksum of the whole content; Kafka's batches have both themselves."""
+        """Decompresses one frame, up to its end mark. Like Java's reader it ignores bytes behind that, and the frame's size and
+        checksum of the whole content; Kafka's batches have both themselves."""
         try:
             longest, independent, _, blocks = ACTIVE.lz4_blocks(data)
         except ValueError as error:
@@ -235,7 +239,8 @@ class Decompressor:
         self.scratch.used += got
 
     def _lz4_linked(self, data: memoryview, blocks: array[int], limit: int) -> None:
-        """Blocks that need those before them, which Java refuses and other clients read: as a frame of blocks alone."""
+        """Decompresses blocks that need those before them, which Java refuses and other clients read, as a frame of blocks
+        alone."""
         descriptor = bytes([data[4] & ~_LZ4_CONTENT, data[5]])
         parts = [bytes(data[:4]), descriptor, _lz4_checksum(descriptor)]
         parts += [
@@ -264,8 +269,35 @@ class Decompressor:
         self.scratch.used += got
 
 
+TABLE_ROWS: Final = 1024
+_FREE_WORKSPACES: Final = 2  # per thread: an unfinished generator may hold one while its successor works
+_local = threading.local()
+
+
+class Workspace(Decompressor):
+    """A Decompressor with a table for batches, which decoders use one after the other. For one decoder at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = new_table(TABLE_ROWS)
+
+
+def borrow() -> Workspace:
+    """Returns a workspace for the caller alone, until `give_back`: making one costs more than decoding a batch."""
+    free: list[Workspace] = _local.__dict__.setdefault("free", [])
+    return free.pop() if free else Workspace()
+
+
+def give_back(workspace: Workspace) -> None:
+    """Makes a borrowed workspace free for the next decoder of this thread."""
+    workspace.scratch.reset()
+    free: list[Workspace] = _local.__dict__.setdefault("free", [])
+    if len(free) < _FREE_WORKSPACES:
+        free.append(workspace)
+
+
 def _failure(error: Exception) -> Exception:
-    """What an error of a codec's library means: that there is no memory is no property of the bytes."""
+    """Returns the error for one of a codec's library. A lack of memory is told apart: it says nothing about the bytes."""
     text = str(error)
     if "not enough memory" in text or "allocation" in text or "Error -4 " in text:
         return MemoryError(f"no memory to decompress records: {text}")
@@ -273,7 +305,7 @@ def _failure(error: Exception) -> Exception:
 
 
 def _lz4_checksum(descriptor: bytes) -> bytes:
-    """The byte behind an LZ4 frame's descriptor."""
+    """Returns the checksum byte behind an LZ4 frame's descriptor."""
     return bytes([ACTIVE.xxh32(descriptor) >> 8 & 0xFF])
 
 

@@ -1,4 +1,12 @@
-"""Bytes of fetch responses in, bounded Arrow batches out."""
+"""`Decoder`: bytes of fetch responses in, bounded Arrow batches out.
+
+The kernel scans the headers of batches into a table, a span at a time, and checks their checksums. Batches that are compressed, or
+may belong to an aborted transaction, are prepared here: decompressed into a scratch buffer, or left out. Then the kernel decodes the
+records of the table's batches into columns until those are full, which makes a chunk. So Python runs per batch, never per
+record.
+
+An error of a batch is raised after the chunks before it, with the offset at which reading may go on (`resume`).
+"""
 
 from __future__ import annotations
 
@@ -31,23 +39,29 @@ from .batch import (
     Kernel,
     Scan,
 )
-from .compression import DecompressionError, OversizedError, UnknownCodecError
+from .compression import (
+    TABLE_ROWS,
+    DecompressionError,
+    OversizedError,
+    UnknownCodecError,
+    Workspace,
+    borrow,
+    give_back,
+)
 from .kernel import ACTIVE
 from .record import control_type
 from .resume import behind_bad_timestamps, is_cut_off, resume_offset
 from .transactions import ABORT, AbortedTransactions
-from .workspace import TABLE_ROWS, Workspace, borrow, give_back
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
 
-_SPAN: Final = (
-    512 * 1024
-)  # bytes checked at a time: what was summed up is still in the cache when it is decoded
-_FLUSH: Final = 1024 * 1024  # decompressed bytes that wait at most before they are decoded
-_RESERVE: Final = (
-    64 * 1024 * 1024
-)  # bytes of a column that are reserved at most for what isn't decompressed yet
+_SPAN: Final = 512 * 1024
+"""Bytes checked at a time: after the checksum they are still in the cache when they are decoded."""
+_FLUSH: Final = 1024 * 1024
+"""Decompressed bytes that wait at most before they are decoded."""
+_RESERVE: Final = 64 * 1024 * 1024
+"""Bytes of a column that are reserved at most for records that aren't decompressed yet."""
 
 _SCAN_ERRORS: Final = {
     Scan.BAD_LENGTH: "the batch claims an impossible length",
@@ -68,7 +82,7 @@ _FILL_ERRORS: Final = {
 _SOURCE, _POS, _END, _COUNT, _ATTRIBUTES = map(
     int, (ColumnField.SOURCE, ColumnField.POS, ColumnField.END, ColumnField.COUNT, ColumnField.ATTRIBUTES)
 )
-"""Fields that are used for each batch: looking up a member of an enum takes ten times as long as a constant."""
+"""Fields that are used for each batch, as constants: looking up a member of an enum takes ten times as long."""
 
 _UNREADABLE: Final = (UnknownCodecError, OversizedError, DecompressionError, legacy.LegacyError)
 
@@ -93,9 +107,9 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Records of one partition in order, and where reading goes on.
+    """Records of one partition in order, and the offset at which reading goes on.
 
-    `next_offset` is the offset behind all that was read or stepped over (control, aborted and compacted records
+    `next_offset` is the offset behind all records that were read or left out (control, aborted and compacted ones
     included): the position to fetch from next, and to commit when `batch` is processed. `leader_epoch` is that of
     the last batch read and of all rows, -1 where their format has none. `batch` has 0 rows where only the position
     moved.
@@ -107,7 +121,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class _UnreadableError(Exception):
-    """A batch that can't be made ready: its class of error and why."""
+    """A batch can't be prepared: the class of its error, and the reason."""
 
     def __init__(self, error: type[RecordError], reason: str) -> None:
         super().__init__(reason)
@@ -149,8 +163,8 @@ class Decoder:
         self._columns: ColumnsView | None = None
         self._rows_per_byte = 0.0
         self._growth = 1.0  # decompressed bytes per fetched byte
-        self._ahead = 0  # bytes of the parts behind the one at hand
-        self._following: Buffer | None = None  # the part behind the one at hand
+        self._ahead = 0  # bytes of the parts behind the present one
+        self._following: Buffer | None = None  # the part behind the present one
 
     def feed(self, *parts: Buffer) -> Iterator[Chunk]:
         """Yields the chunks of `parts`, each all the bytes of the partition in one response, as they get ready.
@@ -244,7 +258,7 @@ class Decoder:
         return start, end
 
     def _unreadable(self, error: Exception) -> _UnreadableError:
-        """What one of `_UNREADABLE` means for the batch."""
+        """Returns the error of the batch for one of `_UNREADABLE`."""
         if isinstance(error, UnknownCodecError):
             return _UnreadableError(UnsupportedCompressionError, f"compression {error} is unknown")
         if isinstance(error, OversizedError):
@@ -256,7 +270,7 @@ class Decoder:
         return _UnreadableError(CorruptRecordBatchError, str(error))
 
     def _end_transaction(self, view: memoryview, work: Workspace, row: list[int]) -> None:
-        """Reads a control batch of a producer whose transaction is being left out."""
+        """Reads a control batch of a producer whose transaction is left out: an abort marker ends that."""
         if not row[ColumnField.COUNT]:
             return
         if row[ColumnField.ATTRIBUTES] & CODEC_MASK:
@@ -323,7 +337,7 @@ class Decoder:
         yield Chunk(batch, columns.next_offset, columns.leader_epoch)
 
     def _error(self, error: type[RecordError], reason: str, view: memoryview, start: int) -> RecordError:
-        """The error for the batch that begins at `start`."""
+        """Returns the error for the batch that begins at `start`."""
         with memoryview(self._following or b"") as whole, whole.cast("B") as following:
             offset, behind = resume_offset(
                 view, start, self.next_offset, self._kernel, self._log_end, following
@@ -333,7 +347,7 @@ class Decoder:
         return found
 
     def _bad_timestamp(self, view: memoryview, work: Workspace, row: list[int]) -> RecordError:
-        """The error for the record that the row of the batch table is at."""
+        """Returns the error for the record that the row of the batch table is at."""
         with memoryview(work.scratch.buffer) as unpacked:
             offset, timestamp, behind = behind_bad_timestamps(
                 unpacked if row[ColumnField.SOURCE] else view, row
@@ -346,7 +360,7 @@ class Decoder:
 
 
 def decode(data: Buffer, *, topic: str, partition: int) -> pa.RecordBatch:
-    """All records of `data` as one batch.
+    """Returns all records of `data` as one batch.
 
     Raises what Decoder.feed raises, and OverflowError when they pass what one batch can hold (2 GiB a column).
     """

@@ -1,4 +1,4 @@
-"""Record batches of format v2 from Arrow columns."""
+"""`encode`: record batches of format v2 from Arrow columns."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def encode(
     is_control: bool = False,
     kernel: Kernel = ACTIVE,
 ) -> bytes:
-    """One record batch of format v2 with the rows of `batch`.
+    """Returns one record batch of format v2 with the rows of `batch`.
 
-    Of the eight columns any may be missing: keys and values are then null, offsets count up from `base_offset`
+    Any of the eight columns may be missing: keys and values are then null, offsets count up from `base_offset`
     (default 0; else the first row's), timestamps (microseconds, written as milliseconds) are -1 ms, headers none.
     `topic`, `partition` and `timestampType` are not part of the format. `last_offset` may lie behind the last row,
     as in a compacted log. `level` is the codec's own. Raises ValueError for an unknown codec and for offsets that
@@ -89,7 +89,7 @@ def _check_offsets(offsets: npt.NDArray[np.int64], base: int, last: int) -> None
 
 
 def compress(codec: Codec, body: memoryview, level: int | None = None) -> Buffer:
-    """The records of a batch as a whole, compressed; `level` is the codec's own, None its default."""
+    """Returns the records of a batch, compressed as a whole; `level` is the codec's own, None its default."""
     if codec == "gzip":
         return gzip.compress(body, 6 if level is None else level, mtime=0)
     if codec == "snappy":
@@ -98,7 +98,7 @@ def compress(codec: Codec, body: memoryview, level: int | None = None) -> Buffer
     if codec == "lz4":
         # Java reads frames of independent blocks only, and cramjam's one-shot call links them.
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(bytes(body))  # it takes nothing else
+        frame.compress(bytes(body))  # it takes bytes only
         whole: Buffer = frame.finish()
         return whole
     if codec == "zstd":

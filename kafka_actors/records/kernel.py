@@ -9,7 +9,7 @@ from .batch import Kernel
 
 ACTIVE: Kernel
 KERNEL: Literal["cython", "python"]
-"""Which kernel decodes records in this process."""
+"""Name of the kernel that decodes records in this process."""
 
 try:
     from . import _kernel

@@ -60,10 +60,10 @@ def is_sound(view: memoryview, pos: int) -> bool:
 def read(
     view: memoryview, pos: int, work: Decompressor, limit: int, kernel: Kernel
 ) -> tuple[dict[ColumnField, int], int]:
-    """The complete message at `pos` as a row of a batch table, and the position behind it.
+    """Returns the complete message at `pos` as a row of a batch table, and the position behind it.
 
-    What is in a compressed message is appended to the scratch of `work`, `limit` bytes at most. Raises LegacyError, and
-    what Decompressor.append raises. A plain message is left to the kernel's checks.
+    The content of a compressed message is appended to the scratch of `work`, `limit` bytes at most. Raises LegacyError, and
+    the errors of `Decompressor.append`. The kernel checks plain messages.
     """
     offset, length, _, magic, attributes = _HEAD.unpack_from(view, pos)
     if not 0 <= offset <= MAX_BASE_OFFSET:
@@ -101,7 +101,7 @@ def _timestamp_type(magic: int, attributes: int) -> int:
 
 
 def _unpack(view: memoryview, pos: int, end: int, work: Decompressor, limit: int) -> tuple[int, int]:
-    """Appends what is in the compressed message at `pos` to the scratch; returns its range there."""
+    """Appends the content of the compressed message at `pos` to the scratch; returns its range there."""
     _, length, _, magic, attributes = _HEAD.unpack_from(view, pos)
     if length < (MIN_LENGTH_V0, MIN_LENGTH_V1)[magic]:
         raise LegacyError(f"a message of magic {magic} with {length} bytes")
@@ -124,7 +124,7 @@ def _unpack(view: memoryview, pos: int, end: int, work: Decompressor, limit: int
 
 
 def _base(offset: int, magic: int, count: int, last: int) -> int:
-    """What is added to the own offsets of the messages in the compressed one that has `offset`."""
+    """Returns the number to add to the own offsets of the messages in the compressed one that has `offset`."""
     if count < 0:
         raise LegacyError("the messages in a compressed one claim impossible lengths or offsets")
     if count == 0:

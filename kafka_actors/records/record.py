@@ -1,4 +1,4 @@
-"""One record in plain Python: the twin kernel reads those of all formats and writes those of v2."""
+"""Single records in plain Python, for the twin kernel: reads all formats, writes v2."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Headers = Sequence[tuple[bytes, bytes | None]]
 
 
 class MalformedError(Exception):
-    """A record that can't be read; `code` says how."""
+    """A record can't be read; `code` says why."""
 
     def __init__(self, code: Fill) -> None:
         super().__init__(code.name)
@@ -44,11 +44,12 @@ class Record(NamedTuple):
 
 
 def wrap_int64(value: int) -> int:
+    """Returns the value that 64 bits keep of an int, signed."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 def read_varint(data: bytes | memoryview, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
-    """A zigzag varint and the position behind it. Bits beyond the type are dropped, as Kafka does."""
+    """Returns a zigzag varint and the position behind it. Bits beyond the type are dropped, as Kafka does."""
     value = 0
     for shift in range(0, bits, 7):
         if pos >= end:
@@ -72,7 +73,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def _read_bytes(data: memoryview, pos: int, end: int, least: int) -> tuple[bytes | None, int]:
-    """A length from `least` up, and that many bytes; -1 is None."""
+    """Reads a length, not below `least`, and that many bytes; -1 is None. Returns them and the position behind."""
     length, pos = read_varint(data, pos, end)
     if length < least or length > end - pos:
         raise MalformedError(Fill.BAD_FIELD)
@@ -82,7 +83,7 @@ def _read_bytes(data: memoryview, pos: int, end: int, least: int) -> tuple[bytes
 
 
 def read_record(data: memoryview, pos: int, end: int) -> Record:
-    """The record that begins at `pos`; raises MalformedError."""
+    """Returns the record that begins at `pos`; raises MalformedError."""
     length, pos = read_varint(data, pos, end)
     if length < MIN_RECORD - 1:
         raise MalformedError(Fill.BAD_FIELD)
@@ -107,7 +108,7 @@ def read_record(data: memoryview, pos: int, end: int) -> Record:
 
 
 def read_field(data: memoryview, pos: int, end: int) -> tuple[bytes | None, int]:
-    """A key or a value of the old formats: its length in 4 bytes, -1 for None, and the bytes."""
+    """Reads a key or a value of the old formats: its length in 4 bytes, -1 for None, and the bytes."""
     if end - pos < 4:
         raise MalformedError(Fill.TRUNCATED)
     (length,) = struct.unpack_from(">i", data, pos)
@@ -118,7 +119,7 @@ def read_field(data: memoryview, pos: int, end: int) -> tuple[bytes | None, int]
 
 
 def read_message(data: memoryview, pos: int, end: int, magic: int) -> Record:
-    """The uncompressed message of format v0 or v1 that begins at `pos`, its deltas as they stand there; raises
+    """Returns the uncompressed message of format v0 or v1 that begins at `pos`, with its deltas as stored; raises
     MalformedError."""
     if end - pos <= MAGIC_AT + 1:
         raise MalformedError(Fill.TRUNCATED)
@@ -145,7 +146,7 @@ def read_message(data: memoryview, pos: int, end: int, magic: int) -> Record:
 
 
 def timestamp_of(batch: Sequence[int], record: Record) -> int:
-    """The timestamp in milliseconds of a record of a batch, a row of a batch table; it wraps as Java's does."""
+    """Returns the timestamp in milliseconds of a record of a batch (a row of a batch table); it wraps as Java's does."""
     if batch[ColumnField.TIMESTAMP_TYPE] == LOG_APPEND_TIME:
         return batch[ColumnField.MAX_TIMESTAMP]
     return wrap_int64(batch[ColumnField.BASE_TIMESTAMP] + record.timestamp_delta)
@@ -182,7 +183,7 @@ def write_record(
 
 
 def control_type(body: bytes) -> int | None:
-    """The type in the key of a control batch's first record (0 abort, 1 commit); None if there is none."""
+    """Returns the type in the key of a control batch's first record (0 abort, 1 commit); None if there is none."""
     try:
         key = read_record(memoryview(body), 0, len(body)).key
     except MalformedError:

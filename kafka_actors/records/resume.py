@@ -1,4 +1,8 @@
-"""Where reading can go on behind a batch that can't be read."""
+"""The offset at which reading can go on behind a batch that can't be read.
+
+Going on too far would lose records silently; going on too early only brings the same batch again. So the end that a bad batch claims
+counts in three cases only: its own checksum is right, it ends the log, or a sound batch follows it, up to that one's base offset.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ _NOTHING: Final = memoryview(b"")
 
 
 class _Header(NamedTuple):
-    """What may be a batch. `base` and `end`, the position behind it, are outside of what its checksum covers."""
+    """The header of what may be a batch. Its checksum covers neither `base` nor `end`, the position behind it."""
 
     base: int
     end: int
@@ -41,20 +45,17 @@ def resume_offset(
     log_end: int | None = None,
     following: memoryview = _NOTHING,
 ) -> tuple[int, int | None]:
-    """(first offset not read, offset behind the bad batch at `start` or None where it can't be known).
+    """Returns the first offset that isn't read, and the offset behind the bad batch at `start`, None where it can't be known.
 
-    `position` is where everything before is read; `log_end` is where ends what this reader can get (the high watermark, or
-    the last stable offset), which no base offset is behind; `following` are the bytes that follow those of `view`.
-    What the bad batch claims counts where its own checksum is right, where it ends the log, and up to the base offset
-    of the batch that follows, if that has a right checksum: to go on too far would lose records without a word, and a
-    place that is too early only brings the same batch again.
+    All records before `position` are read. `log_end` is the end of the log for this reader (the high watermark, or
+    the last stable offset), which no base offset lies behind; `following` are the bytes that follow those of `view`.
     """
     bad = _header(view, start)
     if bad is None:
         return position, None
     claimed = bad.claimed if bad.claimed > position else None
     if claimed is not None and _is_sound(view, start, bad, kernel):
-        # From where the position lies within it, its checksummed length in offsets leads behind it; not to a far place.
+        # If the position lies within the batch, its checksummed number of offsets leads behind it, not far beyond.
         behind = claimed if bad.base <= position or log_end is None or claimed <= log_end else None
     elif claimed is not None and claimed == log_end and bad.end == len(view) and _is_whole(view, start, bad):
         behind = claimed
@@ -69,8 +70,8 @@ def resume_offset(
 
 
 def is_cut_off(view: memoryview, start: int, log_end: int | None, following: memoryview = _NOTHING) -> bool:
-    """Whether there is a batch behind the bad one at `start` that the response ends within, or in front of. Arguments are
-    as those of `resume_offset`."""
+    """Whether the response ends within or in front of the batch behind the bad one at `start`. Arguments as of
+    `resume_offset`."""
     bad = _header(view, start)
     if bad is None or bad.end > len(view):
         return False
@@ -84,7 +85,7 @@ def is_cut_off(view: memoryview, start: int, log_end: int | None, following: mem
 def _before_the_next(
     view: memoryview, pos: int, position: int, claimed: int | None, kernel: Kernel
 ) -> int | None:
-    """Where reading goes on if a sound batch, which is the next one, stands at `pos`; at most its base offset."""
+    """Returns the offset to go on at if a sound batch, the next one, stands at `pos`: at most its base offset; else None."""
     following = _header(view, pos)
     if following is None or following.base <= position or not _is_sound(view, pos, following, kernel):
         return None
@@ -96,7 +97,7 @@ def _before_the_next(
 
 
 def _header(view: memoryview, pos: int) -> _Header | None:
-    """The header of what may be a batch at `pos`; None when it can't be one."""
+    """Returns the header of what may be a batch at `pos`; None if it can't be one."""
     if len(view) - pos <= MAGIC_AT:
         return None
     base, length = struct.unpack_from(">qi", view, pos)
@@ -128,10 +129,10 @@ def _is_sound(view: memoryview, pos: int, header: _Header, kernel: Kernel) -> bo
 
 
 def behind_bad_timestamps(data: memoryview, row: list[int]) -> tuple[int, int, int]:
-    """(offset, timestamp in milliseconds, offset behind all such) of the records that can't be expressed.
+    """Returns (offset, timestamp in milliseconds, offset behind the last) of records in a row whose timestamps can't be expressed.
 
-    `row` is that of the batch, at the first of them. Those that follow it are passed over in one go, so that a producer
-    whose clock is wrong doesn't cost a fetch for each record.
+    `row` is that of the batch, at the first of them. They are skipped at once, so that a producer whose clock is wrong doesn't
+    cost a fetch for each record.
     """
     first, behind = None, row[ColumnField.BASE_OFFSET]
     pos, end = row[ColumnField.POS], row[ColumnField.END]

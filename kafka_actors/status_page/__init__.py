@@ -1,4 +1,4 @@
-"""A job's status page: what it says as data, how it remembers the last minutes, and the server that gives it out.
+"""Status page of a job: the page itself, the history of its plots, and the server that answers requests.
 
-Nothing here knows Ray or asks anything of a job: who runs one hands over what there is, once a second.
+Nothing here imports Ray or calls a job: the process of the supervisor hands over a `JobStatus` once a second.
 """

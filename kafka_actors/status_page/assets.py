@@ -1,10 +1,9 @@
-"""The page itself: one HTML text with its style and scripts in it, and the policy that lets a browser run these alone.
+"""HTML of the status page with its styles and scripts in it, and the policy that lets a browser run only these.
 
-`page.html` names styles and scripts by tags, so it can be looked at as files as well. They stand there one below the other:
-the styles in the order in which a later one wins, the scripts in that in which each finds what it needs in those before it. The styles
-become one, and the scripts do: a function, so that none of their names are the browser's. The policy has the hashes of
-style and script: attributes `style=` and `onclick=` in the HTML, and other scripts, do nothing. A script sets `element.style.width`,
-and asks for `status.json` and `history.json`.
+`page.html` names the files of styles and scripts in tags, in their order: a later style wins, and a script uses what
+earlier ones define. All styles become one element, and all scripts one function, so that their names are not global. The
+Content-Security-Policy has the hashes of both, so attributes such as `style=` and `onclick=` and other scripts have no
+effect. Scripts may set `element.style.width`, and fetch `status.json` and `history.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["Page", "composed", "page"]
 
 
 class _Tags(Struct, frozen=True):
-    """How `page.html` names the files of a kind. `tag` has the name of one; `opening` is in each tag of the kind, whatever it names."""
+    """Tags of `page.html` that name the files of a kind. `tag` matches a tag with its name; `opening` is in every tag of the kind."""
 
     tag: str
     opening: str
@@ -49,7 +48,7 @@ SCRIPTS = _Tags(r'<script src="([a-z]+\.js)"></script>', "<script")
 
 
 class Page(Struct, frozen=True):
-    """The page as it is sent. `policy`: its Content-Security-Policy."""
+    """HTML of the page, and its Content-Security-Policy."""
 
     html: bytes
     policy: str
@@ -57,7 +56,7 @@ class Page(Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def page() -> Page:
-    """The page of this package."""
+    """Page made of the files of this package."""
     files = resources.files(__package__) / "assets"
 
     def text_of(name: str) -> str:
@@ -67,9 +66,9 @@ def page() -> Page:
 
 
 def composed(html: str, text_of: Callable[[str], str]) -> Page:
-    """Styles and scripts in the places of their tags; `text_of` gives the text of one by its name.
+    """Page with styles and scripts in the places of their tags; `text_of` returns the text of a file by its name.
 
-    Raises `ValueError` where that would not be what was written.
+    Raises `ValueError` where a text would end the element that it is put into, and where tags are missing or scattered.
     """
     styles = {name: text_of(name) for name in STYLES.names(html)}
     scripts = {name: text_of(name) for name in SCRIPTS.names(html)}

@@ -1,4 +1,5 @@
-"""The server of a status page: reads a request, has it answered, closes. Slow and many clients cost a bounded amount."""
+"""Server of a status page: one request a connection. Time and number of clients are bounded, so that slow or many clients
+can't burden the job."""
 
 from __future__ import annotations
 
@@ -27,17 +28,17 @@ __all__ = ["MOST_CLIENTS", "StatusServer", "is_loopback", "listen"]
 logger = logging.getLogger(__name__)
 
 MOST_CLIENTS = 64
-"""At once. As many more are told to come again, and those beyond aren't spoken to: clients that hang take nothing from the job."""
+"""Clients that are served at once. As many more get a 503, and further ones are disconnected without an answer."""
 READ_S = 5.0
-"""A request has to be here by then."""
+"""Seconds in which a request has to arrive."""
 BUSY_READ_S = 1.0
-"""The same of one that is only to be sent away."""
+"""Seconds in which a request has to arrive that only gets a 503."""
 WRITE_S = 10.0
-"""A client has to have taken its answer by then."""
+"""Seconds in which a client has to take its response."""
 
 
 def listen(option: str, host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 is a free one. Raises `ConfigError` with the option and the address."""
+    """Opens a listening socket; port 0 is a free one. Raises `ConfigError` with the option and the address."""
     six = ":" in host
     try:
         return socket.create_server(
@@ -48,18 +49,18 @@ def listen(option: str, host: str, port: int) -> socket.socket:
         )
     except OSError as error:
         where = f"[{host}]:{port}" if six else f"{host}:{port}"
-        # By its number: the text of the error says the address once more.
+        # From the number, because the text of the error has the address once more.
         why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
         raise ConfigError(option, f"{where} can't be listened on: {why or error}") from None
 
 
 def is_loopback(listening: socket.socket) -> bool:
-    """Whether only this machine reaches it."""
+    """Whether a listening socket is bound to loopback, and so reached only from this machine."""
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
 class StatusServer:
-    """`answer(request)` gives the responses; it must not block, but for the paths in `slow`, which are asked for on threads."""
+    """Serves the responses of `answer(request)`, which must not block, except for the paths in `slow`: those run on threads."""
 
     def __init__(self, answer: Callable[[HttpRequest], HttpResponse], slow: Collection[str] = ()) -> None:
         self._answer = answer
@@ -69,20 +70,20 @@ class StatusServer:
         self._only_here = True
 
     async def start(self, listening: socket.socket) -> None:
-        """Serves on this socket from now on."""
+        """Starts to serve on this socket."""
         self._only_here = is_loopback(listening)
-        self._server = await asyncio.start_server(self._come, sock=listening, limit=MOST_HEAD)
+        self._server = await asyncio.start_server(self._connected, sock=listening, limit=MOST_HEAD)
 
     async def close(self) -> None:
-        """Listens no more, and gives up on who is there."""
+        """Stops listening, and drops the connections that are open."""
         if self._server is not None:
             self._server.close()
         for client in list(self._clients):
             client.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
 
-    def _come(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A plain function: asyncio would log the end of a coroutine that is cancelled at the close."""
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Takes a connection. Not a coroutine, because asyncio would log one that is cancelled at the close."""
         if len(self._clients) >= 2 * MOST_CLIENTS:
             writer.transport.abort()
             return
@@ -94,7 +95,7 @@ class StatusServer:
         try:
             head = await _head(reader, BUSY_READ_S if busy else READ_S)
             if busy:
-                writer.write(to_bytes(plain(503, "too many clients at once: come again"), "GET"))
+                writer.write(to_bytes(plain(503, "too many clients at once: try again later"), "GET"))
             else:
                 writer.write(await self._answer_to(head))
             async with asyncio.timeout(WRITE_S):
@@ -102,7 +103,7 @@ class StatusServer:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, OSError):
-            pass  # too slow, or gone: neither is the job's concern
+            pass  # the client is too slow, or gone
         finally:
             writer.transport.abort()
 
@@ -119,14 +120,17 @@ class StatusServer:
             response = plain(error.status, str(error))
         except Exception as error:
             logger.warning(
-                "the status page has no answer: %s: %s", type(error).__name__, error, exc_info=True
+                "the status page could not answer a request: %s: %s",
+                type(error).__name__,
+                error,
+                exc_info=True,
             )
-            response = plain(500, "there is no answer: the job's log says why")
+            response = plain(500, "internal error: see the job's log")
         return to_bytes(response, method)
 
 
 async def _head(reader: asyncio.StreamReader, within_s: float) -> bytes:
-    """The lines of a request; of one that is too long its beginning, which `parse` refuses."""
+    """Head of a request; of one that is too long the beginning, which `parse` refuses."""
     async with asyncio.timeout(within_s):
         try:
             return await reader.readuntil(END_OF_HEAD)

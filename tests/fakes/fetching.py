@@ -1,5 +1,7 @@
 """A `FetchMachine` step by step, without IO: its clock is moved by the test, and answers are made in few words."""
 
+from fakes.planned import planned
+
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import CorruptRecordBatchError
@@ -36,6 +38,7 @@ class Bench:
             together=together,
         )
         self.now = 100.0
+        self.published = []
         self.machine.update_metadata(snapshot(*leaders))
 
     def assign(self, tp=A0, offset=10, epoch=E1, **more):
@@ -44,7 +47,9 @@ class Bench:
 
     def plan(self, after=0.0):
         self.now += after
-        return self.machine.plan(self.now)
+        plan = planned(self.machine, self.now)
+        self.published += plan.events
+        return plan
 
     def pulls(self, after=0.0):
         return self.plan(after).pulls
@@ -68,7 +73,7 @@ class Bench:
 
     @property
     def events(self):
-        return self.machine.partitions.events
+        return [*self.published, *self.machine.partitions.events]
 
 
 def got(offset, to, *, partition=0, epoch=E1, size=100, **more):

@@ -253,7 +253,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_a_broker(shell):
             start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        watchdog = threading.Timer(120, process.kill)
+        watchdog = threading.Timer(slow_s(120), process.kill)
         watchdog.start()
         waits = next((line for line in process.stdout if "waits for a broker" in line), "")
         began = time.monotonic()
@@ -280,7 +280,7 @@ def test_what_keeps_a_job_from_starting_is_said_while_it_is_waited_for(shell, de
     shell.job = shell.job.replace("workers=2,", f"workers=2, {definition}")
     shell.job = shell.job.replace("def __init__(self):", "def __init__(self):\n        time.sleep(600)")
     process = shell.start()
-    watchdog = threading.Timer(60, process.kill)
+    watchdog = threading.Timer(slow_s(60), process.kill)
     watchdog.start()
     said = next((line for line in process.stdout if waits_for in line), "")
     process.terminate()

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from waiting import slow_s
 
-from kafka_actors.cli.demo.fill import Filled, check_kept
-from kafka_actors.cli.demo.place import DemoFailed, embedded
+from kafka_actors.cli.demo.cluster import DemoFailed, Filled, check_kept, embedded
 from kafka_actors.testing.produce import Produce
 
 pytestmark = pytest.mark.ray

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 # A call takes 50 ms, most of them asleep, and has 50 records: a worker does at most 1,000 a second, on any machine.
 WORK = {"work": 0.05, "batch_rows": 50}
-POLICY = ka.Autoscale(min=1, max=4, target_lag_seconds=8, upscale_delay_seconds=2, downscale_delay_seconds=6)
+TARGET_S, MOST = 8, 4
 START_S = 15.0
 """Seconds that a few workers may take to start on a busy machine with two cores."""
 
@@ -31,32 +31,46 @@ def burst(scene, records):
         producer.flush()
 
 
+def policy_at(pace):
+    """The policy for a machine of this pace: decisions wait as much longer as workers take to start."""
+    return ka.Autoscale(
+        min=1,
+        max=MOST,
+        target_lag_seconds=round(TARGET_S * pace),
+        upscale_delay_seconds=2 * pace,
+        downscale_delay_seconds=round(6 * pace),
+    )
+
+
 def drained(scene):
     return scene.committed() == scene.ends()
 
 
 def test_a_burst_is_worked_off_in_time_and_a_number_holds_until_the_policy_has_its_say_again(scene):
     """The group never notices."""
-    scene.start(workers=POLICY, **WORK)
+    pace = at_pace_s(1)
+    policy = policy_at(pace)
+    scene.start(workers=policy, **WORK)
     scene.under_load(each=1, rounds=2)
     scene.flowing()
     before = scene.status()
     assert len(before.workers) == 1
-    burst(scene, 48_000)  # three quarters of a minute for one worker
+    burst(scene, int(48_000 * pace))  # three quarters of a minute for one worker, where the machine is quiet
     began = time.monotonic()
     until(lambda: len(scene.status().workers) > 1, 15, "more workers")
     scene.load.stop()
     # Two steps of more workers, each with their start; then what waits is to be done within the target.
-    until(
-        lambda: drained(scene), 2 * START_S + 2 * POLICY.target_lag_seconds, "the burst worked off", pause=0.2
-    )
+    until(lambda: drained(scene), 2 * START_S + 2 * TARGET_S, "the burst worked off", pause=0.2)
     took = time.monotonic() - began
     at_top = scene.status()
     print(
-        f"48,000 records in {took:.1f} s; {[(c.before, c.after, c.reason) for c in at_top.scaling.changes]}"
+        f"{int(48_000 * pace)} records in {took:.1f} s; {[(c.before, c.after, c.reason) for c in at_top.scaling.changes]}"
     )
-    assert max(c.after for c in at_top.scaling.changes) == POLICY.max
-    assert "s of work for 1 worker; the target is 8 s" in at_top.scaling.changes[0].reason
+    assert max(c.after for c in at_top.scaling.changes) == MOST
+    assert (
+        f"s of work for 1 worker; the target is {policy.target_lag_seconds} s"
+        in at_top.scaling.changes[0].reason
+    )
 
     until(lambda: [w for w in scene.status().workers if w.ready][1:] == [], 60, "one worker again", pause=0.2)
     after = scene.status()
@@ -73,22 +87,22 @@ def test_a_burst_is_worked_off_in_time_and_a_number_holds_until_the_policy_has_i
         "the first worker is the one that stays"
     )
     assert scene.settle(stop=False).total() == 0
-    number_holds(scene)
+    number_holds(scene, policy)
 
 
-def number_holds(scene):
+def number_holds(scene, policy):
     """An idle job has the number of workers that was asked for, until it is given back to the policy."""
     scene.running.scale(3)
     scene.spread(3, 60)
-    time.sleep(POLICY.downscale_delay_seconds + 2)  # the policy would have given two up by then
+    time.sleep(policy.downscale_delay_seconds + 2)  # the policy would have given two up by then
     status = scene.status()
     assert (len(status.workers), status.scaling.workers, status.scaling.autoscale) == (3, 3, None)
-    assert status.scaling.changes[-1].reason == f"scale(3) instead of 1..{POLICY.max}"
-    scene.running.scale(POLICY)
+    assert status.scaling.changes[-1].reason == f"scale(3) instead of 1..{MOST}"
+    scene.running.scale(policy)
     scene.spread(1, 30)
     status = scene.status()
-    assert (status.scaling.workers, status.scaling.autoscale) == (1, POLICY)
-    assert status.scaling.changes[-1].reason == "nothing to do for 6 s"
+    assert (status.scaling.workers, status.scaling.autoscale) == (1, policy)
+    assert status.scaling.changes[-1].reason == f"nothing to do for {policy.downscale_delay_seconds} s"
     until(lambda: len(scene.pids("worker")) == 1, 20, "the retired workers' ends")
 
 
@@ -108,7 +122,7 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
     until(lambda: "num_cpus=3" in scene.status().scaling.holding, 20, "what is missing, named")
     status = scene.status()
     assert "CPU 1 of 4 free" in status.scaling.holding
-    assert len([w for w in status.workers if w.ready]) == 1 < status.scaling.workers <= POLICY.max
+    assert len([w for w in status.workers if w.ready]) == 1 < status.scaling.workers <= MOST
     # It outlives the time in which a worker has to be there when the job starts.
     until(lambda: drained(scene), 60, "the burst worked off by one", pause=0.2)
     until(lambda: scene.status().scaling.workers == 1, 30, "nobody waited for any more")

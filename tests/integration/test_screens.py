@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import slow_s
 
 COMMAND = Path(sys.executable).with_name("kafka-actors")
 JOB = """
@@ -36,7 +37,7 @@ def command(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Pop
     process = subprocess.Popen(
         [COMMAND, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    watchdog = threading.Timer(60, process.kill)
+    watchdog = threading.Timer(slow_s(60), process.kill)
     watchdog.start()
     try:
         yield process

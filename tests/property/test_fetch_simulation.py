@@ -4,6 +4,7 @@ happens between: leaders move, connections break, sessions are lost, answers car
 
 import uuid
 
+from fakes.planned import planned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,7 +129,7 @@ class World:
         self.expected[p] = offset
 
     def plan(self):
-        plan = self.machine.plan(self.now)
+        plan = planned(self.machine, self.now)
         assert not plan.lookups
         assert not plan.validations
         for issue in plan.pulls:

@@ -17,8 +17,8 @@ import assignors
 from kafka_actors.fetch import FetchProgress
 from kafka_actors.job.coordinator.machines.commit_gate import CommitGate
 from kafka_actors.job.coordinator.machines.placement import Placement, PlacementState
-from kafka_actors.job.messages import CommitReply, CommitRequest, Drain, Epoch, Grant, Orders, Report
-from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment, holding_of
+from kafka_actors.job.messages import CommitReply, CommitRequest, Drain, Grant, GrantEpoch, Orders, Report
+from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment, report_of
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 RECORDS = 12
@@ -31,7 +31,7 @@ class SimulatedWorker:
         self.name = name
         self.holdings = WorkerAssignment()
         self.position: dict[TopicPartition, int] = {}
-        self.in_hand: tuple[TopicPartition, Epoch, int] | None = None
+        self.in_hand: tuple[TopicPartition, GrantEpoch, int] | None = None
 
     def take(self, orders: Orders) -> None:
         for grant in self.holdings.apply(orders).begin:
@@ -60,7 +60,7 @@ class SimulatedWorker:
 
     def report(self) -> Report:
         self.holdings.release_drained()
-        lines = [holding_of(h, FetchProgress(None, None, "")) for h in self.holdings.held.values()]
+        lines = [report_of(h, FetchProgress(None, None, "")) for h in self.holdings.held.values()]
         return Report(self.name, self.holdings.seen, True, lines)
 
 

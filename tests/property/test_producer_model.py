@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.errors import DeliveryTimeoutError, DisconnectedError, NodeNotReadyError
 from kafka_actors.producer.machines.batch import ProducerBatch
 from kafka_actors.producer.machines.sender import (
-    LearnLeaders,
     ProduceAnswer,
     ProduceOrder,
     Sender,
@@ -150,7 +150,7 @@ class World:
             ]
             assert len({f[0] for f in frozen}) == len(frozen), "one batch of a partition in a request"
             self.wires[order.node].append((order, frozen))
-        if LearnLeaders in map(type, ready.actions):
+        if RefreshMetadata in map(type, ready.actions):
             self.believed = dict(self.leader)
 
     def carry_out(self, node, frozen):

@@ -24,7 +24,7 @@ ROOTS = (ROOT, ROOT / "kafka_actors")
 """Directories to which a page's paths may be relative."""
 SOURCES = ("kafka_actors", "assignors", "tests", "benchmarks")
 
-FOREIGN = {"K8sJobMode", "RayJob", "RecordBatch", "Struct", "TracerProvider"}
+FOREIGN = {"K8sJobMode", "NamedTuple", "RayJob", "RecordBatch", "Struct", "TracerProvider"}
 """Names of other libraries and of Kubernetes that pages have."""
 KAFKA_APIS = {"".join(word.capitalize() for word in key.name.split("_")) for key in ApiKey}
 """Names of Kafka's requests: `OffsetCommit`."""

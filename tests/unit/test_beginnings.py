@@ -85,7 +85,7 @@ def test_a_producers_call_without_an_answer_says_what_was_asked(monkeypatch, io)
 
 
 def test_a_producer_whose_connections_do_not_close_is_given_up(monkeypatch, caplog):
-    monkeypatch.setattr(producer, "_GRACE_S", 0.05)
+    monkeypatch.setattr(producer, "GRACE_S", 0.05)
     made = Producer(bootstrap_servers=NOBODY)
     monkeypatch.setattr(made._core, "begin", refuse)
     monkeypatch.setattr(made._core.client, "close", never)
@@ -106,7 +106,7 @@ def test_a_producer_whose_connections_do_not_close_is_given_up(monkeypatch, capl
 
 def test_an_async_producer_whose_connections_do_not_close_is_given_up(monkeypatch, caplog):
     async def main():
-        monkeypatch.setattr(async_producer, "_GRACE_S", 0.05)
+        monkeypatch.setattr(async_producer, "GRACE_S", 0.05)
         made = AsyncProducer(bootstrap_servers=NOBODY)
         monkeypatch.setattr(made._core, "begin", refuse)
         monkeypatch.setattr(made._core.client, "close", never)

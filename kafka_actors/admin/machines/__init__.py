@@ -1,1 +1,1 @@
-"""What decides in the admin: what answers mean, how far a group is behind, where a reset would put it. Pure."""
+"""Pure parts of the admin: the meaning of responses, the lag of a group, the plan of a reset."""

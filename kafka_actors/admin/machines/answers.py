@@ -1,4 +1,4 @@
-"""Responses of brokers as the values that the admin gives."""
+"""Conversion of brokers' responses into the results of the admin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLASSIC, CONSUMER = "Classic", "Consumer"
 
 
 def group_listing(group: ListedGroup) -> GroupListing:
-    """Types come in small letters, or not at all from brokers before 3.8, whose groups are classic."""
+    """Listing of a group. Brokers give its type in small letters, and before 3.8 not at all: their groups are classic."""
     kind = group.group_type.capitalize() or CLASSIC
     return GroupListing(group.group_id, group.protocol_type, group.group_state, kind)
 
@@ -34,7 +34,7 @@ def group_listing(group: ListedGroup) -> GroupListing:
 def classic_group(
     group: describe_groups.DescribedGroup, coordinator: BrokerMetadata
 ) -> GroupDescription | KafkaActorsError:
-    """A group as DescribeGroups shows it. One that doesn't exist is an error: before version 6 it is "Dead"."""
+    """Description of a group from DescribeGroups, or its error. Before version 6 a group that doesn't exist is "Dead"."""
     error = error_for_code(
         group.error_code, group.error_message, request="DescribeGroups", group=group.group_id
     )
@@ -60,7 +60,7 @@ def classic_group(
 def consumer_group(
     group: consumer_group_describe.DescribedGroup, coordinator: BrokerMetadata
 ) -> GroupDescription | KafkaActorsError:
-    """A group as ConsumerGroupDescribe shows it (KIP-848)."""
+    """Description of a group from ConsumerGroupDescribe (KIP-848), or its error."""
     error = error_for_code(
         group.error_code, group.error_message, request="ConsumerGroupDescribe", group=group.group_id
     )
@@ -108,7 +108,7 @@ def topic_description(topic: MetadataResponseTopic) -> TopicDescription:
 
 
 def topic_id_text(topic_id: uuid.UUID) -> str | None:
-    """An id as `Uuid.toString` writes it: 22 characters of URL-safe base64."""
+    """Topic id as Java's `Uuid.toString` writes it: 22 characters of URL-safe base64; None for the zero id."""
     if topic_id == ZERO_UUID:
         return None
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""The demo from its first to its last line."""
+"""`kafka-actors demo`: runs a job over orders, kills a worker half way, and checks every cent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from kafka_actors.cli.job_views import view_for
 from kafka_actors.cli.output import Output, late
 from kafka_actors.cli.run import WatchEnd, start, watch
 
-from .fill import Filled, fill
-from .place import DemoCluster, DemoFailed, embedded, real
+from .cluster import DemoCluster, DemoFailed, Filled, embedded, fill, real
 from .summary import DemoResult, failures, show
 
 __all__ = ["demo"]
@@ -23,39 +22,41 @@ __all__ = ["demo"]
 WORKERS = 4
 BATCH_ROWS = 500
 SECONDS_PER_ORDER = 120e-6
-"""So that four workers take some ten seconds for 300,000 orders, and one can be killed in the middle."""
+"""With this, four workers take some ten seconds for 300,000 orders, and one can be killed half way."""
 KIB, MIB = 1024, 1024 * 1024
 SMALL = {"worker_buffer_bytes": 16 * MIB, "max_partition_fetch_bytes": 64 * KIB}
-"""Buffers that fit any machine, and a thousand orders a fetch: a worker turns to its next partition often."""
+"""Buffers that fit any machine, and a thousand orders in a fetch, so that a worker changes partitions often."""
 
 
 @click.command()
-@click.option("--kafka", metavar="HOST:PORT", help="A real plaintext cluster, in place of embedded brokers.")
 @click.option(
-    "--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster, in place of a local one for the demo."
+    "--kafka", metavar="HOST:PORT", help="A real plaintext cluster, in cluster of embedded brokers."
 )
 @click.option(
-    "--orders", type=click.IntRange(min=1_000), default=300_000, show_default=True, help="How many."
+    "--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster, in cluster of a local one for the demo."
+)
+@click.option(
+    "--orders", type=click.IntRange(min=1_000), default=300_000, show_default=True, help="Number of orders."
 )
 @command
 def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int) -> int:
     """Run a job of 4 workers over three topics of orders, kill a worker half way, and check every cent.
 
-    Nothing is needed but this machine: the brokers are embedded unless --kafka names real ones, on which the demo
-    makes topics of its own and deletes them. Exit code 0 only if no order is missing, the revenue agrees to the
-    cent, and every partition is committed to its end.
+    It needs nothing but this machine: the brokers are embedded unless --kafka names real ones, on which the demo
+    creates topics of its own and deletes them. The exit code is 0 only if no order is missing, the revenue agrees to
+    the cent, and every partition is committed to its end.
     """
     needs("ray", "ray,testing", "the demo runs on Ray, which is not installed")
     needs("confluent_kafka", "ray,testing", "the demo's producer is confluent-kafka, which is not installed")
     with (
         late(output.print, f"waiting for {kafka or 'the embedded brokers'}") as there,
-        real(kafka) if kafka else embedded() as place,
+        real(kafka) if kafka else embedded() as cluster,
     ):
         there()
-        output.print(f"3 topics with 4 partitions each on {place.brokers}")
-        filled = fill(place, orders, output.print)
+        output.print(f"3 topics with 4 partitions each on {cluster.brokers}")
+        filled = fill(cluster, orders, output.print)
         with _ray(output, ray_address):
-            result = _run(output, place, filled)
+            result = _run(output, cluster, filled)
     if result is None:
         raise DemoFailed("stopped by a signal before its end")
     show(result, output.print)
@@ -64,7 +65,7 @@ def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int
 
 @contextmanager
 def _ray(output: Output, address: str | None) -> Iterator[None]:
-    """The demo's own local Ray, small enough for any machine, or the given cluster."""
+    """Context manager for the Ray of the demo: a small local one, or the given cluster."""
     import ray
 
     from kafka_actors.ray.cluster import start_local_ray
@@ -81,29 +82,28 @@ def _ray(output: Output, address: str | None) -> Iterator[None]:
             ray.shutdown()
 
 
-def _run(output: Output, place: DemoCluster, filled: Filled) -> DemoResult | None:
-    """The job from start to end with the kill in its middle; None where a signal stopped it."""
+def _run(output: Output, cluster: DemoCluster, filled: Filled) -> DemoResult | None:
+    """Runs the job to its end, with the kill half way. Returns None where a signal stopped it."""
     import ray
 
     from kafka_actors.ray import Job
 
-    from .kill import Killer
-    from .work import LedgerActor, Revenue
+    from .work import Killer, LedgerActor, Revenue
 
     ledger = ray.remote(LedgerActor).options(num_cpus=0).remote()
     job = Job(
-        pattern=place.pattern,
-        group_id=place.group_id,
-        bootstrap_servers=place.bootstrap_servers,
+        pattern=cluster.pattern,
+        group_id=cluster.group_id,
+        bootstrap_servers=cluster.bootstrap_servers,
         process=Revenue(ledger, SECONDS_PER_ORDER),
         workers=WORKERS,
         until="latest",
         batch_rows=BATCH_ROWS,
-        config={**SMALL, **_what_the_brokers_lack(place)},
+        config={**SMALL, **_options_of_brokers(cluster)},
     )
-    output.print(f"starting a job of {WORKERS} workers on Ray, subscribed to {place.pattern!r}")
+    output.print(f"starting a job of {WORKERS} workers on Ray, subscribed to {cluster.pattern!r}")
     began = time.monotonic()
-    with view_for(output, f"demo on {place.brokers}", every_s=1.0) as view:
+    with view_for(output, f"demo on {cluster.brokers}", every_s=1.0) as view:
         running = start(job, view)
         if running is None:
             return None
@@ -119,12 +119,12 @@ def _run(output: Output, place: DemoCluster, filled: Filled) -> DemoResult | Non
     if end is WatchEnd.STOPPED:
         return None
     account = ray.get(ledger.account.remote())
-    return DemoResult(filled, account, place.committed(), took_s, killer.killed)
+    return DemoResult(filled, account, cluster.committed(), took_s, killer.killed)
 
 
-def _what_the_brokers_lack(place: DemoCluster) -> dict[str, Any]:
-    """librdkafka's mock brokers know no static membership."""
-    return {"group_instance_id": None} if place.embedded else {}
+def _options_of_brokers(cluster: DemoCluster) -> dict[str, Any]:
+    """Options that the brokers need: librdkafka's mock brokers have no static membership."""
+    return {"group_instance_id": None} if cluster.embedded else {}
 
 
 def _verdict(output: Output, found: list[str]) -> int:

@@ -1,7 +1,7 @@
-"""The ledger: revenue per country, in which each record counts once however often it is delivered.
+"""Ledger of revenue per country, in which each record counts once however often it is delivered.
 
-A worker that dies has delivered records whose offsets were not committed yet. Whoever takes its partitions over
-delivers them again, in batches that are cut elsewhere. So the ledger remembers offsets, not batches.
+A worker that dies has delivered records whose offsets were not committed yet. The workers that take over its partitions
+deliver them again, in batches with other bounds. So the ledger keeps offsets, not batches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OffsetSet:
 
 
 class Account(Struct):
-    """What the ledger knows. Money in cents; seconds from the kill.
+    """Contents of the ledger. Money is in cents; times are seconds since the kill.
 
     `counted`: different records per partition; `delivered`: with repetitions, and of those `delivered_before_kill`
     and `counted_before_kill`. `revenue` counts each record once, `revenue_delivered` each delivery.
@@ -86,7 +86,7 @@ class Ledger:
         cents: Cents,
         now: float,
     ) -> None:
-        """A worker's batch: one entry of each array for each record."""
+        """Adds a batch of a worker; the arrays have one entry for each record."""
         if partition in self._waits_for and worker != self._killed:
             self._waits_for.discard(partition)
             self._taken_over[partition] = now - self._killed_at
@@ -96,16 +96,16 @@ class Ledger:
         _add_up(self._once, countries[new], cents[new])
 
     def worker_killed(self, worker: str, partitions: list[Partition], now: float) -> None:
-        """From now on: when do these partitions have a delivery by another worker?"""
+        """Notes that a worker was killed, to measure when each of its partitions has a delivery by another worker."""
         self._killed, self._killed_at, self._waits_for = worker, now, set(partitions)
         self._before_kill = (self.counted(), self._delivered)
 
     def counted(self) -> int:
-        """How many different records have arrived."""
+        """Number of different records that have arrived."""
         return sum(s.count for s in self._seen.values())
 
     def account(self) -> Account:
-        """All of it."""
+        """Contents of the ledger now."""
         return Account(
             counted={partition: seen.count for partition, seen in self._seen.items()},
             delivered=self._delivered,

@@ -1,4 +1,4 @@
-"""Orders of a shop on three continents: made for the demo, and read back by its workers."""
+"""Orders of a shop on three continents: generated for the demo, and parsed by its workers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ShopOrder(Struct, frozen=True):
 
 
 class Sale(Struct, frozen=True):
-    """What revenue needs of a line: decoding skips the rest."""
+    """Fields of a line that `revenue` needs; decoding skips the others."""
 
     quantity: int
     unit_price: int

@@ -1,4 +1,4 @@
-"""What the demo has to show at its end, and whether that is what it promises."""
+"""Result of the demo: its summary as tables, and a check that the demo has shown what it promises."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from msgspec import Struct
 from rich.table import Table
 
-from .fill import Filled
+from .cluster import Filled
 from .ledger import Account
 
 __all__ = ["DemoResult", "failures", "show"]
 
 
 class DemoResult(Struct, frozen=True):
-    """Everything the summary is about. `took_s`: from the start of the job to its end; `killed`: the worker."""
+    """Result of a run of the demo. `took_s`: seconds from the start of the job to its end; `killed`: the name of the worker."""
 
     filled: Filled
     account: Account
@@ -37,7 +37,7 @@ class DemoResult(Struct, frozen=True):
 
 
 def failures(result: DemoResult) -> list[str]:
-    """What is not as it must be; nothing: the demo has shown what it promises."""
+    """Differences from what the demo promises, one line each; none where it has shown all."""
     found = []
     if result.killed is None:
         found.append("no worker was killed: the job ended before half of the orders were processed")
@@ -57,7 +57,7 @@ def failures(result: DemoResult) -> list[str]:
 
 
 def show(result: DemoResult, put: Callable[[Any], None]) -> None:
-    """The summary, as tables."""
+    """Prints the summary as tables."""
     put("")
     put(_facts(result))
     put("")

@@ -10,8 +10,13 @@ by its answer, which may be older than the demand, so `started` notes which dema
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from kafka_actors.base.backoff import exponential_backoff
+
+
+class RefreshMetadata(NamedTuple):
+    """An action of other machines: ask for newer metadata, because a partition has no leader, or another one than is known."""
 
 
 class RefreshTimer:

@@ -1,33 +1,37 @@
-"""What is fetched and not yet consumed: the byte budget, and whose turn it is.
+"""The records that are fetched and not yet consumed: their memory, and the order in which they are handed out.
 
-Memory is counted by response, because a response stays in memory until its last slice is dropped. Each broker
-has an equal share of the budget, so that one with much data, or one that answers nothing, never takes the
-room of another.
+Arrives: the slices of each response (`hold`, `add`, `settle`), and the user's progress (`take`, `consumed`, `put_back`). A slice
+waits in one of three queues of its partition, and then is in hand:
+
+- `_ready`: to be handed out; partitions take turns.
+- `_paused`: kept until `resume`.
+- `_behind`, only under `one_by_one`: until the slices of the partition that are in hand are consumed.
+- `_in_hand`: taken by the user. It is released once everything in it is consumed, or the position moves.
+
+Memory is counted by response, because a response stays in memory until its last slice is released. Each broker has an equal
+share of the budget, so that one with much data, or one that doesn't answer, never takes the room of another. `fairness` decides
+what to do when a share is full; here is only the count.
+
+Decided here: whose turn it is. Partitions take turns, except that one of which no records were handed out yet goes first:
+a consumer that takes over partitions goes on with them before it works off its own backlog. Slices that follow each
+other come together (`PartitionSlice.is_followed_by`), so that a pile of small ones shrinks.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kafka_actors.fetch.messages import Epoch, FetchedPartition
 from kafka_actors.types import TopicPartition
 
-if TYPE_CHECKING:
-    pass
-
-
-"""Bytes of record batches, as they came."""
-
-
 _NOTHING = memoryview(b"")
 
 
 class ResponseMemory:
-    """The memory of one fetch response, held by its slices that are still needed."""
+    """The memory of one fetch response; `slices` of it are still needed."""
 
     __slots__ = ("broker", "size", "slices")
 
@@ -38,7 +42,7 @@ class ResponseMemory:
 
 
 class PartitionSlice:
-    """The records of one partition in one response, in the wire format: `fetched` is what came with them.
+    """The records of one partition in one response, in the wire format, with the fields of the response (`fetched`).
 
     `valid` turns False when the position was moved meanwhile (seek, revoke, reset).
     """
@@ -52,7 +56,8 @@ class PartitionSlice:
         self.valid = True
 
     def is_followed_by(self, other: PartitionSlice) -> bool:
-        """Whether one decoder may go on from here into the other: nothing lies between, and both are plain."""
+        """Whether one decoder may go on from here into the other: no offsets lie between, and neither has aborted
+        transactions."""
         here, there = self.fetched, other.fetched
         return (
             here.fetch_offset < here.next_offset == there.fetch_offset < there.next_offset
@@ -65,8 +70,8 @@ class PartitionSlice:
 class FetchedBytes:
     """Records of one partition from `fetch_offset` to `next_offset`: one slice, or several that follow each other.
 
-    `epoch` is the assignment epoch under which they were asked for. `valid` turns False when the position was
-    moved meanwhile: nothing of them may be handed on or committed any more.
+    `epoch` is the assignment epoch under which they were requested. `valid` turns False when the position was
+    moved meanwhile: they must not be handed on or committed any more.
     """
 
     __slots__ = ("aborted", "epoch", "fetch_offset", "leader_epoch", "next_offset", "partition", "slices")
@@ -83,30 +88,28 @@ class FetchedBytes:
 
     @property
     def valid(self) -> bool:
-        return self.slices[-1].valid  # the last one to be let go
+        return self.slices[-1].valid  # the last one to be released
 
     def log_end(self, read_committed: bool) -> int | None:
-        """The high watermark that came with the last of them, or the last stable offset, beyond which a reader of committed records
-        gets nothing; None where the broker didn't say."""
+        """Returns the high watermark that came with the last slice, under read_committed the last stable offset; None where the
+        broker didn't send it."""
         last = self.slices[-1].fetched
         end = last.last_stable_offset if read_committed else last.high_watermark
         return end if end >= 0 else None
 
     @property
     def brokers(self) -> set[int]:
-        """Whose responses they are in."""
+        """Brokers that sent the slices."""
         return {piece.held.broker for piece in self.slices}
 
 
 class Buffer:
-    """Fetched slices per partition, handed out round-robin; and the bytes they hold.
+    """Queues of fetched slices, and the bytes that they hold.
 
-    A partition that nothing was handed out of yet goes first: whoever takes over somebody else's partitions
-    goes on with them before it works off what it has of its own.
-
-    `one_by_one` is for who works on many partitions at a time, and may be at one of them for long: nothing more of a
-    partition is handed out until it is done with what it has. That keeps no response in memory, and doesn't count against
-    a broker's share, up to as much again.
+    `budget`: bytes of responses in memory. `together`: bytes of one partition that are handed out at once. `one_by_one` is for
+    users that work on many partitions at a time, perhaps on one for long: records of a partition are handed out only when those
+    before them are consumed. Records in hand then are copied out of their response, and don't count against a broker's share, up
+    to as much again.
     """
 
     def __init__(self, budget: int, together: int = 0, *, one_by_one: bool = False) -> None:
@@ -116,13 +119,13 @@ class Buffer:
         self._held: dict[int, int] = {}  # broker -> bytes of its responses still in memory
         self._ready: OrderedDict[TopicPartition, deque[PartitionSlice]] = OrderedDict()
         self._paused: dict[TopicPartition, deque[PartitionSlice]] = {}
-        self._behind: dict[
-            TopicPartition, deque[PartitionSlice]
-        ] = {}  # waits for what is in hand of the partition
+        self._behind: dict[TopicPartition, deque[PartitionSlice]] = {}
         self._in_hand: dict[TopicPartition, deque[PartitionSlice]] = {}
-        self._lent: dict[int, int] = {}  # broker -> bytes in hand, where that is one by one
-        self._waiting: dict[TopicPartition, int] = {}
-        self._served: set[TopicPartition] = set()
+        self._lent: dict[int, int] = {}  # broker -> bytes in hand, under `one_by_one`
+        self._waiting: dict[TopicPartition, int] = {}  # bytes
+        self._served: set[TopicPartition] = (
+            set()
+        )  # partitions with records handed out since they were assigned
         self._newcomers: dict[TopicPartition, None] = {}  # ready, and not served yet; in order of arrival
 
     @property
@@ -132,29 +135,29 @@ class Buffer:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to hand out."""
+        """Whether there are records to hand out."""
         return bool(self._ready)
 
     @property
     def waiting(self) -> Iterable[TopicPartition]:
-        """Of which partitions there is something to hand out."""
+        """Partitions with records to hand out."""
         return self._ready.keys()
 
     def held(self, broker: int) -> int:
-        """Bytes held by responses of one broker."""
+        """Returns the bytes held by responses of one broker."""
         return self._held.get(broker, 0)
 
     def share(self, brokers: int) -> int:
-        """The bytes that each of so many brokers may hold."""
+        """Returns the bytes that each of so many brokers may hold."""
         return self._budget // max(1, brokers)
 
     def room(self, broker: int, brokers: int) -> int:
-        """How much of its share a broker has left; negative where one batch was larger than that."""
+        """Returns the bytes left of a broker's share; negative where one batch was larger than that."""
         share = self.share(brokers)
         return share - self.held(broker) + min(share, self._lent.get(broker, 0))
 
     def buffered(self, tp: TopicPartition) -> int:
-        """Record bytes of one partition that wait to be handed out."""
+        """Returns the record bytes of one partition that wait to be handed out."""
         return self._waiting.get(tp, 0)
 
     def hold(self, broker: int, size: int) -> ResponseMemory:
@@ -163,13 +166,14 @@ class Buffer:
         return ResponseMemory(broker, size)
 
     def settle(self, response: ResponseMemory) -> None:
-        """All slices are added: a response without any is gone at once."""
+        """Releases a response without slices. Call it when all of them are added."""
         if response.slices == 0:
             self._release(response)
 
     def add(self, tp: TopicPartition, piece: PartitionSlice, *, paused: bool) -> None:
+        """Queues a slice behind those of its partition."""
         piece.held.slices += 1
-        queues = self._paused if paused else self._line(tp)
+        queues = self._paused if paused else self._queues_for(tp)
         queues.setdefault(tp, deque()).append(piece)
         if not paused and tp not in self._served:
             self._newcomers[tp] = None
@@ -181,10 +185,10 @@ class Buffer:
         return bool(self._newcomers)
 
     def take(self) -> FetchedBytes | None:
-        """The next records to hand out; their partition's next turn comes after all others'.
+        """Returns the next records to hand out, None if there are none; their partition's next turn comes after all others'.
 
-        Slices that follow each other come together, up to `together` bytes: what each costs to work off is the
-        same whether it has one record or a thousand, and it is small ones that pile up.
+        Slices that follow each other come together, up to `together` bytes: each costs the user as much whether it has one
+        record or a thousand, and it is small ones that pile up.
         """
         if not self._ready:
             return None
@@ -211,11 +215,11 @@ class Buffer:
         return FetchedBytes(tp, taken)
 
     def consumed(self, tp: TopicPartition, next_offset: int) -> bool:
-        """Everything below is consumed: slices in hand that end there are done with. Returns whether any was."""
+        """Releases the slices in hand that end at or below `next_offset`. Returns whether there were any."""
         in_hand = self._in_hand.get(tp, deque())
         before = len(in_hand)
         while in_hand and in_hand[0].fetched.next_offset <= next_offset:
-            self._give_back(in_hand.popleft())
+            self._done_with(in_hand.popleft())
         if not in_hand:
             self._in_hand.pop(tp, None)
             if (queue := self._behind.pop(tp, None)) is not None:
@@ -223,8 +227,7 @@ class Buffer:
         return len(in_hand) < before
 
     def put_back(self, tp: TopicPartition, position: int, *, paused: bool) -> None:
-        """What is in hand waits again, in front of the rest of its partition and behind all others: from `position` on,
-        because everything below is consumed."""
+        """Queues the slices in hand again, from `position` on: in front of the rest of their partition and behind all others."""
         pieces = self._in_hand.pop(tp, None)
         if not pieces:
             return
@@ -241,41 +244,42 @@ class Buffer:
         (self._paused if paused else self._ready)[tp] = deque((*pieces, *waiting))
 
     def pause(self, tp: TopicPartition) -> None:
-        """Keeps what is fetched, hands none of it out."""
-        queue = self._line(tp).pop(tp, None)
+        """Keeps the records of a partition, and hands none of them out until `resume`."""
+        queue = self._queues_for(tp).pop(tp, None)
         if queue:
             self._paused[tp] = queue
             self._newcomers.pop(tp, None)
 
     def resume(self, tp: TopicPartition) -> None:
+        """Ends `pause`."""
         queue = self._paused.pop(tp, None)
         if queue:
-            self._line(tp)[tp] = queue
+            self._queues_for(tp)[tp] = queue
 
     def drop(self, tp: TopicPartition, *, in_hand: bool) -> None:
-        """Drops what waits; with `in_hand` also what is handed out, which becomes invalid."""
+        """Drops the records that wait; with `in_hand` also those that are handed out, which become invalid."""
         for queues in (self._ready, self._paused, self._behind):
             for piece in queues.pop(tp, ()):
                 piece.valid = False
-                self._let_go(piece)
+                self._free(piece)
         if in_hand:
             for piece in self._in_hand.pop(tp, ()):
                 piece.valid = False
-                self._give_back(piece)
+                self._done_with(piece)
         self._waiting.pop(tp, None)
         self._newcomers.pop(tp, None)
 
     def forget(self, tp: TopicPartition) -> None:
-        """It is somebody else's from now on: should it come back, it is a newcomer."""
+        """Counts a partition as new if it comes back: it is revoked."""
         self._served.discard(tp)
 
     def in_hand(self, tp: TopicPartition) -> bool:
-        """Whether the user still has something of it."""
+        """Whether the user has records of the partition."""
         return tp in self._in_hand
 
     def idle_holders(self, broker: int, paused: Callable[[TopicPartition], bool]) -> list[TopicPartition]:
-        """Paused partitions whose slices alone fill a broker's share, those that were handed out included; empty while
-        anything of others can be handed out or is in hand, because then room comes by itself."""
+        """Returns the paused partitions whose slices alone fill a broker's share, those in hand included; none while slices of
+        others can be handed out or are in hand, because then room comes by itself."""
         holders: dict[TopicPartition, None] = {}
         for queues in (self._ready, self._in_hand, self._paused, self._behind):
             for tp in _holding(broker, queues):
@@ -285,35 +289,35 @@ class Buffer:
         return list(holders)
 
     def crowding(self, broker: int) -> list[TopicPartition]:
-        """Partitions of which slices in a broker's share wait for what is in hand; empty while anything can be handed out
-        of that share, because then room comes by itself."""
+        """Returns the partitions whose slices in a broker's share wait behind those in hand; none while slices of that share can
+        be handed out, because then room comes by itself."""
         return [] if _holding(broker, self._ready) else _holding(broker, self._behind)
 
-    def _line(self, tp: TopicPartition) -> dict[TopicPartition, deque[PartitionSlice]]:
-        """Where the next slices of a partition wait that isn't paused."""
+    def _queues_for(self, tp: TopicPartition) -> dict[TopicPartition, deque[PartitionSlice]]:
+        """Returns the queues in which the next slices of a partition wait that isn't paused."""
         return self._behind if self._one_by_one and tp in self._in_hand else self._ready
 
     def _set_apart(self, piece: PartitionSlice) -> None:
-        """Copies a slice out of a response that it is a small part of: who has it in hand for long keeps only that."""
+        """Copies a slice out of a response that it is a small part of, so that a long call keeps only the slice in memory."""
         if 2 * len(piece.data) >= piece.held.size:
             return
         own = self.hold(piece.held.broker, len(piece.data))
         own.slices = 1
         data = memoryview(bytes(piece.data))
-        self._let_go(piece)
+        self._free(piece)
         piece.data, piece.held = data, own
 
     def _lend(self, piece: PartitionSlice, size: int) -> None:
         broker = piece.held.broker
         self._lent[broker] = self._lent.get(broker, 0) + size
 
-    def _give_back(self, piece: PartitionSlice) -> None:
+    def _done_with(self, piece: PartitionSlice) -> None:
         if self._one_by_one:
             self._lend(piece, -len(piece.data))
-        self._let_go(piece)
+        self._free(piece)
 
-    def _let_go(self, piece: PartitionSlice) -> None:
-        piece.data = _NOTHING  # its memory is used again, whoever still has the slice
+    def _free(self, piece: PartitionSlice) -> None:
+        piece.data = _NOTHING  # the memory is used again, even if the slice is still referenced
         piece.held.slices -= 1
         if piece.held.slices == 0:
             self._release(piece.held)
@@ -325,5 +329,5 @@ class Buffer:
 
 
 def _holding(broker: int, queues: Mapping[TopicPartition, deque[PartitionSlice]]) -> list[TopicPartition]:
-    """Whose queues have slices of responses of that broker."""
+    """Returns the partitions whose queues have slices of that broker's responses."""
     return [tp for tp, queue in queues.items() if any(piece.held.broker == broker for piece in queue)]

@@ -1,5 +1,7 @@
-"""What each error code of a fetched partition means for its position: nothing but the broker's own word on an
-offset out of range ever leads to a reset (`Fetcher.handleInitializeErrors` in Java's client is the model).
+"""The action for each error code of a fetched partition.
+
+Only the broker's own word on an offset out of range ever leads to a reset; every other error leaves the position as it is.
+`FetchCollector.handleInitializeErrors` in Java's client is the model.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from kafka_actors.errors import (
 
 
 class FetchErrorAction(Enum):
-    """What to do about a partition that can't be fetched."""
+    """Ways to treat a partition that can't be fetched."""
 
     RETRY = "retry"  # again after a backoff
     REFRESH = "refresh"  # the same, and metadata is asked for
@@ -54,8 +56,8 @@ _ACTIONS: dict[type[KafkaError], FetchErrorAction] = {
 
 
 def action_for(code: int) -> FetchErrorAction:
-    """The action for an error code other than 0; where the table has none, whether Kafka calls it retriable decides."""
+    """Returns the action for an error code other than 0; where the table has none, whether Kafka calls it retriable decides."""
     kind = for_code(code)
-    if kind is None or kind.code != code:  # a number that Kafka doesn't have says nothing
+    if kind is None or kind.code != code:  # not a code of Kafka's
         return FetchErrorAction.FAIL
     return _ACTIONS.get(kind, FetchErrorAction.REFRESH if kind.retriable else FetchErrorAction.FAIL)

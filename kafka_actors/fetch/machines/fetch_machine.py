@@ -4,7 +4,7 @@ Arrives: assignments, seeks and pauses (`assign` … `resume`), metadata, answer
 look-ups (`on_offset`, `on_epoch_end`), and the user's progress (`take`, `consumed`, `put_back`, `bad_batch`). No IO and no clock:
 `kafka_actors.fetch.fetch_driver` has both, and calls with a lock held.
 
-Decided: `plan` says which pulls to send, which offsets to look up, whether metadata is needed, and when to call again. It has to
+Decided: `poll` says which pulls to send, which offsets to look up, whether metadata is needed, and when to poll again. It has to
 be called after each change; `partitions.needs_plan` says so where a call of the user made one.
 
 The parts, each with a module of its own:
@@ -28,13 +28,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from msgspec import Struct
-
 from kafka_actors.base.backoff import exponential_backoff
+from kafka_actors.base.machine import Ready, earliest
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import AuthenticationError, KafkaActorsError, RecordError
-from kafka_actors.events import BadBatchSkipped
+from kafka_actors.events import BadBatchSkipped, Event
 from kafka_actors.fetch.messages import Epoch, FetchReply, Records
 from kafka_actors.types import TopicPartition
 
@@ -43,21 +43,14 @@ from .fairness import Fairness
 from .fetch_results import FetchResults
 from .partition_state import UNKNOWN, FetchPartition, FetchProgress, FetchState, LookupPurpose, PartitionStart
 from .partition_table import PartitionTable
-from .positions import PositionLookups
+from .positions import EpochValidation, PositionLookups
 from .pull_stream import PullStream, PullStreams, PullToSend, want_of
 from .resets import OffsetLookup, ResetPolicy
 
 TOGETHER_BYTES = 4 * 1024 * 1024  # of one partition, handed out at once: more makes nothing faster
 
 
-class FetchPlan(Struct, frozen=True):
-    """Actions to take now. `validations`: (partition, version, current leader epoch, epoch of the position)."""
-
-    pulls: list[PullToSend]
-    lookups: list[OffsetLookup]
-    validations: list[tuple[TopicPartition, int, int, int]]
-    refresh_metadata: bool
-    wakeup: float | None
+FetchAction = PullToSend | OffsetLookup | EpochValidation | RefreshMetadata
 
 
 class FetchMachine:
@@ -162,23 +155,26 @@ class FetchMachine:
 
     # ------------------------------------------------------------ what to send
 
-    def plan(self, now: float) -> FetchPlan:
-        """Returns what to do now. Pulls and look-ups in it count as sent."""
+    def poll(self, now: float) -> Ready[FetchAction, Event]:
+        """Returns what to do now. Pulls and look-ups in it count as sent. Called for each response, in the thread it came in."""
         self.partitions.needs_plan = False
         self.partitions.tick(now)
-        lookups = self._positions.lookups(now)
-        validations = self._positions.validations(now)
+        actions: list[FetchAction] = [*self._positions.lookups(now), *self._positions.validations(now)]
         self._fairness.discard()
         self._streams.route(now, self._fairness.left_out)
-        pulls: list[PullToSend] = []
         for stream in list(self._streams.by_broker.values()):
-            pulls += self._pulls(stream, now)
+            actions += self._pulls(stream, now)
             if not stream.active and not stream.outstanding:
                 self._streams.end(stream)
             if stream.is_silent(now, self._max_wait_s):
                 self.partitions.refresh_metadata = True
-        refresh, self.partitions.refresh_metadata = self.partitions.refresh_metadata, False
-        return FetchPlan(pulls, lookups, validations, refresh, self._wakeup(now))
+        if self.partitions.refresh_metadata:
+            self.partitions.refresh_metadata = False
+            actions.append(RefreshMetadata())
+        events = tuple(self.partitions.events)
+        self.partitions.events.clear()
+        wake = earliest((self._streams.wakeup(now), self.partitions.wakeup()))
+        return Ready(tuple(actions), events, wake)
 
     def _pulls(self, stream: PullStream, now: float) -> list[PullToSend]:
         pulls = []
@@ -195,10 +191,6 @@ class FetchMachine:
             wait, followers = self._fairness.wait_ms(stream), now >= self._leaders_until
             pulls.append(stream.pull(wants, size, wait, followers))
         return pulls
-
-    def _wakeup(self, now: float) -> float | None:
-        times = self._streams.wakeup(now), self.partitions.wakeup()
-        return min((at for at in times if at is not None), default=None)
 
     # ------------------------------------------------------------ answers
 

@@ -8,8 +8,8 @@ the order of answers and calls.
 Decided, in this order: an error code (`error_actions` has the table); a diverging epoch, with which a leader tells that the
 logs parted before the position (KIP-595); another replica to read from (KIP-392); records. An offset out of range is
 believed only of the leader, and only once the records that are already fetched are consumed: a follower may lag behind. Even
-then the position is looked up before it counts as lost (`positions`). `Fetcher.handleInitializeErrors` in Java's client is the
-model.
+then the position is looked up before it counts as lost (`positions`). `FetchCollector.handleInitializeErrors` in Java's client is
+the model.
 """
 
 from __future__ import annotations

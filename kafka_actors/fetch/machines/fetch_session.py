@@ -1,7 +1,23 @@
 """The connection side of fetching: one incremental fetch session with one broker (KIP-227).
 
-It keeps what the worker wants, and advances each partition by the records that came, so that the next Fetch can
-be sent while the worker still decodes the last one. A request then names only what changed.
+Arrives: pulls of the worker side, which add, change and remove partitions (`apply`), and the broker's responses (`digest`). The
+session keeps a fetch offset per partition and advances it by the records that came, so the next Fetch can be sent while the
+worker still decodes the last one.
+
+Decided: the content of the next Fetch (`request`). The broker keeps the list of partitions too, under a session id; a request
+then names only the partitions that changed, with a session epoch that counts up by one. A *full* request, of session epoch 0,
+names every partition and opens a session anew. It is sent
+
+- at the beginning, and after `reset` for a new connection;
+- after any error of a response as a whole: an unknown session id is not sent again, any other session is closed by the request;
+- when partitions with topic ids and without are mixed, which one session can't do (KIP-516): it falls back to version 12;
+- when the response to a full request lacks a partition: the broker's list isn't the one that was sent.
+
+A partition whose answer is not records (`messages.without_records`), or records that lead nowhere, is taken out of the session.
+The worker side decides what to do, and requests it again.
+
+Brokers fill a response in the order of the request, so partitions with records go to the end. Where many partitions have a
+backlog they take turns: see `_next_turn`.
 """
 
 from __future__ import annotations
@@ -26,23 +42,23 @@ Records = bytes | memoryview
 NextOffset = Callable[[bytes | memoryview], int | None]
 
 NO_SESSION = 0
-FULL = 0  # the session epoch of a request that names every partition
+FULL = 0  # session epoch of a request that names every partition
 FIRST_WITH_TOPIC_IDS = 13
 LAST_WITHOUT_TOPIC_IDS = 12
 MAX_SESSION_EPOCH = 2**31 - 1
 
 FULL_IN_A_ROW = 2
-"""After so many full responses partitions take turns: one alone may be the end of a burst."""
+"""Full responses in a row after which partitions take turns: one alone may be the end of a burst."""
 AT_A_TIME = 16
-"""So many at least."""
+"""Partitions that are asked for at once, at least, where they take turns."""
 
 
 class SequenceGap(Exception):
-    """A pull that doesn't follow the last one: the worker has to start its stream anew."""
+    """A pull doesn't follow the last one: the worker side has to start its stream anew."""
 
 
 class _SessionPartition:
-    """A want and how far its partition has been fetched."""
+    """A requested partition, and the offset up to which it has been fetched."""
 
     __slots__ = ("offset", "want")
 
@@ -79,12 +95,12 @@ class FetchSession:
         self._session_id = NO_SESSION
         self._epoch = FULL
         self._with_ids: bool | None = None
-        self._told: dict[
+        self._in_session: dict[
             Key, bytes | None
-        ] = {}  # what the broker's session holds, and under which topic id if any
+        ] = {}  # partitions in the broker's session, with topic ids if any
         self._changed: dict[Key, None] = {}
-        self._requested: frozenset[Key] | None = None  # what a full request asked for
-        self._turn: list[Key] | None = None  # whose turn it is, where partitions take turns
+        self._requested: frozenset[Key] | None = None  # partitions of a full request
+        self._turn: list[Key] | None = None  # the partitions of this request, where they take turns
         self._full_in_a_row = 0
         self._names: dict[bytes, str] = {}
 
@@ -94,7 +110,7 @@ class FetchSession:
         return {key: wanted.offset for key, wanted in self._wanted.items()}
 
     def apply(self, pull: Pull) -> None:
-        """Takes over what a pull changes. Raises `SequenceGap` if a pull before it was lost."""
+        """Applies the changes of a pull. Raises `SequenceGap` if a pull before it was lost."""
         if pull.sequence == 0:
             for key in list(self._wanted):
                 self._drop(key)
@@ -119,8 +135,8 @@ class FetchSession:
         self._epoch = FULL
 
     def request(self, max_version: int, *, wait: bool = True) -> tuple[FetchRequest, int]:
-        """The next request and the version to send it in. `max_version`: the highest both sides know. Without
-        `wait` it is answered at once, with what there is."""
+        """Returns the next request and the version to send it in. `max_version`: the highest that both sides know. Without
+        `wait` the broker answers at once, with the records that it has."""
         with_ids = self._without_id == 0 and max_version >= FIRST_WITH_TOPIC_IDS
         if with_ids != self._with_ids:
             # A session can't mix names and ids (KIP-516): keeping the id closes the old one on the broker.
@@ -132,14 +148,14 @@ class FetchSession:
             forgotten: dict[Key, bytes | None] = {}
             named: Iterable[Key] = asked
             self._requested = frozenset(asked)
-            self._told = {}
+            self._in_session = {}
         elif self._turn is None and before is None:
             forgotten = self._forgotten(self._changed, self._wanted)
             named = [key for key in self._changed if key in self._wanted]
             self._requested = None
         else:
-            forgotten = self._forgotten(self._told, frozenset(asked))
-            named = [key for key in asked if key in self._changed or key not in self._told]
+            forgotten = self._forgotten(self._in_session, frozenset(asked))
+            named = [key for key in asked if key in self._changed or key not in self._in_session]
             self._requested = None
         request = FetchRequest(
             max_wait_ms=self._pull.max_wait_ms if wait and self._turn is None else 0,
@@ -153,9 +169,9 @@ class FetchSession:
             rack_id=self._rack if self._pull.followers else "",
         )
         for key in forgotten:
-            self._told.pop(key, None)
+            self._in_session.pop(key, None)
         for key in named:
-            self._told[key] = self._told_id(key)
+            self._in_session[key] = self._session_topic_id(key)
         self._changed.clear()
         return request, max_version if with_ids else min(max_version, LAST_WITHOUT_TOPIC_IDS)
 
@@ -179,14 +195,14 @@ class FetchSession:
                 for data in topic.partitions:
                     key = (name, data.partition_index)
                     if key in answered:
-                        continue  # named twice: what comes second is asked for again
+                        continue  # named twice: the second part is fetched again
                     answered.add(key)
                     wanted = self._wanted.get(key)
                     if wanted is not None:
                         partitions.append(self._fetched(key, wanted, data, next_offset))
                         records.append(data.records if partitions[-1].size and data.records else b"")
             if self._requested is not None and not self._requested <= answered:
-                self._epoch = FULL  # the broker's session isn't what was asked for
+                self._epoch = FULL  # the broker's session isn't the one that was requested
             self._took_turns(size)
         reply = FetchReply(
             broker=self.broker,
@@ -211,7 +227,7 @@ class FetchSession:
             if behind is not None and behind > fetch_offset:
                 wanted.offset = behind
                 self._changed[key] = None
-                # Brokers fill a response in the order of the request: who got records goes to the end.
+                # Brokers fill a response in the order of the request: partitions with records go to the end.
                 self._wanted[key] = self._wanted.pop(key)
         fetched = FetchedPartition(
             topic=key[0],
@@ -231,15 +247,17 @@ class FetchSession:
             preferred_read_replica=replica,
             size=size,
         )
-        if fetched.dropped:  # bytes that lead nowhere too: the worker finds out why, and wants it anew
+        if (
+            fetched.dropped
+        ):  # also after bytes that lead nowhere: the worker finds out why, and requests it again
             self._drop(key)
         return fetched
 
     def _next_turn(self) -> list[Key] | None:
-        """Those that are asked now, where partitions take turns; None for all.
+        """Returns the partitions to ask for now, where they take turns; None for all.
 
         A broker looks at each partition of a session for each request (some 5 µs), and fills the response from the
-        first few. Where those are many and all have a backlog, that is much of its work, and of the time until it
+        first few. Where there are many and all have a backlog, that is much of its work, and of the time until it
         answers.
         """
         if self._full_in_a_row < FULL_IN_A_ROW or not self._wanted:
@@ -250,8 +268,8 @@ class FetchSession:
         return list(islice(self._wanted, count)) if 2 * count <= len(self._wanted) else None
 
     def _took_turns(self, size: int) -> None:
-        """Whoever was asked is behind those that were not, also without records. All are asked again, with a long poll,
-        once a response isn't full."""
+        """Moves the partitions whose turn it was behind the others, also those without records. Turns end, with a long poll for
+        all, once a response isn't full."""
         self._full_in_a_row = self._full_in_a_row + 1 if 2 * size >= self._pull.max_bytes else 0
         for key in self._turn or ():
             if (wanted := self._wanted.pop(key, None)) is not None:
@@ -264,8 +282,7 @@ class FetchSession:
             self._changed[key] = None
 
     def _refused(self, error_code: int) -> None:
-        """Every error of the response as a whole is answered by a full request; an id unknown to the broker
-        isn't sent again, any other session is closed by the request that replaces it."""
+        """Has the next request be a full one, after an error of the response as a whole."""
         if error_code == FetchSessionIdNotFoundError.code:
             self._session_id = NO_SESSION
         self._epoch = FULL
@@ -278,15 +295,17 @@ class FetchSession:
             self._epoch = 1 if self._epoch == MAX_SESSION_EPOCH else self._epoch + 1
 
     def _forgotten(self, suspects: Iterable[Key], asked: Collection[Key]) -> dict[Key, bytes | None]:
-        """What the broker's session holds and shouldn't; under another topic id it is another partition."""
+        """Returns the partitions to remove from the broker's session; under another topic id it is another partition."""
         gone: dict[Key, bytes | None] = {}
         for key in suspects:
-            if key in self._told and (key not in asked or self._told_id(key) != self._told[key]):
-                gone[key] = self._told[key]
+            if key in self._in_session and (
+                key not in asked or self._session_topic_id(key) != self._in_session[key]
+            ):
+                gone[key] = self._in_session[key]
         return gone
 
-    def _told_id(self, key: Key) -> bytes | None:
-        """The topic id that the broker is told: a session of names (Fetch up to version 12) knows none."""
+    def _session_topic_id(self, key: Key) -> bytes | None:
+        """Returns the topic id that the broker is sent: a session of names (Fetch up to version 12) has none."""
         return self._wanted[key].want.topic_id if self._with_ids else None
 
     def _topics(self, keys: Iterable[Key]) -> list[FetchTopic]:

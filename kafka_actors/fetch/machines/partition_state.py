@@ -1,7 +1,17 @@
-"""The worker's side of one partition: where it stands, as data.
+"""The state of one fetched partition, as data; `PartitionTable` and its parts change it.
 
 Three offsets run one behind the other: `position` (consumed by the user), `delivered` (handed out), and
-`fetched` (the next one to ask for). What arrives is taken only if it continues `fetched` exactly.
+`fetched` (the next one to ask for). An answer is taken only if it continues `fetched` exactly.
+
+`TRANSITIONS` is the table of states; a trigger that it doesn't list for a state raises an error:
+
+    AWAITING_OFFSET ──offset known──► FETCHING ──end reached──► AT_END
+          ▲   ▲                        │    ▲ │
+          │   └──────offset lost───────┘    │ └─epoch changed─► VALIDATING
+          └── from every other state        └────validated──────────┘
+
+An error leads from every state to FAILED; a seek leads from every state back to FETCHING or AWAITING_OFFSET. Each transition makes
+a new `version`, which makes answers to look-ups under way obsolete.
 """
 
 from __future__ import annotations
@@ -19,9 +29,9 @@ UNKNOWN = -1
 
 
 class FetchState(Enum):
-    """What a partition is doing."""
+    """States of a partition."""
 
-    AWAITING_OFFSET = "awaiting offset"  # where to start is being looked up
+    AWAITING_OFFSET = "awaiting offset"  # the offset to start at is looked up
     VALIDATING = "validating"  # the leader changed: was the log truncated below the position? (KIP-320)
     FETCHING = "fetching"
     AT_END = "at end"  # a bounded run has read up to its end offset
@@ -29,8 +39,8 @@ class FetchState(Enum):
 
 
 class FetchProgress(NamedTuple):
-    """Where a partition stands, for others: the offset behind what was consumed, the end of the log as last seen, and
-    why no records are fetched."""
+    """Progress of a partition: the offset behind the last consumed record, the end of the log as last seen, and why no
+    records are fetched (empty while they are)."""
 
     position: int | None
     end: int | None
@@ -38,8 +48,8 @@ class FetchProgress(NamedTuple):
 
 
 class CommitPosition(NamedTuple):
-    """A position to commit: the offset behind what was consumed, the leader epoch of the record before it, and the id of
-    the topic that both are of (None where brokers tell none)."""
+    """A position to commit: the offset behind the last consumed record, that record's leader epoch, and the id of the topic
+    that both are of (None where brokers send none)."""
 
     offset: int
     leader_epoch: int
@@ -47,7 +57,7 @@ class CommitPosition(NamedTuple):
 
 
 class Trigger(Enum):
-    """What moves a partition from one state to another."""
+    """Triggers of transitions between states."""
 
     OFFSET_KNOWN = "offset known"
     EPOCH_CHANGED = "leader epoch changed"
@@ -84,7 +94,7 @@ TRANSITIONS: dict[tuple[FetchState, Trigger], FetchState] = {
 
 
 class LookupPurpose(Enum):
-    """Why an offset is looked up."""
+    """Reasons for which an offset is looked up."""
 
     NO_COMMIT = "no committed offset"
     BEGINNING = "new partition"  # it appeared in a topic that is consumed: from its start, always
@@ -99,11 +109,11 @@ DATA_LOSS = frozenset({LookupPurpose.OUT_OF_RANGE, LookupPurpose.TRUNCATED, Look
 
 
 class PartitionStart(Struct, frozen=True):
-    """How a partition is taken on.
+    """Start of an assigned partition.
 
     `offset` None: `auto_offset_reset` decides, or the beginning where `from_start`. `end_offset`: a bounded
-    run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: of
-    the topic whose offsets these are, or that was read before, 16 bytes; None for whichever has the name. If the topic
+    run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: 16 bytes, the
+    id of the topic that these offsets are of, or that was read before; None for whichever topic has the name. If the topic
     has another id now, it counts as recreated.
     """
 
@@ -116,7 +126,7 @@ class PartitionStart(Struct, frozen=True):
 
 
 class FetchPartition:
-    """One assigned partition. Mutable; `Positions` alone changes it."""
+    """One assigned partition. Mutable; only `PartitionTable`, `PositionLookups` and `FetchResults` change it."""
 
     __slots__ = (
         "delivered",
@@ -162,7 +172,7 @@ class FetchPartition:
         self.end_offset = start.end_offset
         self.position = UNKNOWN
         self.position_epoch = start.leader_epoch
-        self.position_id = start.topic_id  # of the topic that `position` is of
+        self.position_id = start.topic_id  # id of the topic that `position` is of
         self.delivered = UNKNOWN
         self.fetched = UNKNOWN
         self.leader = UNKNOWN
@@ -176,11 +186,11 @@ class FetchPartition:
         self.failures = 0
         self.trouble = ""  # why the last attempt failed, for people
         self.error: Exception | None = None
-        self.version = 0  # counts what makes an answer under way obsolete
+        self.version = 0  # an answer to a look-up under another version is obsolete
         self.looking_up = False
 
     def move(self, trigger: Trigger) -> None:
-        """Takes the transition, or raises `UsageError`: the table is complete, so that would be our mistake."""
+        """Makes a transition. Raises `UsageError` for one that the table doesn't list, which would be a defect here."""
         following = TRANSITIONS.get((self.state, trigger))
         if following is None:
             raise UsageError(f"{self.tp.topic}-{self.tp.partition} is {self.state.value}: no {trigger.value}")
@@ -190,17 +200,17 @@ class FetchPartition:
 
     @property
     def source(self) -> int:
-        """The broker to read it from: the follower that the leader named, or the leader; -1 while there is none."""
+        """The broker to read from: the follower that the leader named, or the leader; -1 while there is none."""
         return self.replica if self.replica >= 0 else self.leader
 
     @property
     def wants_records(self) -> bool:
-        """Whether it is to be fetched at all; backoff and leaders are another matter."""
+        """Whether the partition is to be fetched, leaving backoff and leader aside."""
         return self.state is FetchState.FETCHING and not self.paused and not self.draining
 
     def reason(self, now: float) -> str:
-        """Why no records are fetched, for people; empty while they are. What kind of reason it is comes first, before a
-        colon or a bracket: metrics know it by that (`kafka_actors.telemetry.attributes`)."""
+        """Returns why no records are fetched, for people; empty while they are. The kind of reason comes first, before a
+        colon or a bracket: metrics take it from there (`kafka_actors.telemetry.attributes`)."""
         if self.error is not None:
             return f"failed: {self.error}"
         if self.draining:
@@ -210,11 +220,11 @@ class FetchPartition:
             and self.end_offset is not None
             and self.position < self.end_offset
         ):
-            return ""  # all is fetched, and being worked off
+            return ""  # all records are fetched and are being consumed
         if self.state is FetchState.FETCHING and self.paused:
             return "paused"
         if self.leader < 0 and self.state is not FetchState.AT_END:
-            return "no leader"  # nobody there whom an offset or an epoch could be asked, either
+            return "no leader"  # which look-ups need, too
         if self.state is not FetchState.FETCHING:
             return f"{self.state.value} ({self.trouble})" if self.trouble else self.state.value
         if self.retry_at > now:
@@ -222,12 +232,12 @@ class FetchPartition:
         return ""
 
     def waits_for_a_transaction(self, read_committed: bool) -> bool:
-        """Whether all that is left to read was written by transactions that are still open."""
+        """Whether all records left to read were written by transactions that are still open."""
         return read_committed and 0 <= self.last_stable_offset <= self.position < self.high_watermark
 
     @property
     def known_position(self) -> int | None:
-        """The offset behind what was consumed, None until it is known."""
+        """The offset behind the last consumed record, None until it is known."""
         if self.position < 0 or self.state is FetchState.AWAITING_OFFSET or self.is_of_another_topic:
             return None
         return self.position
@@ -253,11 +263,11 @@ class FetchPartition:
         )
 
     def end(self, read_committed: bool) -> int | None:
-        """The end of the log as last seen: high watermark, or last stable offset under read_committed."""
+        """Returns the end of the log as last seen: high watermark, or last stable offset under read_committed."""
         end = self.last_stable_offset if read_committed else self.high_watermark
         return end if end >= 0 else None
 
     def lag(self, read_committed: bool) -> int | None:
-        """Records up to the end as last seen, by offsets; None while the end or the position isn't known."""
+        """Returns the offsets between position and end as last seen; None while one of them isn't known."""
         end = self.end(read_committed)
         return None if end is None or self.position < 0 else max(0, end - self.position)

@@ -16,6 +16,8 @@ is tried again after a backoff if the error is retriable, and fails the partitio
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kafka_actors.errors import KafkaActorsError, LogTruncationError
 from kafka_actors.events import OffsetReset
 from kafka_actors.types import TopicPartition
@@ -25,6 +27,17 @@ from .partition_table import PartitionTable
 from .resets import LookupKind, OffsetLookup, ResetPolicy, error_of_loss, event_of_choice
 
 Found = tuple[int, int] | KafkaActorsError
+
+
+class EpochValidation(NamedTuple):
+    """A question where the log of an epoch ends (KIP-320). `version` tells a later answer from one that is still wanted."""
+
+    tp: TopicPartition
+    version: int
+    leader_epoch: int
+    """The partition's present one."""
+    position_epoch: int
+    """The one in which the position was read."""
 
 
 class PositionLookups:
@@ -78,15 +91,17 @@ class PositionLookups:
 
     # ------------------------------------------------------------ truncation (KIP-320)
 
-    def validations(self, now: float) -> list[tuple[TopicPartition, int, int, int]]:
-        """Returns (partition, version, current leader epoch, epoch of the position) for each OffsetForLeaderEpoch."""
+    def validations(self, now: float) -> list[EpochValidation]:
+        """Returns the questions for OffsetForLeaderEpoch that are due."""
         due = []
         for partition in self._table.to_ask(FetchState.VALIDATING, now):
             # Position and epoch belong together only when nothing is still in the user's hands.
             if partition.position == partition.delivered:
                 partition.looking_up = True
                 due.append(
-                    (partition.tp, partition.version, partition.leader_epoch, partition.position_epoch)
+                    EpochValidation(
+                        partition.tp, partition.version, partition.leader_epoch, partition.position_epoch
+                    )
                 )
         return due
 

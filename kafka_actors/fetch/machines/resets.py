@@ -1,4 +1,10 @@
-"""Where a partition starts that has no valid position, and whether the options allow to choose one."""
+"""The policy for partitions without a valid position: which offset to look up, or which error to raise.
+
+`auto_offset_reset` (with KIP-1106's `by_duration`) and `on_data_loss` decide by the reason for which the position is missing. No
+commit follows `auto_offset_reset`. A new partition of a topic that is consumed already, and a recreated topic, begin at their
+start: nothing of them has been read. Lost data is an error under `on_data_loss="fail"` or `auto_offset_reset="none"`; else
+reading goes on by policy, with an `OffsetReset` event that says how many offsets were skipped.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,7 @@ from .partition_state import DATA_LOSS, FetchPartition, LookupPurpose
 
 
 class LookupKind(Enum):
-    """What is asked of ListOffsets."""
+    """Kinds of questions to ListOffsets."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -29,7 +35,7 @@ class LookupKind(Enum):
 
 
 class OffsetLookup(Struct, frozen=True):
-    """One offset to look up. `version` tells a later answer from one that is still wanted."""
+    """One offset to look up. `version` is that of the partition: an answer for an older one is obsolete."""
 
     tp: TopicPartition
     version: int
@@ -46,15 +52,16 @@ class ResetPolicy(Struct, frozen=True):
 
     @property
     def loss_is_fatal(self) -> bool:
+        """Whether lost data fails the partition."""
         return self.on_data_loss == "fail" or self.auto_offset_reset == "none"
 
     def lookup(self, partition: FetchPartition) -> OffsetLookup | None:
-        """What to ask for this partition; None where the policy is `none` and it has to fail."""
+        """Returns the offset to look up for this partition; None where the policy is `none` and it has to fail."""
         purpose = partition.purpose
         if purpose is LookupPurpose.OUT_OF_RANGE and not partition.proven:
             return self._ask(partition, LookupKind.BOUNDS)
         if purpose in (LookupPurpose.BEGINNING, LookupPurpose.SEEK_BEGINNING, LookupPurpose.RECREATED):
-            # Of a topic that was made anew nothing has been read: its partitions are new ones.
+            # Nothing of a recreated topic has been read: its partitions are new ones.
             return self._ask(partition, LookupKind.EARLIEST)
         if purpose is LookupPurpose.SEEK_END:
             return self._ask(partition, LookupKind.LATEST)
@@ -70,7 +77,7 @@ class ResetPolicy(Struct, frozen=True):
 
 
 def event_of_choice(partition: FetchPartition, chosen: int, policy: ResetPolicy) -> Event | None:
-    """What to tell about a position that was chosen by policy; None where the user asked for it."""
+    """Returns the event for a position that was chosen by policy; None where the user asked for it."""
     topic, number = partition.tp
     purpose, old = partition.purpose, partition.position
     if purpose in DATA_LOSS and purpose is not None:
@@ -87,7 +94,7 @@ def event_of_choice(partition: FetchPartition, chosen: int, policy: ResetPolicy)
 def error_of_loss(
     partition: FetchPartition, start: int | None = None, end: int | None = None, old_id: object = None
 ) -> KafkaActorsError:
-    """The typed error of a partition whose options forbid to choose a position."""
+    """Returns the typed error of a partition whose options forbid to choose a position."""
     topic, number = partition.tp
     if partition.purpose is LookupPurpose.OUT_OF_RANGE:
         return FetchOffsetOutOfRangeError(topic, number, partition.position, start, end)

@@ -1,13 +1,21 @@
-"""Offset commits of one member: at most one in flight, whatever is asked meanwhile waits and is merged.
+"""Decides which offset commits of one member are sent when: at most one is in flight; what is asked for meanwhile waits and is merged.
 
-- Of several commits of a partition that wait, the latest asked for is sent; the earlier ones share its outcome.
-- A commit carries the generation current when it is sent.
+Arrives: commits (`submit`), answers, lost connections, and what the member may commit now (`eligibility`). Decided: the next
+OffsetCommit or OffsetFetch, which commits are done and how, what concerns the membership.
+
+- Of several commits of a partition that wait, the latest asked for is sent; the earlier ones share its outcome. (A job's workers
+  are merged before, by `CommitGate`: there the furthest offset counts, and what failed is sent again though nobody waits.)
+- A commit carries the generation that is current when it is sent.
 - A commit whose outcome is unknown (no answer, connection lost) is resolved by OffsetFetch on a new connection
   before anything else is committed: two commits under way at once could land in the wrong order.
 - A partition that is no longer this member's is never sent again, not even as a retry; nor is an offset of a topic
   that was deleted and made anew since.
 
-Every commit asked for ends by its deadline. What each error code means stands in `verdicts`.
+Every commit ends by its deadline. `error_actions` says what each error code means.
+
+A partition is *waiting* (asked for, not sent), *sent* (in the request in flight, or of unknown outcome), or both; it moves from
+waiting to sent with a request, and back when the answer is worth another try. Source: `ConsumerCoordinator.java`, but for unknown
+outcomes, which Java's client leaves to the user.
 """
 
 from __future__ import annotations
@@ -27,12 +35,7 @@ from kafka_actors.errors import (
     error_for_code,
 )
 from kafka_actors.group.commit_metadata import unpack
-from kafka_actors.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from kafka_actors.protocol.messages.offset_commit import OffsetCommitResponse
 from kafka_actors.protocol.messages.offset_fetch import OffsetFetchResponse
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
@@ -49,6 +52,7 @@ from .pending_commits import (
     PendingCommit,
     as_ours,
     check_offset,
+    commit_request,
     not_owned,
     recreated,
 )
@@ -60,14 +64,14 @@ _FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, ErrorAction.PARTITION)
 @dataclass(slots=True)
 class _Entry:
     offset: OffsetAndMetadata
-    tickets: list[PendingCommit]
+    commits: list[PendingCommit]
     topic_id: bytes | None
     refused: Exception | None = None
     """Why it was not taken when it was sent last."""
 
 
 class CommitQueue:
-    """See the module. Times are seconds of one monotonic clock."""
+    """The commits of one member, from `submit` to the action that answers them. Times are seconds of one monotonic clock."""
 
     def __init__(self, config: GroupConfig, *, rand: Callable[[], float]) -> None:
         self.eligibility = CommitEligibility(connected=False, may_commit=False)
@@ -78,17 +82,17 @@ class CommitQueue:
         self._not_before = 0.0
         self._waiting: dict[TopicPartition, _Entry] = {}
         self._sent: dict[TopicPartition, _Entry] = {}
-        """In the request in flight, or of unknown outcome."""
+        """Entries in the request in flight, or of unknown outcome."""
         self._request: GroupRequest | None = None
         self._unknown = False
         self._void: set[TopicPartition] = set()
-        """Of `_sent`, what has been taken from this member since."""
+        """Partitions of `_sent` that have been taken from this member since."""
         self._held_in: Generation | None = None
         """The generation whose commits the group no longer takes."""
         self._joining = False
         """Whether the member was not through with JoinGroup and SyncGroup when it heard so: it may come out in the same
         generation, because a JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
-        self._tickets: list[PendingCommit] = []
+        self._commits: list[PendingCommit] = []
         self._actions: list[CommitAction] = []
 
     @property
@@ -99,22 +103,22 @@ class CommitQueue:
     def submit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], now: float, timeout: float
     ) -> PendingCommit:
-        """Asks for a commit. Raises `UsageError` for an offset that can't be; nothing is asked for then."""
+        """Takes a commit. Raises `UsageError` for an offset that can't be committed; nothing is taken then."""
         for tp, offset in offsets.items():
             check_offset(tp, offset)
-        ticket = PendingCommit(dict(offsets), now + timeout)
+        commit = PendingCommit(dict(offsets), now + timeout)
         for tp, offset in offsets.items():
             earlier = self._waiting.get(tp)
-            tickets = earlier.tickets if earlier else []
-            self._waiting[tp] = _Entry(offset, [*tickets, ticket], unpack(offset.metadata).topic_id)
-        if ticket.done:
-            self._actions.append(ticket)
+            commits = earlier.commits if earlier else []
+            self._waiting[tp] = _Entry(offset, [*commits, commit], unpack(offset.metadata).topic_id)
+        if commit.done:
+            self._actions.append(commit)
         else:
-            self._tickets.append(ticket)
-        return ticket
+            self._commits.append(commit)
+        return commit
 
     def poll(self, now: float) -> CommitReady:
-        """All that is to be done now, and when to be called again."""
+        """Ends commits whose time is over, gives up what is no longer the member's, and sends the next request if none is out."""
         if self._request is not None and now >= self._request.sent_at + self._request.timeout + GRACE:
             self.on_response(self._request, KafkaTimeoutError("no answer"), now)
         self._expire(now)
@@ -129,7 +133,7 @@ class CommitQueue:
         return ready
 
     def on_response(self, request: GroupRequest, outcome: object, now: float) -> None:
-        """The answer to the request in flight, or the exception that ended it. Others are ignored."""
+        """Takes the answer to the request in flight, or the exception that ended it. Answers to other requests are ignored."""
         if request is not self._request:
             return
         self._request = None
@@ -146,15 +150,15 @@ class CommitQueue:
             self._on_committed(request, outcome, now)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """What waits or is under way for these is about something that is gone: never sent, nor sent again."""
+        """Drops what waits or is under way for these partitions: it is about something that is gone, and is not sent (again)."""
         for tp in partitions:
             if tp in self._waiting:
-                self._tell(tp, self._waiting.pop(tp), not_owned(tp))
+                self._report(tp, self._waiting.pop(tp), not_owned(tp))
             if tp in self._sent:
                 self._void.add(tp)
 
     def connection_lost(self, error: Exception, now: float) -> None:
-        """The connections to the coordinator are closed: what was in flight gets no answer."""
+        """Ends the request in flight with `error`: the connections to the coordinator are closed."""
         if self._request is not None:
             self.on_response(self._request, error, now)
 
@@ -169,7 +173,8 @@ class CommitQueue:
         elif self._may_send():
             self._held_in = None
             self._sent, self._waiting = self._waiting, {}
-            self._send(GroupApi.COMMIT, self._commit_request(), now)
+            offsets = {tp: entry.offset for tp, entry in self._sent.items()}
+            self._send(GroupApi.COMMIT, commit_request(self._config, offsets, self.eligibility), now)
 
     def _send(self, api: GroupApi, body: object, now: float) -> None:
         self._request = GroupRequest(api, body, self._patience.seconds, now, self.eligibility.generation)
@@ -181,29 +186,10 @@ class CommitQueue:
         )
         return bool(self._waiting) and self.eligibility.may_commit and not held
 
-    def _commit_request(self) -> OffsetCommitRequest:
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for tp, entry in sorted(self._sent.items()):
-            partition = OffsetCommitRequestPartition(
-                partition_index=tp.partition,
-                committed_offset=entry.offset.offset,
-                committed_leader_epoch=entry.offset.leader_epoch,
-                committed_metadata=entry.offset.metadata,
-            )
-            topics.setdefault(tp.topic, []).append(partition)
-        member = self.eligibility.owned is not None
-        return OffsetCommitRequest(
-            group_id=self._config.group_id,
-            generation_id_or_member_epoch=self.eligibility.generation.id,
-            member_id=self.eligibility.generation.member_id,
-            group_instance_id=self._config.group_instance_id if member else None,
-            topics=[OffsetCommitRequestTopic(name=t, partitions=ps) for t, ps in topics.items()],
-        )
-
     # ------------------------------------------------------------ answers
 
     def _on_failure(self, request: GroupRequest, error: Exception, now: float) -> None:
-        """No answer, or none that says anything about single partitions."""
+        """Handles a request that had no answer, or an error for the whole of it."""
         verdict = judge(GroupApi.COMMIT, error)
         self._notify(error, verdict, request)
         self._wait(now)
@@ -252,7 +238,7 @@ class CommitQueue:
             self._backoff.succeeded()
 
     def _strip(self, tp: TopicPartition) -> bool:
-        """A broker that takes less metadata than usual gets the user's own alone. False where there was no more."""
+        """Sends the user's own metadata alone, for a broker that takes less than usual. Returns False where there was no more."""
         entry = self._sent[tp]
         text, topic_id, _ = unpack(entry.offset.metadata)
         if topic_id is None:
@@ -262,7 +248,7 @@ class CommitQueue:
         return True
 
     def _verdict(self, error: KafkaError, sent_in: Generation) -> ErrorAction:
-        """An error about a generation that is no longer, or soon not, the current one only means: again, later."""
+        """Returns what an error means. One about a generation that is past, or about to be, only means to try again later."""
         verdict = judge(GroupApi.COMMIT, error)
         old = self.eligibility.generation != sent_in
         ending = not self.eligibility.settled and verdict is ErrorAction.RESET_GENERATION
@@ -271,7 +257,7 @@ class CommitQueue:
         return ErrorAction.REJOIN if about_membership and (old or ending) else verdict
 
     def _resolve(self, request: GroupRequest, outcome: object, now: float) -> None:
-        """What the group has tells which of the unknown commits landed."""
+        """Compares what the group has with the commits of unknown outcome: those that landed are done, the others wait again."""
         if isinstance(outcome, OffsetFetchResponse):
             committed = read_offset_fetch(outcome, self._config.group_id)
             error: Exception | None = committed.error
@@ -299,7 +285,7 @@ class CommitQueue:
             self._wait(now)
 
     def _notify(self, error: Exception, verdict: ErrorAction, request: GroupRequest) -> None:
-        """Without a membership only the coordinator's whereabouts matter; a bad request is the asker's alone."""
+        """Hands an error on to the membership. Without one only a lost coordinator matters; a bad request concerns its caller alone."""
         if isinstance(error, EncodeError) or (
             self.eligibility.owned is None and verdict is not ErrorAction.REDISCOVER
         ):
@@ -315,44 +301,44 @@ class CommitQueue:
             return
         entry = self._sent.pop(tp)
         self._void.discard(tp)
-        self._tell(tp, entry, error, whole=verdict is not ErrorAction.PARTITION)
+        self._report(tp, entry, error, whole=verdict is not ErrorAction.PARTITION)
 
     def _requeue(self, tp: TopicPartition) -> None:
-        """Again, unless something newer waits already, the partition has gone, or nobody waits for it."""
+        """Has a sent entry wait again, unless something newer waits, the partition has gone, or nobody waits for it."""
         entry = self._sent.pop(tp)
         if tp in self._void:
             self._void.discard(tp)
-            self._tell(tp, entry, not_owned(tp))
+            self._report(tp, entry, not_owned(tp))
             return
         newer = self._waiting.get(tp)
         if newer is not None:
-            newer.tickets = [*entry.tickets, *newer.tickets]
+            newer.commits = [*entry.commits, *newer.commits]
             newer.refused = entry.refused
-        elif entry.tickets:
+        elif entry.commits:
             self._waiting[tp] = entry
 
-    def _tell(
+    def _report(
         self, tp: TopicPartition, entry: _Entry, error: Exception | None, *, whole: bool = False
     ) -> None:
-        for ticket in entry.tickets:
-            ticket.results[tp] = as_ours(error)
+        for commit in entry.commits:
+            commit.results[tp] = as_ours(error)
             if error is not None and whole:
-                ticket.refused = error
-            if ticket.done:
-                self._finish(ticket)
+                commit.refused = error
+            if commit.done:
+                self._finish(commit)
 
-    def _finish(self, ticket: PendingCommit) -> None:
-        if any(error is None for error in ticket.results.values()):
-            ticket.refused = None
-        self._tickets.remove(ticket)
-        self._actions.append(ticket)
+    def _finish(self, commit: PendingCommit) -> None:
+        if any(error is None for error in commit.results.values()):
+            commit.refused = None
+        self._commits.remove(commit)
+        self._actions.append(commit)
 
     def _fail_all(self, error: Exception) -> None:
         self._unknown = False
         self._request = None
         self._fail_sent(error)
         for tp in list(self._waiting):
-            self._tell(tp, self._waiting.pop(tp), error, whole=True)
+            self._report(tp, self._waiting.pop(tp), error, whole=True)
 
     def _fail_sent(self, error: Exception) -> None:
         for tp in list(self._sent):
@@ -363,10 +349,10 @@ class CommitQueue:
             return
         self._void.update(tp for tp in self._sent if tp not in self.eligibility.owned)
         for tp in [tp for tp in self._waiting if tp not in self.eligibility.owned]:
-            self._tell(tp, self._waiting.pop(tp), not_owned(tp))
+            self._report(tp, self._waiting.pop(tp), not_owned(tp))
 
     def _check_topics(self) -> None:
-        """An offset of a topic that is gone says nothing about the one that has its name now."""
+        """Gives up offsets of topics that were deleted and made anew."""
         for entries in (self._waiting, self._sent):
             for tp, entry in list(entries.items()):
                 now = self.eligibility.topic_id(tp.topic)
@@ -374,21 +360,21 @@ class CommitQueue:
                     continue
                 if entries is self._waiting:
                     error = recreated(tp, entry.offset.offset, entry.topic_id, now)
-                    self._tell(tp, self._waiting.pop(tp), error)
+                    self._report(tp, self._waiting.pop(tp), error)
                 else:
                     self._void.add(tp)
 
     def _expire(self, now: float) -> None:
-        for ticket in [t for t in self._tickets if now >= t.deadline]:
-            error = self._too_late(ticket)
-            for tp in ticket.wanted:
-                ticket.results.setdefault(tp, error)
-            ticket.refused = error
-            self._finish(ticket)
-            self._abandon(ticket)
+        for commit in [t for t in self._commits if now >= t.deadline]:
+            error = self._too_late(commit)
+            for tp in commit.wanted:
+                commit.results.setdefault(tp, error)
+            commit.refused = error
+            self._finish(commit)
+            self._abandon(commit)
 
-    def _too_late(self, ticket: PendingCommit) -> KafkaTimeoutError:
-        left = sorted(tp for tp in ticket.wanted if tp not in ticket.results)
+    def _too_late(self, commit: PendingCommit) -> KafkaTimeoutError:
+        left = sorted(tp for tp in commit.wanted if tp not in commit.results)
         first = left[0]
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         text = f"{first.topic}-{first.partition}{more} could not be committed in time"
@@ -399,20 +385,20 @@ class CommitQueue:
             text += "; whether it was done is unknown"
         return KafkaTimeoutError(text)
 
-    def _abandon(self, ticket: PendingCommit) -> None:
-        """Nobody waits for it: not sent if it has not been, resolved if it may have been."""
+    def _abandon(self, commit: PendingCommit) -> None:
+        """Forgets a commit that nobody waits for: it is not sent if it has not been, and resolved if it may have been."""
         for entries in (self._waiting, self._sent):
-            for tp in [tp for tp in ticket.wanted if tp in entries]:
+            for tp in [tp for tp in commit.wanted if tp in entries]:
                 entry = entries[tp]
-                entry.tickets = [t for t in entry.tickets if t is not ticket]
-                if not entry.tickets and entries is self._waiting:
+                entry.commits = [t for t in entry.commits if t is not commit]
+                if not entry.commits and entries is self._waiting:
                     del self._waiting[tp]
 
     def _wait(self, now: float) -> None:
         self._not_before = now + self._backoff.failed(now)
 
     def _next_wake(self) -> float | None:
-        times = [ticket.deadline for ticket in self._tickets]
+        times = [commit.deadline for commit in self._commits]
         if self._request is not None:
             times.append(self._request.sent_at + self._request.timeout + GRACE)
         elif self.eligibility.connected and (self._unknown or self._may_send()):

@@ -1,4 +1,4 @@
-"""What goes into and comes out of the queue of commits."""
+"""Inputs, actions and requests of the queue of commits (`commits.CommitQueue`), and the errors that it gives by itself."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from typing import Never
 
 from kafka_actors.base.machine import Ready
 from kafka_actors.errors import IllegalGenerationError, KafkaActorsError, TopicRecreatedError, UsageError
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
+from .embedded_protocol import GroupConfig
 from .error_actions import ErrorAction
 from .member import ClassicMember
 from .member_events import NO_GENERATION, Generation, GroupRequest, Partitions
@@ -24,7 +30,7 @@ MAX_METADATA_BYTES = 32_767
 
 @dataclass(frozen=True, slots=True)
 class CommitEligibility:
-    """The member at this moment, as far as commits go.
+    """State of the member that decides what may be committed.
 
     `connected`: the coordinator is known. `may_commit`: it would take a commit of `generation`. `settled`: an
     error about `generation` is about the membership itself, since no newer one is on its way. `owned`: what may
@@ -45,7 +51,7 @@ class CommitEligibility:
 
 @dataclass(slots=True, eq=False)
 class PendingCommit:
-    """One commit that was asked for. Done when `results` covers all of `wanted`.
+    """A commit that was asked for. Done when `results` covers all of `wanted`.
 
     `refused`: the error that ended it as a whole, where no partition was committed.
     """
@@ -62,7 +68,7 @@ class PendingCommit:
 
 @dataclass(frozen=True, slots=True)
 class MembershipNews:
-    """An answer that concerns the membership: for `ClassicMember.on_membership_error`."""
+    """An error in an answer that concerns the membership: for `ClassicMember.on_membership_error`."""
 
     error: Exception
     verdict: ErrorAction
@@ -109,8 +115,30 @@ def _may_commit(member: ClassicMember) -> bool:
     return member.generation.id != NO_GENERATION and member.state in committing
 
 
+def commit_request(
+    config: GroupConfig, offsets: Mapping[TopicPartition, OffsetAndMetadata], eligibility: CommitEligibility
+) -> OffsetCommitRequest:
+    """Returns the request that commits these offsets in the member's generation, or without one."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for tp, offset in sorted(offsets.items()):
+        partition = OffsetCommitRequestPartition(
+            partition_index=tp.partition,
+            committed_offset=offset.offset,
+            committed_leader_epoch=offset.leader_epoch,
+            committed_metadata=offset.metadata,
+        )
+        topics.setdefault(tp.topic, []).append(partition)
+    return OffsetCommitRequest(
+        group_id=config.group_id,
+        generation_id_or_member_epoch=eligibility.generation.id,
+        member_id=eligibility.generation.member_id,
+        group_instance_id=None if eligibility.owned is None else config.group_instance_id,
+        topics=[OffsetCommitRequestTopic(name=t, partitions=ps) for t, ps in topics.items()],
+    )
+
+
 def check_offset(tp: TopicPartition, offset: OffsetAndMetadata) -> None:
-    """Raises `UsageError` for what no request can carry."""
+    """Raises `UsageError` for an offset or metadata that no request can carry."""
     where = f"{tp.topic}-{tp.partition}"
     if offset.offset < 0:
         raise UsageError(f"can't commit offset {offset.offset} of {where}")
@@ -119,7 +147,7 @@ def check_offset(tp: TopicPartition, offset: OffsetAndMetadata) -> None:
 
 
 def not_owned(tp: TopicPartition) -> IllegalGenerationError:
-    """A commit of a partition that is not this member's (any more)."""
+    """Returns the error of a commit of a partition that is not this member's (any more)."""
     return IllegalGenerationError(
         "the partition is not assigned to this member (any more), so nothing was sent: only its owner can commit it",
         topic=tp.topic,
@@ -128,7 +156,7 @@ def not_owned(tp: TopicPartition) -> IllegalGenerationError:
 
 
 def recreated(tp: TopicPartition, offset: int, old_id: bytes, new_id: bytes) -> TopicRecreatedError:
-    """A commit of an offset in a topic that was deleted and made anew since."""
+    """Returns the error of a commit of an offset in a topic that was deleted and made anew since."""
     return TopicRecreatedError(tp.topic, tp.partition, offset, old_id.hex(), new_id.hex())
 
 

@@ -1,4 +1,4 @@
-"""The job's commits: what workers offer goes into one OffsetCommit at a time, and each hears what became of its own."""
+"""Commits of a job: what workers offer goes into one OffsetCommit at a time, and each worker is answered for its own entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobCommits:
-    """`CommitGate` decides whose commits count; this class sends them."""
+    """Sends what `CommitGate` lets through. How that differs from the `CommitQueue` below it: see there."""
 
     def __init__(self, job: CoordinatorContext) -> None:
         self._job = job

@@ -1,1 +1,1 @@
-"""What decides about sending, without IO: time and randomness are passed in."""
+"""Decisions of sending, without IO: time and randomness are passed in."""

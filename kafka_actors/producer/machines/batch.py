@@ -12,9 +12,9 @@ NO_PRODUCER = -1
 
 
 class ProducerBatch:
-    """One batch. `created` is when its first record came, in seconds of the producer's clock.
+    """One batch. `created` is the time of its first record, in seconds of the producer's clock.
 
-    `ticket` is whoever is told the outcome; the batch's first record is the `first`-th of the ticket's, because a
+    `ticket` gets the outcome (`futures.BatchResult`); the batch's first record is the `first`-th of the ticket's, because a
     batch that was too large is split. `ready` says that its content is final.
     """
 
@@ -52,7 +52,7 @@ class ProducerBatch:
         self.ticket = ticket
         self.first = first
         self.split_off = 0
-        """How many records the batch had that it was split off; 0 where it wasn't."""
+        """Number of records of the batch that it was split off; 0 where it wasn't."""
         self.charge = 0
         """Bytes of `buffer_memory` that it takes."""
         self.ready = False
@@ -60,28 +60,28 @@ class ProducerBatch:
         self.producer_id = NO_PRODUCER
         self.producer_epoch = NO_PRODUCER
         self.number = 0
-        """Its place among the batches issued to its partition."""
+        """Position among the batches issued to its partition."""
         self.on_wire = False
         self.doubtful = False
-        """Whether an earlier attempt may have been written without our knowing."""
+        """Whether an earlier attempt without a clear outcome may have been written."""
         self.maybe_whole = False
-        """Whether the batch that it was split off may have been written without our knowing."""
+        """Whether the batch that it was split off may have been written as a whole."""
         self.attempts = 0
         self.last_error: Exception | None = None
 
     @property
     def maybe_written(self) -> bool:
-        """Whether its records may be in the log without our knowing."""
+        """Whether its records may be in the log already."""
         return self.doubtful or self.maybe_whole
 
     @property
     def records(self) -> int:
-        """How many records it has."""
+        """Number of its records."""
         return self.content.count
 
     @property
     def total(self) -> int:
-        """How many records its ticket is for."""
+        """Number of records that its ticket is for."""
         return self.split_off or self.content.count
 
     @property

@@ -1,10 +1,11 @@
-"""What an error code in answer to Produce means for the batch."""
+"""The action for each error in answer to Produce, and the errors of batches that fail."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 from kafka_actors.errors import (
+    DeliveryTimeoutError,
     DuplicateSequenceNumberError,
     InvalidProducerEpochError,
     KafkaError,
@@ -14,9 +15,11 @@ from kafka_actors.errors import (
     UnknownProducerIdError,
 )
 
+from .batch import ProducerBatch
+
 
 class ProduceErrorAction(Enum):
-    """What becomes of a batch."""
+    """Fates of a batch."""
 
     WRITTEN = "it is in the log"
     RETRY = "it is sent again"
@@ -28,10 +31,11 @@ class ProduceErrorAction(Enum):
 _GAP = (OutOfOrderSequenceNumberError, UnknownProducerIdError, InvalidProducerEpochError)
 
 
-def verdict(error: KafkaError | None, *, records: int, idempotent: bool) -> ProduceErrorAction:
-    """The verdict on a batch of so many records; `error` None is success.
+def action_for(error: KafkaError | None, *, records: int, idempotent: bool) -> ProduceErrorAction:
+    """Returns the action for a batch of so many records; `error` None is success.
 
-    A sequence that the broker calls a duplicate is in the log; only the offset isn't known any more (KIP-98).
+    A batch whose sequence the broker calls a duplicate is in the log; only its offset isn't known any more (KIP-98). One that is too
+    large is split as long as it has more than one record (KIP-126). Other errors are retried if Kafka calls them retriable.
     """
     if error is None or isinstance(error, DuplicateSequenceNumberError):
         return ProduceErrorAction.WRITTEN
@@ -40,3 +44,29 @@ def verdict(error: KafkaError | None, *, records: int, idempotent: bool) -> Prod
     if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)) and records > 1:
         return ProduceErrorAction.SPLIT
     return ProduceErrorAction.RETRY if error.retriable else ProduceErrorAction.FAILED
+
+
+def with_advice(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | None:
+    """Returns the error of a failed batch, with advice, and whether its records may be in the log."""
+    if error is None:
+        return None
+    if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)):
+        error.message = "the record is larger than the topic's max.message.bytes: raise that, or send less"
+    if batch.maybe_written:
+        why = f"{error.message}; " if error.message else ""
+        error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"
+    return error
+
+
+def too_late(batch: ProducerBatch, delivery_timeout: float) -> DeliveryTimeoutError:
+    """Returns the error of a batch that was not acknowledged within so many seconds."""
+    topic, partition = batch.partition
+    because = None if batch.last_error is None else str(batch.last_error)
+    return DeliveryTimeoutError(
+        topic,
+        partition,
+        batch.records,
+        round(delivery_timeout * 1000),
+        batch.maybe_written or batch.on_wire,
+        because,
+    )

@@ -1,4 +1,22 @@
-"""`PartitionQueue`: one partition's batches in order, and their sequences (KIP-98, KIP-360)."""
+"""`PartitionQueue`: one partition's batches in order, and their sequences (KIP-98, KIP-360).
+
+A batch is `waiting` until it is sent for the first time, then `issued` until it is settled; issued batches on the wire come
+first. After a failure nothing is sent until all requests on the wire are answered. Then all issued batches go out again, in
+order and with the same sequences, so that the broker drops those that it has already.
+
+Sequences are counted per partition, under the producer's id and an epoch of the queue's own: without transactions brokers compare
+epochs partition by partition. The chain of sequences is `broken` when a batch failed for good or the broker lost its
+state. Then a new epoch begins with sequence 0, but only when the first issued batch is known not to be in the log: then none
+behind it is. Otherwise records could be there twice, under both epochs.
+
+That none behind it is holds as long as the broker knows the producer. Of a producer that it doesn't know it takes any first
+sequence (`ProducerAppendInfo.checkSequence`), so also the second batch where the first was refused. So one batch at a time is on
+the wire until the leader has acknowledged one under this id and epoch, and again after each failure, with each new leader,
+and where the last acknowledgement is `KNOWN_S` old.
+
+A broker remembers the last five batches of a producer and partition. So no batch is sent that would make it forget an earlier one
+whose fate isn't known (`_remembered`).
+"""
 
 from __future__ import annotations
 
@@ -11,38 +29,23 @@ from .batch import NO_PRODUCER, NO_SEQUENCE, ProducerBatch
 
 MAX_EPOCH = 2**15 - 1
 REMEMBERED = 5
-"""So many batches of a producer a broker remembers of a partition, to know one that it has already."""
+"""Batches of a producer that a broker remembers per partition, to tell one that it has already."""
 KNOWN_S = 60.0
-"""Seconds after an acknowledgement for which a broker is relied upon to know the producer still. It forgets one whose
-last record is older than its `producer.id.expiration.ms`, a day by default."""
+"""Seconds after an acknowledgement for which a broker is relied upon to know the producer. It forgets one whose last record is
+older than its `producer.id.expiration.ms`, a day by default."""
 _SEQUENCES = 2**31
-"""Sequences go from 0 to 2^31 - 1 and then start again."""
+"""Number of sequences: they go from 0 to 2^31 - 1 and then start again."""
 
 
 class PartitionQueue:
-    """What waits for a partition, and what was sent there and is not settled.
-
-    `issued` are batches that have been sent at least once, in order; those on the wire come first. After a failure
-    nothing is sent until all that is on the wire was answered; then all that is issued goes out again, in order and
-    with the same sequences, so that the broker drops what it has already.
-
-    Sequences are given per partition, under the producer's id and an epoch of the lane's own: without transactions
-    brokers compare epochs partition by partition. When the chain is `broken`, because a batch was given up or the
-    broker lost its state, a new epoch begins with sequence 0; but only when the first issued batch is known not to be
-    in the log, because then none behind it is. Otherwise it could be there twice, under both epochs.
-
-    That none behind it is holds as long as the broker knows the producer: of one that it doesn't know it takes any
-    first sequence (`ProducerAppendInfo.checkSequence`), so also the second batch where the first was refused. So one
-    batch at a time is on the wire until the leader has acknowledged one under this id and epoch, and again after each
-    failure, with each new leader, and where the last acknowledgement is `KNOWN_S` old.
-    """
+    """The unsettled batches of one partition. `window`: the most that may be on the wire."""
 
     def __init__(self, partition: TopicPartition, *, idempotent: bool, window: int) -> None:
         self.partition = partition
         self.waiting: deque[ProducerBatch] = deque()
         self.issued: list[ProducerBatch] = []
         self.in_flight = 0
-        """Requests on the wire with a batch of this partition, one that was given up meanwhile included."""
+        """Requests on the wire with a batch of this partition, also one that failed meanwhile."""
         self.node = -1
         self.not_before = 0.0
         self.failures = 0
@@ -62,11 +65,11 @@ class PartitionQueue:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits and nothing is unsettled."""
+        """Whether no batch waits or is unsettled."""
         return not (self.waiting or self.issued or self.in_flight)
 
     def oldest(self) -> ProducerBatch | None:
-        """The first of what is not settled."""
+        """Returns the first batch that is not settled."""
         if self.issued:
             return self.issued[0]
         return self.waiting[0] if self.waiting else None
@@ -77,16 +80,16 @@ class PartitionQueue:
         return self._idempotent and self.producer_id == NO_PRODUCER
 
     def identify(self, producer_id: int, epoch: int) -> None:
-        """Sequences are given under this producer id from now on, starting at 0."""
+        """Counts sequences under this producer id from now on, starting at 0."""
         self.producer_id, self._epoch, self._sequence = producer_id, epoch, 0
         self._known_by = -1
 
     def sendable(self, now: float, node: int) -> ProducerBatch | None:
-        """The batch that may be sent to the leader `node` now."""
+        """Returns the batch that may be sent to the leader `node` now, None if none may."""
         if now < self.not_before or self.in_flight >= self._allowed(now, node):
             return None
         if self.in_flight and (self._stalled or node != self.node):
-            return None  # what is on the wire elsewhere comes first, whatever its fate
+            return None  # batches on the wire elsewhere are answered first
         self._stalled = False
         if self.broken and not self.in_flight and not (self.issued and self.issued[0].maybe_written):
             self._start_epoch()
@@ -98,7 +101,7 @@ class PartitionQueue:
         return self.waiting[0] if self.waiting[0].ready else None
 
     def _allowed(self, now: float, node: int) -> int:
-        """How many batches may be on the wire."""
+        """Returns how many batches may be on the wire."""
         if not self._idempotent or (node == self._known_by and now < self._known_until):
             return self._window
         return 1
@@ -109,7 +112,7 @@ class PartitionQueue:
         return not self._idempotent or not self.issued or number - self.issued[0].number < REMEMBERED
 
     def _start_epoch(self) -> None:
-        """What was issued is known not to be written: it gets new sequences under a new epoch."""
+        """Gives issued batches, which are known not to be written, new sequences under a new epoch."""
         for batch in reversed(self.issued):
             batch.sequence = NO_SEQUENCE
             self.waiting.appendleft(batch)
@@ -121,7 +124,7 @@ class PartitionQueue:
             self.identify(self.producer_id, self._epoch + 1)
 
     def sent(self, batch: ProducerBatch, node: int) -> None:
-        """The batch that was `sendable` is being sent."""
+        """Notes that the batch that was `sendable` is being sent."""
         if self.waiting and batch is self.waiting[0]:
             self.issued.append(self.waiting.popleft())
             batch.number = self._number
@@ -138,28 +141,28 @@ class PartitionQueue:
     # ------------------------------------------------------------ answers; each ends one request
 
     def answered(self, batch: ProducerBatch) -> bool:
-        """A request with this batch is over. Returns whether the batch still waits for an outcome."""
+        """Notes that a request with this batch is over. Returns whether the batch still waits for an outcome."""
         self.in_flight -= 1
         batch.on_wire = False
         return batch in self.issued
 
     def written(self, batch: ProducerBatch, now: float, node: int) -> None:
-        """It is in the log, the leader `node` says."""
+        """Settles a batch that is in the log, as the leader `node` says."""
         self.issued.remove(batch)
         self._known_by, self._known_until = node, now + KNOWN_S
         self.failures = 0
         self.not_before = 0.0
 
     def again(self, batch: ProducerBatch, not_before: float, *, doubtful: bool) -> None:
-        """It has to be sent again, not before that time; `doubtful` says that it may have been written."""
+        """Has a batch sent again, not before that time; `doubtful` says that it may have been written."""
         batch.doubtful = batch.doubtful or doubtful
         self._stall(not_before)
 
     def gap(self, batch: ProducerBatch, not_before: float, *, lost_state: bool) -> None:
-        """The broker did not write it, because it misses something before it.
+        """Has a batch sent again that the broker did not write because it lacks a sequence before it.
 
-        That is real where nothing before it is unsettled, or the broker has `lost_state`; else it only came too
-        early, and is sent again behind the others. Only what nobody expected is waited for.
+        Where no batch before it is unsettled, or the broker has `lost_state`, the chain is broken. Else the batch only came too
+        early, and is sent again behind the others, without a backoff.
         """
         batch.doubtful = False
         self._stalled = True
@@ -174,9 +177,9 @@ class PartitionQueue:
         self.not_before = max(self.not_before, not_before)
 
     def replaced(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """Smaller batches of the same records take its place, and its sequences.
+        """Puts smaller batches of the same records in the place of a batch, with its sequences.
 
-        Where it may have been written as a whole, a broker that has it does not know them as duplicates.
+        Where it may have been written as a whole, the broker doesn't recognise them as duplicates.
         """
         at = self.issued.index(batch)
         sequence = batch.sequence
@@ -194,13 +197,13 @@ class PartitionQueue:
         self._stalled = True
 
     def refused(self, batch: ProducerBatch) -> None:
-        """The broker, which answers, won't ever take it."""
-        self.given_up(batch)
+        """Settles a batch that the broker refused for good; the broker answers, so there is no backoff."""
+        self.fail(batch)
         self.failures = 0
         self.not_before = 0.0
 
-    def given_up(self, batch: ProducerBatch) -> None:
-        """It failed for good, or its time is over. What was issued behind it gets new sequences if need be."""
+    def fail(self, batch: ProducerBatch) -> None:
+        """Settles a batch that failed for good, or whose time is over. Batches issued behind it get new sequences if need be."""
         if batch in self.issued:
             self.issued.remove(batch)
             self.broken = self._idempotent

@@ -1,4 +1,23 @@
-"""`Sender`: which batches go into which requests, and what their answers mean."""
+"""`Sender`: which batches go into which requests, and what their answers mean.
+
+Arrives: closed batches (`add`), the producer id (`identify`), answers to requests (`answered`, `failed`), and time (`poll`). Each
+batch waits in the `PartitionQueue` of its partition, which keeps order and sequences; the sender looks at the queues that have
+anything unsettled.
+
+Decided:
+
+- `poll`: the requests to send now. Each goes to one broker and has at most one batch of a partition; as many as
+  `max_in_flight_requests_per_connection` are on their way to a broker. Partitions that were served go to the end of the line, so
+  that a full request doesn't always leave out the same ones. Obstacles of others come out as actions: a leader that isn't known, a
+  broker that isn't connected, a producer id that is missing. Batches older than `delivery_timeout` fail, whatever was tried
+  (KIP-91).
+- The outcome of each batch, by the action of its error (`error_actions`): written, sent again after a backoff, split in halves, or
+  failed. A batch that was possibly written is *doubtful*: an answer got lost, or an error leaves it open. It keeps its sequence, so
+  that the broker can tell a repetition, and an error says that its records may be in the log.
+
+A request without an answer counts as in flight until `failed` says otherwise. Java's `Sender` and `RecordAccumulator` are the
+model; KIP-98 and KIP-360 are the sources of sequences and epochs.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +28,11 @@ from typing import NamedTuple, Never
 
 from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.base.machine import Ready
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.errors import (
-    DeliveryTimeoutError,
     KafkaActorsError,
-    KafkaError,
-    MessageTooLargeError,
     NetworkError,
     OutOfOrderSequenceNumberError,
-    RecordListTooLargeError,
     error_for_code,
 )
 from kafka_actors.protocol import ProduceRequest, ProduceResponse
@@ -24,16 +40,16 @@ from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicPr
 from kafka_actors.types import TopicPartition
 
 from .batch import ProducerBatch
-from .error_actions import ProduceErrorAction, verdict
+from .error_actions import ProduceErrorAction, action_for, too_late, with_advice
 from .partition_queue import PartitionQueue
 
 RECORDS_OVERHEAD = 64
-"""About what a partition takes in a request besides its records."""
+"""Bytes of a partition in a request besides its records, about."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderOptions:
-    """What a sender heeds; times in seconds, sizes in bytes."""
+    """Options of a sender; times in seconds, sizes in bytes."""
 
     idempotent: bool
     window: int
@@ -54,7 +70,7 @@ class ProduceOrder:
 
 @dataclass(frozen=True, slots=True)
 class ProduceAnswer:
-    """What a response says about one partition."""
+    """The answer of a response for one partition."""
 
     error_code: int = 0
     base_offset: int = -1
@@ -78,21 +94,17 @@ class ConnectNode(NamedTuple):
     node: int
 
 
-class LearnLeaders(NamedTuple):
-    """Ask for newer metadata: a partition has no leader."""
-
-
 class RequestProducerId(NamedTuple):
     """Ask for a producer id, for `identify`."""
 
 
-SendAction = SettledBatch | ProduceOrder | ConnectNode | LearnLeaders | RequestProducerId
-"""Settle a batch that was given up because its time is over; send a request; or one of the others."""
+SendAction = SettledBatch | ProduceOrder | ConnectNode | RefreshMetadata | RequestProducerId
+"""Settle a batch whose time is over; send a request; or one of the others."""
 
 
 @dataclass(slots=True)
 class _Pass:
-    """What has come together in one poll."""
+    """Actions collected in one poll."""
 
     orders: list[ProduceOrder] = field(default_factory=list)
     connect: set[int] = field(default_factory=set)
@@ -102,7 +114,7 @@ class _Pass:
 
 @dataclass(slots=True)
 class AnswerOutcome:
-    """What an answer led to."""
+    """Consequences of an answer."""
 
     settled: list[SettledBatch] = field(default_factory=list)
     wants_metadata: bool = False
@@ -112,13 +124,13 @@ Split = Callable[[ProducerBatch], Sequence[ProducerBatch]]
 
 
 class Sender:
-    """Decides which batches of a producer go into which requests, and what becomes of them.
+    """The queues of all partitions of a producer.
 
-    split: makes smaller batches of one that a broker found too large. rand: 0..1. leader: a partition's leader, None or -1
-    while there is none. connected: whether there is a connection to a node.
+    `split` makes smaller batches of one that a broker found too large; `rand` returns 0..1; `leader` a partition's leader, None or
+    -1 while there is none; `connected` whether there is a connection to a node.
 
-    Answers return what they settle, because their callers' futures are settled in the same turn; whatever has to be sent, learned
-    or given up in time comes out of `poll`.
+    Answers return the batches that they settle, because their futures are settled in the same turn; requests, other actions and
+    batches whose time is over come out of `poll`.
     """
 
     def __init__(
@@ -135,49 +147,49 @@ class Sender:
         self._rand = rand
         self._leader = leader
         self._connected = connected
-        self._lanes: dict[TopicPartition, PartitionQueue] = {}
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._busy: dict[TopicPartition, PartitionQueue] = {}  # those with something unsettled
         self._in_flight: Counter[int] = Counter()
         self._identity: tuple[int, int] | None = None
 
-    # ------------------------------------------------------------ in
+    # ------------------------------------------------------------ batches
 
     def add(self, batch: ProducerBatch) -> None:
-        """A closed batch, behind those of its partition that came before."""
-        lane = self._lanes.get(batch.partition)
-        if lane is None:
+        """Queues a closed batch behind those of its partition."""
+        queue = self._queues.get(batch.partition)
+        if queue is None:
             o = self._options
-            lane = PartitionQueue(batch.partition, idempotent=o.idempotent, window=o.window)
-            self._lanes[batch.partition] = lane
-        lane.waiting.append(batch)
-        self._busy[batch.partition] = lane
+            queue = PartitionQueue(batch.partition, idempotent=o.idempotent, window=o.window)
+            self._queues[batch.partition] = queue
+        queue.waiting.append(batch)
+        self._busy[batch.partition] = queue
 
     def identify(self, producer_id: int, epoch: int) -> None:
-        """The producer id that was asked for."""
+        """Takes over a producer id and its epoch."""
         self._identity = producer_id, epoch
 
-    # ------------------------------------------------------------ out
+    # ------------------------------------------------------------ requests
 
     def poll(self, now: float) -> Ready[SendAction, Never]:
-        """Gives up what was not acknowledged in its time, then takes what may be sent now."""
+        """Fails the batches that were not acknowledged within `delivery_timeout`, then takes those that may be sent now."""
         out = _Pass()
         expired = self._expire(now)
         while self._pass(out, now):
             pass
         actions: list[SendAction] = [*expired, *out.orders, *map(ConnectNode, out.connect)]
         if out.wants_metadata:
-            actions.append(LearnLeaders())
+            actions.append(RefreshMetadata())
         if out.wants_id:
             actions.append(RequestProducerId())
         return Ready(tuple(actions), next_wake=self._next_wake(now))
 
     def _pass(self, out: _Pass, now: float) -> bool:
-        """At most one more request to each node."""
+        """Makes at most one more request to each node."""
         building: dict[int, ProduceOrder] = {}
         served = []
-        for partition, lane in self._busy.items():
-            if not lane.waiting and len(lane.issued) == lane.in_flight:
-                continue  # all that there is is on the wire
+        for partition, queue in self._busy.items():
+            if not queue.waiting and len(queue.issued) == queue.in_flight:
+                continue  # all batches are on the wire
             node = self._leader(partition)
             if node is None or node < 0:
                 out.wants_metadata = True
@@ -185,7 +197,7 @@ class Sender:
                 continue
             elif not self._connected(node):
                 out.connect.add(node)
-            elif (batch := self._next(lane, now, node, out)) is not None:
+            elif (batch := self._next(queue, now, node, out)) is not None:
                 order = building.get(node)
                 if order is None:
                     order = building[node] = ProduceOrder(node)
@@ -194,9 +206,9 @@ class Sender:
                     continue
                 order.batches.append(batch)
                 order.size += batch.size + RECORDS_OVERHEAD
-                lane.sent(batch, node)
+                queue.sent(batch, node)
                 served.append(partition)
-        for partition in served:  # the others come first the next time
+        for partition in served:  # behind the others the next time
             self._busy[partition] = self._busy.pop(partition)
         out.orders.extend(building.values())
         return bool(building)
@@ -204,15 +216,15 @@ class Sender:
     def _full(self, node: int, building: Mapping[int, ProduceOrder]) -> bool:
         return node not in building and self._in_flight[node] >= self._options.window
 
-    def _next(self, lane: PartitionQueue, now: float, node: int, out: _Pass) -> ProducerBatch | None:
-        batch = lane.sendable(now, node)
-        if batch is None and lane.needs_id:
+    def _next(self, queue: PartitionQueue, now: float, node: int, out: _Pass) -> ProducerBatch | None:
+        batch = queue.sendable(now, node)
+        if batch is None and queue.needs_id:
             if self._identity is None:
                 out.wants_id = True
                 return None
-            if self._identity[0] != lane.exhausted_id:
-                lane.identify(*self._identity)
-                return lane.sendable(now, node)
+            if self._identity[0] != queue.exhausted_id:
+                queue.identify(*self._identity)
+                return queue.sendable(now, node)
             self._identity = None
             out.wants_id = True
         return batch
@@ -222,39 +234,39 @@ class Sender:
     def answered(
         self, order: ProduceOrder, answers: Mapping[TopicPartition, ProduceAnswer], now: float
     ) -> AnswerOutcome:
-        """The response to a request. A partition that it doesn't mention is sent again."""
+        """Takes the response to a request. A partition that it doesn't mention is sent again."""
         self._in_flight[order.node] -= 1
         out = AnswerOutcome()
         for batch in order.batches:
-            lane = self._lanes[batch.partition]
-            if lane.answered(batch):
-                self._judge(lane, batch, answers.get(batch.partition, _MISSING), order.node, now, out)
-        self._rest(batch.partition for batch in order.batches)
+            queue = self._queues[batch.partition]
+            if queue.answered(batch):
+                self._apply(queue, batch, answers.get(batch.partition, _MISSING), order.node, now, out)
+        self._forget_empty(batch.partition for batch in order.batches)
         return out
 
     def failed(
         self, order: ProduceOrder, error: KafkaActorsError, now: float, *, maybe_written: bool
     ) -> AnswerOutcome:
-        """The request got no answer; `maybe_written` False says that it certainly never left."""
+        """Takes the failure of a request without an answer; `maybe_written` False says that it was certainly not sent."""
         self._in_flight[order.node] -= 1
         out = AnswerOutcome(wants_metadata=True)
         for batch in order.batches:
-            lane = self._lanes[batch.partition]
-            if not lane.answered(batch):
+            queue = self._queues[batch.partition]
+            if not queue.answered(batch):
                 continue
             batch.last_error = error
             batch.doubtful = batch.doubtful or maybe_written
             if error.retriable:
-                lane.again(batch, now + self._pause(lane), doubtful=maybe_written)
+                queue.again(batch, now + self._pause(queue), doubtful=maybe_written)
             else:
-                lane.given_up(batch)
+                queue.fail(batch)
                 out.settled.append(SettledBatch(batch, error=error))
-        self._rest(batch.partition for batch in order.batches)
+        self._forget_empty(batch.partition for batch in order.batches)
         return out
 
-    def _judge(
+    def _apply(
         self,
-        lane: PartitionQueue,
+        queue: PartitionQueue,
         batch: ProducerBatch,
         answer: ProduceAnswer,
         node: int,
@@ -270,107 +282,83 @@ class Sender:
             partition=partition,
             broker=node,
         )
-        decided = verdict(error, records=batch.records, idempotent=self._options.idempotent)
+        action = action_for(error, records=batch.records, idempotent=self._options.idempotent)
         batch.last_error = error or batch.last_error
         out.wants_metadata = out.wants_metadata or (error is not None and error.invalid_metadata)
-        if decided is ProduceErrorAction.WRITTEN:
-            lane.written(batch, now, node)
+        if action is ProduceErrorAction.WRITTEN:
+            queue.written(batch, now, node)
             out.settled.append(SettledBatch(batch, answer.base_offset, answer.timestamp_ms))
-        elif decided is ProduceErrorAction.RETRY:
+        elif action is ProduceErrorAction.RETRY:
             # Also NOT_LEADER_OR_FOLLOWER may mean that it was appended and then waited for replicas in vain.
-            lane.again(batch, now + self._pause(lane), doubtful=True)
-        elif decided is ProduceErrorAction.GAP and batch.maybe_whole and batch is lane.oldest():
-            lane.refused(batch)
-            out.settled.append(SettledBatch(batch, error=_advised(error, batch)))
-        elif decided is ProduceErrorAction.GAP:
+            queue.again(batch, now + self._pause(queue), doubtful=True)
+        elif action is ProduceErrorAction.GAP and batch.maybe_whole and batch is queue.oldest():
+            queue.refused(batch)
+            out.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
+        elif action is ProduceErrorAction.GAP:
             lost = not isinstance(error, OutOfOrderSequenceNumberError)
-            lane.gap(batch, now + self._pause(lane), lost_state=lost)
-        elif decided is ProduceErrorAction.SPLIT:
-            lane.replaced(batch, self._split(batch))
+            queue.gap(batch, now + self._pause(queue), lost_state=lost)
+        elif action is ProduceErrorAction.SPLIT:
+            queue.replaced(batch, self._split(batch))
         else:
-            lane.refused(batch)
-            out.settled.append(SettledBatch(batch, error=_advised(error, batch)))
+            queue.refused(batch)
+            out.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
 
-    def _pause(self, lane: PartitionQueue) -> float:
+    def _pause(self, queue: PartitionQueue) -> float:
         o = self._options
-        return exponential_backoff(lane.failures + 1, o.retry_backoff, o.retry_backoff_max, self._rand)
+        return exponential_backoff(queue.failures + 1, o.retry_backoff, o.retry_backoff_max, self._rand)
 
-    def _rest(self, partitions: Iterable[TopicPartition]) -> None:
-        """A lane with nothing to do is left alone; without sequences it needs no memory either."""
+    def _forget_empty(self, partitions: Iterable[TopicPartition]) -> None:
+        """Leaves queues alone that are empty; without sequences they are dropped."""
         for partition in partitions:
-            lane = self._busy.get(partition)
-            if lane is not None and lane.empty:
+            queue = self._busy.get(partition)
+            if queue is not None and queue.empty:
                 del self._busy[partition]
                 if not self._options.idempotent:
-                    del self._lanes[partition]
+                    del self._queues[partition]
 
     # ------------------------------------------------------------ time
 
     def _expire(self, now: float) -> list[SettledBatch]:
         limit = now - self._options.delivery_timeout
         settled = []
-        for partition, lane in list(self._busy.items()):
-            while (batch := lane.oldest()) is not None and batch.created <= limit:
-                settled.append(SettledBatch(batch, error=self._too_late(batch)))
-                lane.given_up(batch)
-            if lane.empty:
-                self._rest([partition])
+        for partition, queue in list(self._busy.items()):
+            while (batch := queue.oldest()) is not None and batch.created <= limit:
+                settled.append(SettledBatch(batch, error=too_late(batch, self._options.delivery_timeout)))
+                queue.fail(batch)
+            if queue.empty:
+                self._forget_empty([partition])
         return settled
-
-    def _too_late(self, batch: ProducerBatch) -> DeliveryTimeoutError:
-        topic, partition = batch.partition
-        because = None if batch.last_error is None else str(batch.last_error)
-        return DeliveryTimeoutError(
-            topic,
-            partition,
-            batch.records,
-            round(self._options.delivery_timeout * 1000),
-            batch.maybe_written or batch.on_wire,
-            because,
-        )
 
     def give_up(
         self, error: KafkaActorsError, partitions: Iterable[TopicPartition] | None = None
     ) -> list[SettledBatch]:
-        """Gives up all that is not settled, of these partitions or of all."""
+        """Fails all batches that are not settled, of these partitions or of all."""
         chosen = [p for p in (self._busy if partitions is None else partitions) if p in self._busy]
         settled = []
         for partition in chosen:
-            lane = self._busy[partition]
-            while (batch := lane.oldest()) is not None:
+            queue = self._busy[partition]
+            while (batch := queue.oldest()) is not None:
                 settled.append(SettledBatch(batch, error=error))
-                lane.given_up(batch)
-        self._rest(chosen)
+                queue.fail(batch)
+        self._forget_empty(chosen)
         return settled
 
     def _next_wake(self, now: float) -> float | None:
         due = []
-        for lane in self._busy.values():
-            if (oldest := lane.oldest()) is not None:
+        for queue in self._busy.values():
+            if (oldest := queue.oldest()) is not None:
                 due.append(oldest.created + self._options.delivery_timeout)
-                if lane.not_before > now:
-                    due.append(lane.not_before)
+                if queue.not_before > now:
+                    due.append(queue.not_before)
         return min(due, default=None)
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions with something not settled."""
+        """Partitions with batches that are not settled."""
         return list(self._busy)
 
 
 _MISSING = ProduceAnswer(error_code=NetworkError.code, message="the response does not mention the partition")
-
-
-def _advised(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | None:
-    """The error of a batch that is given up, with what to do, and whether its records may be in the log."""
-    if error is None:
-        return None
-    if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)):
-        error.message = "the record is larger than the topic's max.message.bytes: raise that, or send less"
-    if batch.maybe_written:
-        why = f"{error.message}; " if error.message else ""
-        error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"
-    return error
 
 
 def produce_request(order: ProduceOrder, *, acks: int, timeout_ms: int) -> ProduceRequest:
@@ -385,7 +373,7 @@ def produce_request(order: ProduceOrder, *, acks: int, timeout_ms: int) -> Produ
 
 
 def read_answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswer]:
-    """Returns what a response says about each partition."""
+    """Returns the answers of a response, by partition."""
     answers = {}
     for topic in response.responses:
         for p in topic.partition_responses:

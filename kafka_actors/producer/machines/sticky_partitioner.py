@@ -1,4 +1,4 @@
-"""`StickyPartitioner`: which partition records without a key go to (KIP-480, KIP-794)."""
+"""`StickyPartitioner`: the choice of a partition for records without a key (KIP-480, KIP-794)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 class StickyPartitioner:
     """Stays with one partition of a topic for `batch_size` bytes, then moves to another one at random.
 
-    So a batch gets full instead of many getting started, and each partition gets the same share of bytes. `rand`
-    gives 0..1.
+    So one batch gets full instead of many being begun, and each partition gets the same share of bytes. `rand`
+    returns 0..1.
     """
 
     def __init__(self, batch_size: int, rand: Callable[[], float]) -> None:
@@ -19,7 +19,7 @@ class StickyPartitioner:
         self._left = 0
 
     def choose(self, available: Sequence[int]) -> int:
-        """The partition for the next record, one of `available`, which is not empty."""
+        """Returns the partition for the next record, one of `available`, which is not empty."""
         if self._left <= 0 or self._partition not in available:
             others = [p for p in available if p != self._partition] or list(available)
             self._partition = others[min(int(self._rand() * len(others)), len(others) - 1)]
@@ -32,5 +32,5 @@ class StickyPartitioner:
         return self._left
 
     def spend(self, size: int) -> None:
-        """So many bytes went to the partition chosen."""
+        """Counts bytes that went to the chosen partition."""
         self._left -= size

@@ -1,4 +1,4 @@
-// Axes of plots and of the timeline: where their lines go, and what is written at them.
+// Axes of plots and of the timeline: positions and texts of their lines.
 "use strict";
 
 const TIME_STEPS = [
@@ -7,7 +7,7 @@ const TIME_STEPS = [
 
 const EDGE = { left: 52, right: 8, top: 8, bottom: 20 };
 
-/** Where lines of an axis go that begins at 0 and has room for `highest`. */
+/** Positions of the lines of an axis that begins at 0 and has room for `highest`. */
 function ticksUpTo(highest, most, steps = null) {
   const least = Math.max(highest, 1e-9) / most;
   const power = 10 ** Math.floor(Math.log10(least));

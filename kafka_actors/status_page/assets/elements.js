@@ -1,5 +1,4 @@
-// Elements of the page: made, filled and dressed. What comes from a job (names, errors) is foreign: it is set as
-// text, never as HTML.
+// Elements of the page. Texts of a job (names, errors) may hold anything, so they are set as text, never as HTML.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
@@ -18,7 +17,7 @@ function drawn(tag, attributes = {}, text = "") {
   return made;
 }
 
-/** Only what changed is touched: selections and screen readers are left in peace. */
+/** Sets a text only if it changed, so that selections stay and screen readers don't repeat it. */
 function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -41,7 +40,7 @@ function badge(node, text, tone) {
   node.hidden = !text;
 }
 
-/** Terms and what they are in a `dl`; what isn't known is left out. A third part is a class. */
+/** Fills a `dl` with pairs of term and value; pairs without a value are left out. A third part of a pair is a class. */
 function fillPairs(list, rows) {
   const there = rows.filter(([, text]) => known(text) && text !== "");
   const terms = there.map(([term]) => term).join("\n");
@@ -57,13 +56,13 @@ function fillPairs(list, rows) {
   there.forEach(([, text], index) => say(texts[index], text));
 }
 
-/** A few lines beside what is pointed at. */
+/** Tooltip: a few lines beside the element that is pointed at. */
 const tip = {
   node: byId("tip"),
   show(lines, target) {
     this.node.replaceChildren(...lines.filter(Boolean).map((line) => element("p", "", line)));
     this.node.hidden = false;
-    this.node.style.left = "0";  // as wide as it likes while it is measured
+    this.node.style.left = "0";  // so that its width isn't limited while it is measured
     const { left, top, bottom } = target.getBoundingClientRect();
     const { offsetWidth: width, offsetHeight: height } = this.node;
     const room = document.documentElement.clientWidth - width - 8;

@@ -1,4 +1,4 @@
-// The map: where the job runs, from brokers to partitions.
+// The map of a job: brokers, connection actors, workers and partitions, by node.
 "use strict";
 
 const MOST_LABELLED = 120;
@@ -16,8 +16,8 @@ function grouped(things, keyOf) {
 
 const stateOf = ({ ready, retiring }) => (retiring ? "retiring" : ready ? "ready" : "starting");
 
-/** The actors that are no workers: connection actors, control actors, and the brokers that the former are connected to. Where there
- *  are several nodes, the names of actors that each node has are followed by the beginning of the node's id. */
+/** Actors other than workers: connection actors, control actors, and the brokers that the former are connected to. Where there are
+ *  several nodes, the names of actors that each node has are followed by the beginning of the node's id. */
 function actorsOf({ others, partitions }) {
   const several = new Set(others.map(({ node }) => node)).size > 1;
   const named = others.map((actor) => {
@@ -32,7 +32,7 @@ function actorsOf({ others, partitions }) {
   return { brokers, connections, control: named.filter(({ broker }) => !known(broker)) };
 }
 
-/** Brokers → connection actors → workers → partitions. Each has a key; what is pointed at lights up what it is joined to. */
+/** Brokers → connection actors → workers → partitions, each with a key. The one that is pointed at lights up all that it is joined to. */
 class JobMap {
   constructor(root, choose) {
     this.root = root;
@@ -164,14 +164,14 @@ class JobMap {
     }
   }
 
-  /** What a box says. */
+  /** Title and note of a box. */
   wordsOf(key) {
     const { broker, connection, worker } = this.byKey.get(key) ?? {};
     const again = (restarts) => (restarts ? `, ${count(restarts, "restart")}` : "");
     if (broker) return { title: `broker ${broker.broker}`, note: `leads ${count(broker.leads, "partition")}` };
     if (connection) {
       const state = connection.ready ? `pid ${connection.pid ?? NOT_KNOWN}` : "not ready";
-      // Its node stands above it.
+      // The name of its node is shown above the box.
       return { title: connection.name.split("@")[0], note: `broker ${connection.broker}, ${state}${again(connection.restarts)}`, off: !connection.ready };
     }
     if (worker) {
@@ -182,7 +182,7 @@ class JobMap {
     return { title: key.slice(2) || "without a worker", note: key.slice(2) ? "is gone" : "waiting to be given to one", off: true };
   }
 
-  /** All that is known of what has this key, in lines. */
+  /** Lines of the tooltip for a key. */
   linesOf(key) {
     const { broker, connection, worker, view } = this.byKey.get(key) ?? {};
     if (broker) return [`broker ${broker.broker}`, `${broker.host}:${broker.port}`, `leads ${count(broker.leads, "partition")} of this job`];
@@ -260,7 +260,7 @@ class JobMap {
     }
   }
 
-  // ------------------------------------------------ what is looked at
+  // ------------------------------------------------ highlights
 
   look(change) {
     Object.assign(this, change);

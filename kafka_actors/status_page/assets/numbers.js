@@ -1,4 +1,4 @@
-// Numbers, times and names as the page writes them.
+// Formats of numbers, times and names.
 "use strict";
 
 const NOT_KNOWN = "–";
@@ -49,13 +49,13 @@ function secondsTick(seconds) {
 
 const millisecondsTick = (ms) => (ms >= 1000 ? secondsTick(ms / 1000) : `${Number(ms.toFixed(1))} ms`);
 
-/** A moment; with its day where that isn't the day of `now_s`. */
+/** Time of day, with the date where that isn't the date of `now_s`. */
 function moment(at_s, now_s) {
   const [day, today] = [DAY.format(1000 * at_s), DAY.format(1000 * now_s)];
   return day === today ? clock(at_s) : `${day} ${clock(at_s)}`;
 }
 
-/** Ray's name of a node is long; its beginning tells nodes apart. */
+/** Name of a node: the beginning of Ray's id, which is enough to tell nodes apart. */
 function nodeName(node) {
   if (!node) return "not placed yet";
   return `node ${/^[0-9a-f]{20,}$/.test(node) ? node.slice(0, 8) : node}`;

@@ -1,16 +1,16 @@
-// The page as a whole: asks each second for what is new, has it drawn, and says when nothing comes. Nothing is asked of
-// anybody but the server that this page came from.
+// The page as a whole: fetches status and history each second, draws them, and warns when no answers come. It fetches
+// only from the server that it came from.
 "use strict";
 
 const EVERY_MS = 1000;
-const PATIENCE_MS = 5000;  // for one answer
-const STALE_MS = 3000;     // without an answer, until the page says so
-const FROZEN_MS = 6000;    // with answers that are all of one moment
+const PATIENCE_MS = 5000;  // limit of one request
+const STALE_MS = 3000;     // without an answer, until the page warns
+const FROZEN_MS = 6000;    // with answers of one and the same moment, until the page warns
 
 let shown = null;       // the status on the page
 let heardAt = null;     // when the last answer came, by this browser's steady clock
 let heardClock = null;  // and by its calendar, in seconds
-let changedAt = null;   // when an answer last was of another moment than the one before
+let changedAt = null;   // when the moment of the answers last changed
 let visibleAt = performance.now();
 let problem = "";       // why there was no answer the last time
 let fault = "";         // an error of this page itself
@@ -24,7 +24,7 @@ const map = new JobMap(byId("chart"), (key) => choose(key === map.chosen ? null 
 const table = new PartitionTable((key) => choose(key));
 new ResizeObserver(() => redrawSoon()).observe(byId("lanes"));
 
-/** Plots and lanes, once before the next picture however often it is asked for. */
+/** Redraws plots and lanes before the next frame, once however often it is called. */
 function redrawSoon() {
   if (scheduled) return;
   scheduled = true;
@@ -40,7 +40,7 @@ function redraw() {
   timeline.draw(frame);
 }
 
-/** A key of the map, or null for nothing: lit up there, and shown in full above the table if it is a partition. */
+/** Chooses a key of the map, or nothing (null): lit up there, and shown in full above the table if it is a partition. */
 function choose(key) {
   table.chosen = key;
   table.arrange();
@@ -85,7 +85,7 @@ async function poll() {
   if (answers) take(...answers);
   asking = false;
   age();
-  // A page that nobody sees asks nothing.
+  // A hidden page fetches nothing.
   if (!document.hidden) waiting = setTimeout(poll, Math.max(100, EVERY_MS - (performance.now() - begun)));
 }
 
@@ -104,7 +104,7 @@ function take(job, history) {
   }
 }
 
-/** What to warn of: an error of this page, a server that doesn't answer, or one that has nothing new to say. */
+/** Text of the warning: an error of this page, a server that doesn't answer, or one whose status doesn't change; else empty. */
 function warning(now) {
   if (fault) return `This page can't show what the job says: ${fault}`;
   const because = problem ? `: ${problem}` : "";
@@ -118,7 +118,7 @@ function warning(now) {
   return "";
 }
 
-/** What depends on the time since the last answer. A page that nobody sees has asked nothing, so it says nothing. */
+/** Updates what depends on the time since the last answer. A hidden page has fetched nothing, so it warns of nothing. */
 function age() {
   if (document.hidden) return;
   const now = performance.now();

@@ -1,7 +1,7 @@
-// A partition as the page shows it: its condition in a word and a colour, and what its reason means.
+// Conditions of partitions in words and colours, and the meanings of their reasons.
 "use strict";
 
-/** What reasons mean, by how they begin. */
+/** Meanings of reasons, by how these begin. */
 const MEANINGS = [
   ["at end", "all that is there has been processed"],
   ["paused", "it is not read until it is resumed"],
@@ -31,7 +31,7 @@ const CONDITIONS = {
 
 const meaningOf = (reason) => MEANINGS.find(([head]) => reason.startsWith(head))?.[1] ?? "";
 
-/** A partition with what the page says of it. */
+/** A partition with all texts and colours that the page shows for it. */
 function viewOf(partition) {
   const { topic, partition: number, state, reason, lag, lag_seconds: lag_s } = partition;
   let kind = state;

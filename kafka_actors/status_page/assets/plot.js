@@ -32,7 +32,7 @@ const PLOTS = [
 ];
 
 class Plot {
-  /** `moved`: told the moment that is pointed at, or null. */
+  /** `moved` is called with the moment that is pointed at, or null. */
   constructor(parent, kind, moved) {
     this.kind = kind;
     this.moved = moved;
@@ -94,7 +94,7 @@ class Plot {
     this.showCursor();
   }
 
-  /** One line; where a value or a point is missing it stops and begins anew. */
+  /** Path of a line, with a gap where a value or a point is missing. */
   trace(field, index) {
     const runs = [];
     let before = null;
@@ -107,7 +107,7 @@ class Plot {
       runs.at(-1).push(`${this.x(point.at_s).toFixed(1)} ${this.y(point[field]).toFixed(1)}`);
       before = point.at_s;
     }
-    // A point alone is a line to itself: its round ends are a dot.
+    // A single point is a line of its own, whose round ends make a dot.
     this.lines[index].setAttribute("d", runs.map((run) => `M${run.join("L")}${run.length > 1 ? "" : `L${run[0]}`}`).join(""));
     const floor = this.y(0).toFixed(1);
     const end = (place) => `${place.split(" ")[0]} ${floor}`;
@@ -133,16 +133,16 @@ class Plot {
     this.tell(chosen, texts, cursor);
   }
 
-  /** For screen readers: the plot in a sentence, and the values of the chosen moment. */
+  /** Texts for screen readers: the plot in a sentence, and the values of the chosen moment. */
   tell(chosen, texts, cursor) {
     const { points } = this.frame;
-    // Its changes each second would be read out to whoever has the focus on it.
+    // While it has the focus, its changes each second would be read out.
     if (cursor === null && document.activeElement === this.svg) return;
     const named = this.kind.series.map(([, label], index) => (label ? `${label} ${texts[index]}` : texts[index])).join(", ");
-    const told = chosen ? `${clock(chosen.at_s)}: ${named}` : "no values yet";
+    const text = chosen ? `${clock(chosen.at_s)}: ${named}` : "no values yet";
     const label = `${this.kind.title}: now ${named}, highest ${this.kind.value(this.highest)}`;
     const attributes = {
-      "aria-valuemax": Math.max(0, points.length - 1), "aria-valuenow": cursor ?? Math.max(0, points.length - 1), "aria-valuetext": told,
+      "aria-valuemax": Math.max(0, points.length - 1), "aria-valuenow": cursor ?? Math.max(0, points.length - 1), "aria-valuetext": text,
     };
     for (const [name, value] of Object.entries(attributes)) this.svg.setAttribute(name, value);
     if (cursor === null) this.svg.setAttribute("aria-label", label);

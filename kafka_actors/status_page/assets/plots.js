@@ -21,7 +21,7 @@ class Plots {
     return this.last === null ? "history.json" : `history.json?after=${this.last}`;
   }
 
-  /** Adds what is new. Points of another process are numbered anew: then all of them are asked for. */
+  /** Adds new points. Another process numbers its points anew: then all of them are fetched next. */
   take(history) {
     if (this.run !== null && history.run !== this.run) {
       this.points = [];
@@ -50,7 +50,7 @@ class Plots {
     this.ranges.replaceChildren(...buttons);
   }
 
-  /** What is to be seen: `points` from `from` to `to`, `events` as moments, `cursor` an index or null. */
+  /** Frame to draw: `points` from `from` to `to`, `events` as moments, `cursor` an index or null. */
   frame(now_s, events) {
     const to = this.points.at(-1)?.at_s ?? now_s;
     const first = this.points[0]?.at_s ?? to;

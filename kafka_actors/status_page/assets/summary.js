@@ -1,4 +1,4 @@
-// The job in short: headline, tiles, group and scaling, and the actors that are no workers.
+// The job in short: headline, tiles, group and scaling, and control actors.
 "use strict";
 
 const STATES = { running: "blue", starting: "grey", paused: "purple", stopping: "purple", stopped: "grey", failed: "red" };

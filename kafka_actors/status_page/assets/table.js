@@ -23,7 +23,7 @@ const KINDS = [
 ];
 const OVERSCAN = 6;
 
-/** All partitions. Only the rows that can be seen, and a few more, are there; empty ones stand for the others. */
+/** Table of all partitions. Only the visible rows and a few more exist; two empty rows take the space of the others. */
 class PartitionTable {
   constructor(choose) {
     this.views = [];
@@ -82,7 +82,7 @@ class PartitionTable {
     this.arrange();
   }
 
-  /** After a change of what is asked for: from the top. */
+  /** Shows the rows from the top, after another search, sort or filter. */
   again() {
     this.scroll.scrollTop = 0;
     this.arrange();
@@ -95,7 +95,7 @@ class PartitionTable {
     const { column, down } = this.sort;
     const compare = column.compare ?? (column.number ? (a, b) => a[column.field] - b[column.field] : (a, b) => NATURAL.compare(a[column.field], b[column.field]));
     const empty = (view) => !known(view[column.field]) || view[column.field] === "";
-    // What isn't known stands last, whichever way.
+    // Unknown values come last in both directions.
     this.rows.sort((a, b) => empty(a) - empty(b) || (empty(a) ? 0 : (down ? -1 : 1) * compare(a, b)) || byName(a, b));
     this.heads.forEach((head, index) => {
       if (COLUMNS[index] === column) head.setAttribute("aria-sort", down ? "descending" : "ascending");
@@ -161,12 +161,12 @@ class PartitionTable {
     say(row.below, `lag ${scaled(view.lag)}${view.reason ? `, ${view.reason}` : ""}`);
     badge(row.cells[1].firstChild, view.condition, view.tone);
     const last = row.cells.at(-1);
-    const told = view.meaning && view.reason !== "at end" ? `${view.reason} (${view.meaning})` : view.reason;
-    say(last, told);
-    if (last.title !== told) last.title = told;
+    const text = view.meaning && view.reason !== "at end" ? `${view.reason} (${view.meaning})` : view.reason;
+    say(last, text);
+    if (last.title !== text) last.title = text;
   }
 
-  /** All of one partition, above the table, until it is closed. */
+  /** Shows one partition in full above the table, until it is closed. */
   showChosen() {
     const panel = byId("chosen");
     panel.hidden = this.chosen === null || !this.chosen.startsWith("p:");

@@ -18,7 +18,7 @@ const HAPPENED = {
 const FAILED = { lane: 5, tone: "red", form: SQUARE, marks: true };
 const LANES = ["Job", "Group", "Restarts", "Workers", "Moves", "Trouble"];
 
-/** What an entry looks like. That a job failed is told as a state, and is trouble. */
+/** Lane, colour and form of an entry. An entry of a failed job has the kind `state`, and goes to the lane of troubles. */
 function happened({ kind, text }) {
   const failed = kind === "state" && text.startsWith("failed");
   return failed ? FAILED : (HAPPENED[kind] ?? HAPPENED.state);
@@ -44,7 +44,7 @@ class Timeline {
     return this.entries.filter((entry) => happened(entry).marks).map((entry) => entry.at_s);
   }
 
-  /** By when they happened: some are told late, by another actor. */
+  /** Sorted by their moments: entries of another actor may come late. */
   take(entries, now_s) {
     this.entries = [...entries].sort((a, b) => a.at_s - b.at_s || a.number - b.number);
     this.now_s = now_s;
@@ -57,7 +57,7 @@ class Timeline {
     if (items.length === this.list.children.length && items.every((item, place) => item === this.list.children[place])) return;
     const { scrollTop, scrollHeight } = this.list;
     this.list.replaceChildren(...items);
-    // Who reads further down goes on reading there.
+    // The list keeps its position for somebody who has scrolled down.
     if (scrollTop) this.list.scrollTop = scrollTop + this.list.scrollHeight - scrollHeight;
   }
 

@@ -1,4 +1,10 @@
-"""As much of HTTP as a status page needs: one GET or HEAD a connection. Bytes in, bytes out, no IO."""
+"""HTTP/1.1 for the status page, from bytes to bytes: one GET or HEAD a connection.
+
+`parse` takes the head of a request and returns it, or raises `BadRequest` with the status and text of the response;
+`to_bytes` writes a response with headers that forbid caching, framing and other origins. A server that is bound to
+loopback accepts only a loopback name in the Host header, because a foreign name that leads to 127.0.0.1 would let another
+site's page read this one (DNS rebinding).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,7 @@ __all__ = [
 
 END_OF_HEAD = b"\r\n\r\n"
 MOST_HEAD = 16 * 1024
-"""Bytes of a request's lines; none that a browser or Prometheus sends comes near."""
+"""Largest head of a request in bytes; those of browsers and Prometheus are far smaller."""
 
 REASONS = {
     200: "OK",
@@ -36,7 +42,7 @@ REASONS = {
     503: "Service Unavailable",
 }
 TEXT = "text/plain; charset=utf-8"
-# A page of this kind is of this moment, is nobody else's to frame or read, and is what it says it is.
+# Not to be cached, framed or read by other origins, or taken for another type.
 ALWAYS = {
     "Cache-Control": "no-store",
     "Connection": "close",
@@ -52,7 +58,7 @@ _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
 
 
 class BadRequest(Exception):
-    """A request that is answered without being looked at further. `status` and text are the answer's."""
+    """A request that is refused with this status and text."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -60,7 +66,7 @@ class BadRequest(Exception):
 
 
 class HttpRequest(Struct, frozen=True):
-    """`query`: the first value of each name. `host`: as the client calls this server, None where an old client doesn't say."""
+    """A request. `query`: the first value of each name; `host`: the Host header, None where a client of HTTP/1.0 has none."""
 
     method: str
     path: str
@@ -70,7 +76,7 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpResponse(Struct, frozen=True):
-    """`policy`: the Content-Security-Policy; nothing may be done with what isn't the page."""
+    """A response. `policy`: its Content-Security-Policy, which forbids everything by default."""
 
     status: int
     body: bytes
@@ -80,17 +86,16 @@ class HttpResponse(Struct, frozen=True):
 
 
 def parse(head: bytes, *, only_here: bool) -> HttpRequest:
-    """The request in these lines. `only_here`: the server is bound to loopback, and then is called by no other name: a foreign
-    one that leads here is a page of somebody else's, which reads what isn't its own (DNS rebinding).
+    """Request of this head. `only_here`: the server is bound to loopback, and refuses other names in the Host header.
 
     Raises `BadRequest`.
     """
     if len(head) > MOST_HEAD:
-        raise BadRequest(431, f"a request has {MOST_HEAD} bytes of lines at most")
+        raise BadRequest(431, f"the head of a request may have at most {MOST_HEAD} bytes")
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     match = _LINE.fullmatch(first)
     if match is None:
-        raise BadRequest(400, "this is no request of HTTP/1.1")
+        raise BadRequest(400, "this is not a request of HTTP/1.1")
     method, target, minor = match.groups()
     headers = _headers(lines)
     host = headers.get("host")
@@ -99,17 +104,17 @@ def parse(head: bytes, *, only_here: bool) -> HttpRequest:
     if only_here and host is not None and not _is_here(host):
         raise BadRequest(421, "this address is for this machine: call it localhost or 127.0.0.1")
     if method not in ("GET", "HEAD"):
-        raise BadRequest(405, "there is nothing to be changed here: GET and HEAD alone are answered")
+        raise BadRequest(405, "only GET and HEAD are answered: nothing can be changed here")
     try:
         parts = urlsplit(target)
     except ValueError:
-        raise BadRequest(400, "this is no path") from None
+        raise BadRequest(400, "this is not a path") from None
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     return HttpRequest(method, unquote(parts.path), query, host, headers)
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
-    """By their names in small letters. One that is there twice would be read differently by somebody before us."""
+    """Headers by their names in small letters. Raises `BadRequest` for two Hosts, of which a proxy may have read the other."""
     headers: dict[str, str] = {}
     for line in lines:
         field = _FIELD.fullmatch(line)
@@ -123,7 +128,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a Host header means this machine, whatever the port: it may be forwarded from another one."""
+    """Whether a Host header names loopback, with any port, because another port may be forwarded here."""
     name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
     if name.lower().rstrip(".") == "localhost":
         return True
@@ -134,13 +139,13 @@ def _is_here(host: str) -> bool:
 
 
 def plain(status: int, text: str) -> HttpResponse:
-    """One line."""
+    """Response with one line of text."""
     headers = {"Allow": "GET, HEAD"} if status == 405 else {}
     return HttpResponse(status, f"{text}\n".encode(), headers=headers)
 
 
 def to_bytes(response: HttpResponse, method: str) -> bytes:
-    """The response as it is sent; to a HEAD without its body."""
+    """Bytes of a response; without its body for a HEAD."""
     headers = {
         "Content-Type": response.content_type,
         "Content-Length": str(len(response.body)),

@@ -21,7 +21,6 @@ job = ka.Job(topics=["t"], group_id="g", bootstrap_servers="a:1", process=print,
 def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shown_by_test.py").write_text(JOB)
-    monkeypatch.setattr("kafka_actors.cli.output.BLANK_S", 60.0)  # says nothing of a load that takes its time
 
 
 def _show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -24,7 +24,6 @@ def show(
     file = directory / KINDS[block.language]
     file.write_text(block.code.replace(TRUSTED, str(directory / "ca.pem")))
     monkeypatch.setenv("KAFKA_PASSWORD", "hush")
-    monkeypatch.setattr("kafka_actors.cli.output.BLANK_S", 60.0)  # no notice of a file that loads slowly
     code = run_command_line(["config", "show", "-c", str(file), "-o", "json"])
     out, err = capsys.readouterr()
     assert code == 0, f"{block}: {err}"

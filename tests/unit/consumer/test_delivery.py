@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from fakes.planned import planned
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
@@ -38,7 +39,7 @@ class Bench:
         """Answers a pull with records: (partition, first offset, how many)."""
         machine = self.fetcher._machine
         data, parts = [], []
-        (issue,) = machine.plan(0.0).pulls[:1] or [self.last]
+        (issue,) = planned(machine, 0.0).pulls[:1] or [self.last]
         self.last = issue
         for partition, first, count in slices:
             encoded = bytes(encode(rows(partition, first, count)))
@@ -212,7 +213,7 @@ def test_a_revoked_partition_has_no_positions_and_no_pause(bench):
 def test_a_chunk_without_records_moves_the_position_silently():
     bench = Bench(isolation_level="read_committed")
     machine = bench.fetcher._machine
-    (issue,) = machine.plan(0.0).pulls
+    (issue,) = planned(machine, 0.0).pulls
     data = bytes(
         encode(rows(0, 0, 10), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     )
@@ -229,7 +230,7 @@ def test_a_position_within_a_chunk_has_the_leader_epoch_of_what_lies_before_it(b
     data += bytes(encode(rows(0, 3, 1), base_offset=3, is_control=True, partition_leader_epoch=4))
     data += bytes(encode(rows(0, 4, 3), partition_leader_epoch=4))
     machine = bench.fetcher._machine
-    (issue,) = machine.plan(0.0).pulls
+    (issue,) = planned(machine, 0.0).pulls
     part = FetchedPartition("t", 0, (0, 1), 0, 7, high_watermark=7, size=len(data))
     machine.on_reply(issue, FetchReply(1, 0, [part], size=len(data)), [data], 0.0)
     seen = []
@@ -248,7 +249,7 @@ def test_records_before_a_corrupt_batch_are_handed_out(bench):
     bad[-1] ^= 0xFF
     data = good + bytes(bad)
     machine = bench.fetcher._machine
-    (issue,) = machine.plan(0.0).pulls
+    (issue,) = planned(machine, 0.0).pulls
     part = FetchedPartition("t", 0, (0, 1), 0, 10, high_watermark=10, size=len(data))
     machine.on_reply(issue, FetchReply(1, 0, [part], size=len(data)), [data], 0.0)
     assert bench.reader.next_batch()["offset"].to_pylist() == list(range(5))

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from fakes.planned import planned
 
 from kafka_actors import Consumer
 from kafka_actors.base import fork_guard as process_bound
@@ -30,7 +31,7 @@ def arrive(fetcher, *partitions, epoch=(0, 1), first=0):
     """Ten records of each; a response may begin in front of what was asked for."""
     rows = [{"value": b"v", "offset": o, "timestamp": 0, "timestampType": 0} for o in range(RECORDS)]
     data = bytes(encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
-    issue = fetcher._machine.plan(0.0).pulls[0]
+    issue = planned(fetcher._machine, 0.0).pulls[0]
     parts = [FetchedPartition("t", p.partition, epoch, first, RECORDS, size=len(data)) for p in partitions]
     reply = FetchReply(1, issue.pull.sequence, parts, size=len(parts) * len(data))
     fetcher._machine.on_reply(issue, reply, [data] * len(parts), 0.0)

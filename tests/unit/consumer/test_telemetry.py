@@ -4,6 +4,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from fakes.planned import planned
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
@@ -56,7 +57,7 @@ def arrive(fetcher, records, end):
             schema=SCHEMA,
         )
     )
-    (issue,) = fetcher._machine.plan(0.0).pulls
+    (issue,) = planned(fetcher._machine, 0.0).pulls
     fetched = FetchedPartition(
         "t", 0, (0, 1), 0, records, high_watermark=end, last_stable_offset=end, size=len(data)
     )

@@ -1,6 +1,7 @@
 """The division of the byte budget: shares of brokers, paused partitions, backlogs, and long calls under `one_by_one`."""
 
 import pytest
+from fakes.planned import planned
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
@@ -49,7 +50,7 @@ class Scene:
     def turn(self):
         """The broker answers what is asked; the user takes all there is, and is done with what is not blocked."""
         self.now += 0.1
-        for issue in self.machine.plan(self.now).pulls:
+        for issue in planned(self.machine, self.now).pulls:
             self._answer(issue)
         while (item := self.machine.take()) is not None:
             held = self.in_hand[item.partition]

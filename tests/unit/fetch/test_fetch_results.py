@@ -18,7 +18,7 @@ def test_a_temporary_error_never_moves_the_position(code):
     assert plan.pulls == []
     assert plan.lookups == []
     assert plan.refresh_metadata == (code not in (-1, 75))
-    assert plan.wakeup == pytest.approx(bench.now + 0.1)
+    assert plan.next_wake == pytest.approx(bench.now + 0.1)
     assert "backing off" in bench.machine.reason(A0, bench.now)
     assert wants(bench.pull(after=0.11)) == [(0, 10, E1)]
     assert (partition.position, bench.events) == (10, [])
@@ -30,7 +30,7 @@ def test_repeated_errors_back_off_up_to_a_second():
     delays = []
     for _ in range(8):
         bench.reply(bench.pull(), nothing(10, error_code=6))
-        wakeup = bench.plan().wakeup
+        wakeup = bench.plan().next_wake
         delays.append(round(wakeup - bench.now, 3))
         bench.now = wakeup + 0.001
     assert delays == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]

@@ -6,6 +6,7 @@ import threading
 
 import pyarrow as pa
 import pytest
+from fakes.planned import planned
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
@@ -198,7 +199,7 @@ def test_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(policy, lo
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
     fetcher.update_metadata(snapshot())
     fetcher.assign({TP: PartitionStart((0, 1), 0, end_offset=9)})
-    (issue,) = fetcher._machine.plan(0.0).pulls
+    (issue,) = planned(fetcher._machine, 0.0).pulls
     bad = records(5, 9)
     bad[-1] ^= 1
     data = bytes(records(0, 5) + bad)
@@ -206,7 +207,7 @@ def test_the_end_of_what_is_decoded_is_behind_a_batch_that_is_skipped(policy, lo
     fetcher._machine.on_reply(issue, FetchReply(1, issue.pull.sequence, [part], size=len(data)), [data], 0.0)
     chunks = list(fetcher.decode(fetcher.take()))
     assert [(chunk.batch.num_rows, chunk.next_offset, chunk.leader_epoch) for chunk in chunks] == reached
-    wants = [want.fetch_offset for pull in fetcher._machine.plan(0.0).pulls for want in pull.pull.wants]
+    wants = [want.fetch_offset for pull in planned(fetcher._machine, 0.0).pulls for want in pull.pull.wants]
     assert wants == ([] if fetched_next is None else [fetched_next])
 
 
@@ -222,7 +223,7 @@ def test_of_committed_records_a_bad_batch_that_ends_what_can_be_read_is_the_last
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
     fetcher.update_metadata(snapshot())
     fetcher.assign({TP: PartitionStart((0, 1), 5)})
-    (issue,) = fetcher._machine.plan(0.0).pulls
+    (issue,) = planned(fetcher._machine, 0.0).pulls
     data = records(5, 9)
     data[-1] ^= 1
     part = FetchedPartition(
@@ -244,7 +245,7 @@ def test_what_is_put_back_is_decoded_from_the_record_on_where_it_was_left(codec)
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
     fetcher.update_metadata(snapshot())
     fetcher.assign({TP: PartitionStart((0, 1), 0)})
-    (issue,) = fetcher._machine.plan(0.0).pulls
+    (issue,) = planned(fetcher._machine, 0.0).pulls
     batches = [records(0, 5, codec=codec), records(5, 9, codec=codec), records(9, 20, codec=codec)]
     data = bytes(b"".join(batches))
     here = FetchedPartition("t", 0, (0, 1), 0, 20, size=len(data))
@@ -272,7 +273,7 @@ def test_a_chunk_is_no_larger_than_the_buffer_has_room_for_several(buffer, large
     fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
     fetcher.update_metadata(snapshot())
     fetcher.assign({TP: PartitionStart((0, 1), 0)})
-    (issue,) = fetcher._machine.plan(0.0).pulls
+    (issue,) = planned(fetcher._machine, 0.0).pulls
     values = [
         {"value": bytes(1_000), "offset": offset, "timestamp": 0, "timestampType": 0}
         for offset in range(4_000)

@@ -156,7 +156,7 @@ def test_a_broker_that_is_silent_behind_its_long_poll_has_metadata_asked_for():
     issue = bench.pull()
     plan = bench.plan(after=1.9)
     assert not plan.refresh_metadata
-    assert plan.wakeup == pytest.approx(102.0), "nobody else would wake it up"
+    assert plan.next_wake == pytest.approx(102.0), "nobody else would wake it up"
     assert bench.plan(after=0.2).refresh_metadata
     assert not bench.plan(after=1.0).refresh_metadata, "asked again, but not all the time"
     assert bench.plan(after=1.0).refresh_metadata

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kafka_actors.cluster import ClusterSnapshot, PartitionMetadata, TopicMetadata
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.errors import (
     DisconnectedError,
     KafkaTimeoutError,
@@ -13,7 +14,7 @@ from kafka_actors.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafka_actors.net.machines.leader_queries import AskLeader, LeaderQueries, LearnTopics, RefreshMetadata
+from kafka_actors.net.machines.leader_queries import AskLeader, LeaderQueries, LearnTopics
 from kafka_actors.protocol import TopicPartition
 
 A, B, C = (TopicPartition("t", i) for i in range(3))

@@ -22,8 +22,8 @@ def batch(records=10, created=0.0):
     return made
 
 
-def lane(*batches, window=5, epoch=0, known=True):
-    """A lane with these batches; `known` says that broker 1 has acknowledged something of it."""
+def queue_of(*batches, window=5, epoch=0, known=True):
+    """A queue with these batches; `known` says that broker 1 has acknowledged something of it."""
     made = PartitionQueue(TP, idempotent=True, window=window)
     made.identify(7, epoch)
     if known:
@@ -51,27 +51,27 @@ def acknowledge(made, one, now=0.0, node=1):
 
 def test_sequences_count_records():
     a, b, c = batch(3), batch(4), batch(1)
-    assert send(lane(a, b, c)) == [a, b, c]
+    assert send(queue_of(a, b, c)) == [a, b, c]
     assert [x.sequence for x in (a, b, c)] == [0, 3, 7]
 
 
 def test_sequences_wrap_after_the_largest_int32():
     a, b = batch(3), batch(1)
-    made = lane(a, b)
+    made = queue_of(a, b)
     made._sequence = 2**31 - 2
     send(made)
     assert [a.sequence, b.sequence] == [2**31 - 2, 1]
 
 
 def test_no_more_than_the_window_is_in_flight():
-    made = lane(*(batch() for _ in range(9)))
+    made = queue_of(*(batch() for _ in range(9)))
     assert len(send(made)) == 5
 
 
 def test_what_is_not_packed_yet_holds_up_what_comes_behind_it():
     a, b = batch(), batch()
     a.ready = False
-    made = lane(a, b)
+    made = queue_of(a, b)
     assert send(made) == []
     a.ready = True
     assert send(made) == [a, b]
@@ -79,7 +79,7 @@ def test_what_is_not_packed_yet_holds_up_what_comes_behind_it():
 
 def test_nothing_is_sent_to_a_new_leader_before_the_old_one_answered():
     a, b = batch(), batch()
-    made = lane(a, b, window=1)
+    made = queue_of(a, b, window=1)
     assert send(made, node=1) == [a]
     made._window = 5
     assert made.sendable(0.0, 2) is None
@@ -89,7 +89,7 @@ def test_nothing_is_sent_to_a_new_leader_before_the_old_one_answered():
 
 def test_after_a_failure_all_is_sent_again_in_order_once_the_wire_is_empty():
     a, b, c = batch(), batch(), batch()
-    made = lane(a, b, c)
+    made = queue_of(a, b, c)
     send(made)
     made.answered(a)
     made.again(a, 5.0, doubtful=True)
@@ -107,7 +107,7 @@ def test_after_a_failure_all_is_sent_again_in_order_once_the_wire_is_empty():
 
 def test_a_real_gap_begins_a_new_epoch_at_sequence_0():
     a, b = batch(), batch()
-    made = lane(a, b)
+    made = queue_of(a, b)
     send(made)
     for x in (a, b):
         made.answered(x)
@@ -121,7 +121,7 @@ def test_a_real_gap_begins_a_new_epoch_at_sequence_0():
 
 def test_a_lost_producer_state_begins_a_new_epoch_whichever_batch_tells_of_it():
     a, b = batch(), batch()
-    made = lane(a, b)
+    made = queue_of(a, b)
     send(made)
     made.answered(b)
     made.gap(b, 0.1, lost_state=True)
@@ -132,7 +132,7 @@ def test_a_lost_producer_state_begins_a_new_epoch_whichever_batch_tells_of_it():
 
 def test_what_was_sent_behind_a_refused_batch_gets_new_sequences():
     a, b = batch(), batch()
-    made = lane(a, b)
+    made = queue_of(a, b)
     send(made)
     made.answered(a)
     made.refused(a)
@@ -145,9 +145,9 @@ def test_what_was_sent_behind_a_refused_batch_gets_new_sequences():
 
 def test_a_doubtful_batch_keeps_its_sequence_until_its_fate_is_known():
     a, b = batch(), batch()
-    made = lane(a, b)
+    made = queue_of(a, b)
     send(made)
-    made.given_up(a)  # its time is over while it is on the wire
+    made.fail(a)  # its time is over while it is on the wire
     for x in (a, b):
         assert made.answered(x) is (x is b)
     made.again(b, 0.0, doubtful=True)  # the connection was lost
@@ -162,7 +162,7 @@ def test_a_doubtful_batch_keeps_its_sequence_until_its_fate_is_known():
 def test_no_batch_is_sent_that_would_make_the_broker_forget_the_first_one():
     """A broker remembers five; the first may be written without our knowing, and must be known as a duplicate."""
     batches = [batch() for _ in range(8)]
-    made = lane(*batches)
+    made = queue_of(*batches)
     a, *others = send(made)
     made.answered(a)
     made.again(a, 0.0, doubtful=True)
@@ -175,7 +175,7 @@ def test_no_batch_is_sent_that_would_make_the_broker_forget_the_first_one():
 
 def test_a_used_up_epoch_wants_another_producer_id():
     a = batch()
-    made = lane(a, epoch=MAX_EPOCH)
+    made = queue_of(a, epoch=MAX_EPOCH)
     send(made)
     made.answered(a)
     made.gap(a, 0.0, lost_state=True)
@@ -189,7 +189,7 @@ def test_a_used_up_epoch_wants_another_producer_id():
 
 def test_halves_keep_the_sequences_of_the_whole():
     a, b = batch(10), batch(5)
-    made = lane(a, b)
+    made = queue_of(a, b)
     send(made)
     one, two = batch(4), batch(6)
     made.answered(a)
@@ -202,7 +202,7 @@ def test_halves_keep_the_sequences_of_the_whole():
 
 def test_one_batch_at_a_time_is_sent_to_a_broker_that_does_not_know_the_producer():
     a, b, c = batch(), batch(), batch()
-    made = lane(a, b, c, known=False)
+    made = queue_of(a, b, c, known=False)
     assert send(made) == [a]
     made.answered(a)
     made.again(a, 0.0, doubtful=True)
@@ -214,7 +214,7 @@ def test_one_batch_at_a_time_is_sent_to_a_broker_that_does_not_know_the_producer
 @pytest.mark.parametrize("after", ["a failure", "a new epoch", "a move of the leader", "a long pause"])
 def test_whether_a_broker_knows_the_producer_has_to_be_seen_again(after):
     a, b, c = batch(), batch(), batch()
-    made = lane(a)
+    made = queue_of(a)
     send(made)
     made.answered(a)
     if after == "a failure":
@@ -244,10 +244,10 @@ def test_without_idempotence_there_are_no_sequences_and_no_epochs():
 @pytest.mark.parametrize("issued", [True, False])
 def test_what_is_given_up_is_forgotten(issued):
     a = batch()
-    made = lane(a)
+    made = queue_of(a)
     if issued:
         send(made)
         made.answered(a)
-    made.given_up(a)
+    made.fail(a)
     assert made.empty
     assert made.broken is issued, "only what may have been written leaves a gap"

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.errors import (
     AuthenticationError,
     DeliveryTimeoutError,
@@ -17,7 +18,6 @@ from kafka_actors.errors import (
 from kafka_actors.producer.machines.batch import ProducerBatch
 from kafka_actors.producer.machines.sender import (
     ConnectNode,
-    LearnLeaders,
     ProduceAnswer,
     ProduceOrder,
     RequestProducerId,
@@ -81,7 +81,7 @@ def drain(made, now=0.0):
         expired=of(SettledBatch),
         orders=of(ProduceOrder),
         connect={action.node for action in of(ConnectNode)},
-        wants_metadata=bool(of(LearnLeaders)),
+        wants_metadata=bool(of(RefreshMetadata)),
         wants_id=bool(of(RequestProducerId)),
         next_wake=ready.next_wake,
     )
@@ -296,4 +296,4 @@ def test_without_idempotence_a_quiet_partition_is_forgotten():
     made = sender(batch(A), idempotent=False)
     (order,) = drain(made).orders
     answer(made, order)
-    assert not made._lanes
+    assert not made._queues

@@ -1,8 +1,13 @@
-"""All commits of a job pass here: the broker can't tell worker A from worker B, so this gate does.
+"""Decides whose commits count: all commits of a job pass here, because the broker can't tell worker A from worker B.
 
-An entry is let through only under the epoch that its worker holds now, and never lowers an offset (a declared
-reset excepted, and another topic of the same name, whose id tells). Each partition keeps three values: what was offered (the next commit), what is in flight, and
-what the broker acknowledged.
+Workers offer entries, under the epoch of their grant. An entry is let through only under the epoch that its worker holds now, and
+never lowers an offset (but for a declared reset, and for another topic of the same name, whose id tells). Each partition has three
+values: the entry offered for the next commit, the one in flight, and what the broker acknowledged. What failed is offered again
+unless something newer is, though nobody may wait for it any more: the progress of a worker that died counts.
+
+That is why the gate gathers although the member's `CommitQueue` does, too: whether an entry is the furthest shows only in these
+three values, while the queue sends the latest that was asked for and drops what nobody waits for. One commit of a job is with the queue at a
+time, so what is merged here is not merged there again.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ __all__ = ["CommitGate"]
 
 
 class CommitGate:
-    """Filters and gathers commits.
+    """Filters and gathers the commits of a job's workers.
 
     `holder(worker, partition)` says under which epoch a worker holds a partition now, None if it does not.
     """

@@ -3,10 +3,10 @@ import io
 import msgspec
 from rich.console import Console
 
-from kafka_actors.cli.demo.fill import Filled
-from kafka_actors.cli.demo.kill import victim_of
+from kafka_actors.cli.demo.cluster import Filled
 from kafka_actors.cli.demo.ledger import Account
 from kafka_actors.cli.demo.summary import DemoResult, failures, money, show
+from kafka_actors.cli.demo.work import victim_of
 from kafka_actors.job.messages import PartitionStatus
 from kafka_actors.job.status import JobStatus, ScalingStatus, WorkerStatus
 

@@ -59,6 +59,7 @@ class Shell:
 def test_what_the_coordinator_says_is_what_is_observed():
     said = status(
         partition(0, 50, 20), partition(1, 90, None), partition(2, None, None, "no leader"), partition(3, 7, 0, "buffer full"),
+        partition(4, 9, 2, "no worker"),
         work_s=4.5,
     )  # fmt: skip
     seen = observed(said, {P0: 40}, 3, 2)
@@ -67,6 +68,7 @@ def test_what_the_coordinator_says_is_what_is_observed():
         PartitionLoad(90, None),
         PartitionLoad(None, None, True),
         PartitionLoad(7, 7),
+        PartitionLoad(9, 7),
     ]
     assert (seen.busy_s, seen.wanted, seen.ready) == ({"worker-0.1": 4.5}, 3, 2)
 

@@ -1,9 +1,9 @@
-"""Where the demo runs: an embedded broker, or a real cluster on which it makes topics of its own."""
+"""Cluster of the demo, embedded or a real one, with topics of its own that are filled with orders."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +12,21 @@ from msgspec import Struct
 from kafka_actors.base.addresses import parse_bootstrap_servers
 from kafka_actors.errors import KafkaActorsError, NoBrokersAvailable
 
-from .orders import REGIONS
+from .orders import REGIONS, make_orders
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["DemoCluster", "DemoFailed", "embedded", "real"]
+__all__ = ["DemoCluster", "DemoFailed", "Filled", "check_kept", "embedded", "fill", "real"]
 
 PARTITIONS = 4
 ANSWER_S = 10.0
+PRODUCER = {"linger.ms": 50, "batch.size": 200_000, "log_level": 0}
 
 
 class DemoFailed(KafkaActorsError):
-    """The demo can't show what it should."""
+    """Error of a demo that can't run to its end."""
 
 
 class DemoCluster(Struct, frozen=True):
@@ -42,7 +43,7 @@ class DemoCluster(Struct, frozen=True):
         return "three embedded brokers" if self.embedded else self.bootstrap_servers
 
     def watermarks(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """(topic, partition) → first offset kept and end offset."""
+        """First offset kept and end offset of each (topic, partition)."""
         with _consumer(self) as consumer:
             return {
                 (p.topic, p.partition): consumer.get_watermark_offsets(p, timeout=ANSWER_S)
@@ -50,7 +51,7 @@ class DemoCluster(Struct, frozen=True):
             }
 
     def committed(self) -> dict[tuple[str, int], int | None]:
-        """(topic, partition) → the group's committed offset, as another client sees it; None: there is none."""
+        """Committed offset of each (topic, partition), as another client reads it; None where there is none."""
         with _consumer(self) as consumer:
             answered = consumer.committed(self._partitions(), timeout=ANSWER_S)
         return {(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in answered}
@@ -77,7 +78,7 @@ def embedded() -> Iterator[DemoCluster]:
 def real(servers: str) -> Iterator[DemoCluster]:
     """A real plaintext cluster. Its topics and its group have unique names, and are deleted at the end.
 
-    Raises `ConfigError` for what is no address, `NoBrokersAvailable` where nobody answers.
+    Raises `ConfigError` for a text that is not an address, `NoBrokersAvailable` where no broker answers.
     """
     bootstrap = ",".join(parse_bootstrap_servers(servers))
     admin = _admin(bootstrap)
@@ -120,7 +121,7 @@ def _create(admin: AdminClient, topics: Iterable[str], replication_factor: int) 
 
 
 def _delete(admin: AdminClient, topics: Iterable[str], group: str) -> None:
-    """The run is over, whatever becomes of its remains; one that failed early has less of them."""
+    """Deletes the topics and the group of a run, as far as they exist; errors are ignored, because the run is over."""
     answers = [
         *admin.delete_topics(list(topics), request_timeout=ANSWER_S).values(),
         *admin.delete_consumer_groups([group], request_timeout=ANSWER_S).values(),
@@ -140,3 +141,55 @@ def _consumer(place: DemoCluster) -> Iterator[Consumer]:
         yield consumer
     finally:
         consumer.close()
+
+
+# ------------------------------------------------------------ orders
+
+
+class Filled(Struct, frozen=True):
+    """Orders that were produced: end offset of each partition, and revenue per country in cents."""
+
+    ends: dict[tuple[str, int], int]
+    revenue: dict[str, int]
+
+    @property
+    def orders(self) -> int:
+        return sum(self.ends.values())
+
+
+def fill(cluster: DemoCluster, orders: int, say: Callable[[str], None]) -> Filled:
+    """Produces orders over the regions with another client than ours. Raises `DemoFailed` if the cluster did not keep all."""
+    from kafka_actors.testing.produce import Produce
+
+    produce = Produce(cluster.bootstrap_servers)
+    revenue: dict[str, int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    for number, region in zip(_shares(orders, len(REGIONS)), REGIONS, strict=True):
+        keys, values = [], []
+        for made in make_orders(region, number):
+            keys.append(made.key)
+            values.append(made.value)
+            revenue[made.country] = revenue.get(made.country, 0) + made.cents
+        topic = cluster.topics[region]
+        counts = produce(topic, values, keys=keys, compression="zstd", config=PRODUCER)
+        ends |= {(topic, partition): count for partition, count in counts.items()}
+        size = sum(map(len, values)) / 1e6
+        say(f"produced {number:,} orders ({size:.0f} MB of JSON, zstd) to {topic}")
+    filled = Filled(ends, revenue)
+    check_kept(cluster, filled)
+    return filled
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    return [total // parts + (1 if part < total % parts else 0) for part in range(parts)]
+
+
+def check_kept(cluster: DemoCluster, filled: Filled) -> None:
+    """Raises `DemoFailed` if an order is missing: an embedded broker silently drops the oldest beyond 5 MB a partition."""
+    for (topic, partition), (low, high) in cluster.watermarks().items():
+        produced = filled.ends.get((topic, partition), 0)
+        if (low, high) != (0, produced):
+            raise DemoFailed(
+                f"{topic}-{partition} keeps offsets {low} to {high} of {produced} orders produced: "
+                "there is too much for one partition of the embedded broker; ask for fewer --orders"
+            )

@@ -1,4 +1,10 @@
-"""Where a reset would put a group, by the rules of `kafka-consumer-groups.sh --reset-offsets` (KIP-122)."""
+"""Lag and resets of a group's offsets, by the rules of `kafka-consumer-groups.sh`.
+
+A plan of a reset (KIP-122) has the new offset of each partition in its scope. The target says how it is found: a bound of
+the log, the committed offset, a given offset, a shift, or the first record at or after a time. Given and shifted offsets
+outside of the log move to its nearest bound; where nothing is committed, or no record is as young as the time, the end of
+the log is taken. Each such change is noted in the plan.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +13,18 @@ from typing import Literal
 
 from msgspec import Struct
 
-from kafka_actors.admin.results import OffsetReset
+from kafka_actors.admin.results import GroupDescription, MemberDescription, OffsetReset, PartitionLag
 from kafka_actors.base.arguments import partition_of
 from kafka_actors.errors import UsageError
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-__all__ = ["OffsetTarget", "plan_reset"]
+__all__ = ["OffsetTarget", "lag_rows", "plan_reset"]
 
 Kind = Literal["earliest", "latest", "current", "offset", "shift_by", "timestamp", "explicit"]
 
 
 class OffsetTarget(Struct, frozen=True):
-    """Where to reset to. Made by its class methods."""
+    """Target of a reset. Made by its class methods."""
 
     kind: Kind
     value: int = 0
@@ -36,17 +42,17 @@ class OffsetTarget(Struct, frozen=True):
 
     @classmethod
     def current(cls) -> OffsetTarget:
-        """What is committed now; the end of the log where nothing is."""
+        """The committed offset; the end of the log where there is none."""
         return cls("current")
 
     @classmethod
     def offset(cls, offset: int) -> OffsetTarget:
-        """This offset, moved into what the log holds."""
+        """This offset, or the nearest bound of the log where it lies outside."""
         return cls("offset", offset)
 
     @classmethod
     def shift_by(cls, by: int) -> OffsetTarget:
-        """So many offsets forth, or back where negative, moved into what the log holds."""
+        """The committed offset moved forward by so many, or back where negative, within the bounds of the log."""
         return cls("shift_by", by)
 
     @classmethod
@@ -56,7 +62,7 @@ class OffsetTarget(Struct, frozen=True):
 
     @classmethod
     def explicit(cls, offsets: Mapping[TopicPartition, int]) -> OffsetTarget:
-        """These offsets, moved into what the logs hold."""
+        """These offsets, or the nearest bounds of the logs where they lie outside."""
         return cls("explicit", 0, {partition_of(tp): offset for tp, offset in offsets.items()})
 
 
@@ -70,10 +76,10 @@ def plan_reset(
     ends: Mapping[TopicPartition, int],
     by_time: Mapping[TopicPartition, int],
 ) -> list[OffsetReset]:
-    """Where each partition goes. `starts` and `ends` are the bounds of the logs, `by_time` what was found by
-    timestamp, without those that have no record so young.
+    """Plans the new offset of each partition. `starts` and `ends` are the bounds of the logs; `by_time` has the offsets found
+    by timestamp, without partitions that have no record so young.
 
-    Raises `UsageError` where a partition without a committed offset is to be shifted.
+    Raises `UsageError` for a shift of a partition without a committed offset.
     """
     resets = []
     for tp in sorted(partitions):
@@ -115,3 +121,55 @@ def _within(offset: int, start: int, end: int) -> tuple[int, str | None]:
     if offset > end:
         return end, f"{offset} is behind the end of the log"
     return offset, None
+
+
+# ------------------------------------------------------------ lag
+
+
+def lag_rows(
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    ends: Mapping[TopicPartition, int],
+) -> list[PartitionLag]:
+    """Rows of the partitions that are committed or assigned, by topic and partition, then of members without any.
+
+    `ends`: the ends of the logs that are known.
+    """
+    owners = {tp: member for member in group.members for tp in member.assignment}
+    rows = [
+        _row(group.group_id, tp, committed.get(tp), ends.get(tp), owners.get(tp))
+        for tp in sorted({*committed, *owners})
+    ]
+    idle = (member for member in group.members if not member.assignment)
+    return rows + [_idle(group.group_id, member) for member in _by_id(idle)]
+
+
+def _row(
+    group_id: str,
+    tp: TopicPartition,
+    committed: OffsetAndMetadata | None,
+    end: int | None,
+    owner: MemberDescription | None,
+) -> PartitionLag:
+    current = None if committed is None else committed.offset
+    return PartitionLag(
+        group_id=group_id,
+        topic=tp.topic,
+        partition=tp.partition,
+        leader_epoch=None if committed is None or committed.leader_epoch < 0 else committed.leader_epoch,
+        current_offset=current,
+        log_end_offset=end,
+        lag=None if current is None or end is None else end - current,
+        member_id=owner.member_id if owner else None,
+        host=owner.host if owner else None,
+        client_id=owner.client_id if owner else None,
+    )
+
+
+def _idle(group_id: str, member: MemberDescription) -> PartitionLag:
+    nothing = (None,) * 6
+    return PartitionLag(group_id, *nothing, member.member_id, member.host, member.client_id)
+
+
+def _by_id(members: Iterable[MemberDescription]) -> list[MemberDescription]:
+    return sorted(members, key=lambda member: member.member_id)

@@ -47,7 +47,9 @@ from kafka_actors.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kafka_actors.protocol.schema import REQUESTS, Request, Response
+from kafka_actors.protocol.schema import Request, Response
+
+from .messages import REQUESTS
 
 MAX_REQUEST_BYTES = 100 << 20
 """Kafka's socket.request.max.bytes: the first bytes of TLS read as 352 MiB."""

@@ -93,7 +93,7 @@ class SubscriptionState:
         self._assigned = chosen
 
     def assign_from_group(self, partitions: Iterable[TopicPartition]) -> None:
-        """Takes what the group assigned. Raises `UsageError` where the partitions are chosen by hand."""
+        """Takes the partitions that the group assigned. Raises `UsageError` where the partitions are chosen by hand."""
         if not self.uses_group:
             raise UsageError("a group can't assign partitions: nothing is subscribed to")
         self._assigned = frozenset(partitions)

@@ -184,7 +184,7 @@ def known_name(kind: type[ClientConfig], key: str) -> str:
 
 
 def refusal(name: str) -> str | None:
-    """The reason why an option of another client, or of another place, is not one here, and what to do; None for other names."""
+    """The reason why an option of another client, or of another place, is refused, and what to do; None for other names."""
     return _REFUSED.get(name)
 
 

@@ -93,7 +93,7 @@ _ALSO_WITHOUT = (
 
 
 class FromJava(NamedTuple):
-    """Options as `ClientConfig` names them; and for those that had another name, which: errors should say that."""
+    """Options under the names of `ClientConfig`, and the Java name of each that had another one, for errors."""
 
     options: dict[str, Any]
     origins: dict[str, str]
@@ -104,13 +104,13 @@ def without_effect(name: str) -> bool:
     return name in _WITHOUT_EFFECT or name.startswith(_ALSO_WITHOUT)
 
 
-def from_java(given: Mapping[str, str]) -> FromJava:
+def from_java(options: Mapping[str, str]) -> FromJava:
     """Translates what has a counterpart; the rest stays, for `config.build` to know or refuse. Names have underscores.
 
     PEM and PKCS12 stores are read; unless a type says PEM, the content of a file tells. A PKCS12 store becomes an
-    `ssl_context`. Raises `ConfigError` with the option's name as it was given.
+    `ssl_context`. Raises `ConfigError` with the option's name in Java.
     """
-    taken: dict[str, Any] = dict(given)
+    taken: dict[str, Any] = dict(options)
     origins: dict[str, str] = {}
     if _JAAS in taken:
         for ours, value in login_of(_JAAS, taken.pop(_JAAS)).items():
@@ -167,9 +167,11 @@ def _protocols(taken: dict[str, Any]) -> None:
 
 def _stores(taken: dict[str, Any], origins: dict[str, str]) -> None:
     trust, keys = taken.get(_TRUST), taken.get(_KEYS)
-    said = {_TRUST: taken.pop("ssl_truststore_type", ""), _KEYS: taken.pop("ssl_keystore_type", "")}
-    given = [(name, path) for name, path in ((_TRUST, trust), (_KEYS, keys)) if path]
-    pkcs12 = [name for name, path in given if said[name].strip().upper() != "PEM" and not is_pem(name, path)]
+    types = {_TRUST: taken.pop("ssl_truststore_type", ""), _KEYS: taken.pop("ssl_keystore_type", "")}
+    stores = [(name, path) for name, path in ((_TRUST, trust), (_KEYS, keys)) if path]
+    pkcs12 = [
+        name for name, path in stores if types[name].strip().upper() != "PEM" and not is_pem(name, path)
+    ]
     if not pkcs12:
         _files(taken, origins)
         return

@@ -80,19 +80,20 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
+    """The lines without comments; a line that ends with a backslash goes on in the next."""
     lines: list[str] = []
-    held = ""
+    begun = ""
     for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.lstrip(" \t\f")
-        if not held and line[:1] in ("", "#", "!"):
+        if not begun and line[:1] in ("", "#", "!"):
             continue
-        held += line
-        if (len(held) - len(held.rstrip("\\"))) % 2:
-            held = held[:-1]
+        begun += line
+        if (len(begun) - len(begun.rstrip("\\"))) % 2:
+            begun = begun[:-1]
             continue
-        lines.append(held)
-        held = ""
-    return lines + ([held] if held else [])
+        lines.append(begun)
+        begun = ""
+    return lines + ([begun] if begun else [])
 
 
 def _unescaped(text: str) -> str:

@@ -119,10 +119,10 @@ def check_security(config: ClientConfig, *, travels: bool) -> None:
     """
     tls, sasl = config.security_protocol.endswith("SSL"), config.security_protocol.startswith("SASL")
     protocol = f"security_protocol is {config.security_protocol!r}"
-    if not tls and (given := _changed(config, "ssl_")):
-        raise ConfigError(given[0], f"is given, but {protocol}: TLS needs 'SSL' or 'SASL_SSL'")
-    if not sasl and (given := _changed(config, "sasl_")):
-        raise ConfigError(given[0], f"is given, but {protocol}: SASL needs 'SASL_PLAINTEXT' or 'SASL_SSL'")
+    if not tls and (present := _changed(config, "ssl_")):
+        raise ConfigError(present[0], f"is given, but {protocol}: TLS needs 'SSL' or 'SASL_SSL'")
+    if not sasl and (present := _changed(config, "sasl_")):
+        raise ConfigError(present[0], f"is given, but {protocol}: SASL needs 'SASL_PLAINTEXT' or 'SASL_SSL'")
     if tls:
         _check_tls(config, travels)
     if sasl:

@@ -92,7 +92,7 @@ class BrokerChannel:
         return self.connection
 
     def close(self) -> None:
-        """Closes the connection; what waits on it fails."""
+        """Closes the connection; requests that wait on it fail."""
         self._closes += 1
         if self.connection is not None:
             self.connection.close()
@@ -171,12 +171,13 @@ class BrokerChannels(ForkGuard):
 
     @property
     def handler(self) -> Connection | None:
-        """The main channel's connection: all requests but those about committed offsets."""
+        """The main channel's connection, for all requests but those about committed offsets. None before it is opened."""
         return self._main.connection
 
     @property
     def offsets_channel_handler(self) -> Connection | None:
-        """The offsets channel's connection: commits and fetches of offsets, and what must not wait for a join."""
+        """The offsets channel's connection, for committed offsets and for requests that must not wait for a join. None before it is
+        opened."""
         return self._offsets.connection
 
     async def connect(self) -> None:
@@ -196,7 +197,7 @@ class BrokerChannels(ForkGuard):
         await self._further(connection_id).connect()
 
     def close_channel(self, connection_id: str) -> None:
-        """Closes the channel that `open_channel` opened, if it did; what waits on it fails."""
+        """Closes the channel that `open_channel` opened, if it did; requests that wait on it fail."""
         channel = self._unique.pop(connection_id, None)
         if channel is not None:
             channel.close()
@@ -249,7 +250,7 @@ class BrokerChannels(ForkGuard):
         return channel
 
     def close(self) -> None:
-        """Closes all its connections; what waits on them fails."""
+        """Closes all its connections; requests that wait on them fail."""
         for channel in (self._main, *self._unique.values()):
             channel.close()
         self._unique = {OFFSETS_CHANNEL: self._offsets}

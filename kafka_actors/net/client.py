@@ -140,7 +140,7 @@ class KafkaClient(ForkGuard):
         return self.snapshot
 
     def trouble(self) -> str:
-        """Why none of the bootstrap servers has answered yet; empty once one has."""
+        """The reasons why none of the bootstrap servers has answered yet; empty once one has."""
         return "" if self.snapshot.brokers else self._refresher.bootstrap_errors("no answer yet")
 
     def not_connected(self, seconds: float) -> NoBrokersAvailable:
@@ -155,7 +155,7 @@ class KafkaClient(ForkGuard):
         return self.snapshot
 
     def set_topics(self, topics: Iterable[str] | None) -> Future[ClusterMetadata]:
-        """Tracks these topics' metadata, None for all. The future resolves when they are known, or were asked for.
+        """Tracks these topics' metadata, None for all. The future resolves when it was fetched.
 
         Nothing is asked before `bootstrap`; its first request then is for these. Raises `ConfigError` for what
         can't be a topic's name.
@@ -291,7 +291,7 @@ class KafkaClient(ForkGuard):
     async def poll(
         self, timeout_ms: float | None = None, future: SettledFuture | None = None
     ) -> list[Response]:
-        """Waits for a response to this client, and returns those that came meanwhile, metadata's among them.
+        """Waits for a response to this client, and returns the responses that came meanwhile, also those to Metadata.
 
         It waits for `timeout_ms`, `request_timeout_ms` or until metadata is due, whichever is shortest; with
         `future`, of asyncio or of `kafka_actors.cluster`, until that is settled or `timeout_ms`, if given, is

@@ -187,7 +187,7 @@ class Connection(ForkGuard):
                 await self._authenticate()
         except TimeoutError:
             self.close(KafkaTimeoutError(f"{self.address}: the session could not be renewed in time"))
-        except Exception as error:  # whatever it is, requests must not wait in vain
+        except Exception as error:  # any error ends the connection: requests must not wait for ever
             self.close(error)
         finally:
             self._renewal = None

@@ -150,7 +150,7 @@ class ConnectionPool:
             return
         now = self._clock()
         node.error = connection.error
-        # A broker that drops each connection at once must not be asked in a tight loop.
+        # A broker that drops each connection at once must not be connected to in a tight loop.
         if now - node.connected_at > self._config.reconnect_backoff_max_ms / 1000:
             node.backoff.succeeded()
         node.backoff.failed(now)

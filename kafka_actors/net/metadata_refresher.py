@@ -71,7 +71,7 @@ class MetadataRefresher:
     # ------------------------------------------------------------ topics
 
     def track(self, topics: Iterable[str] | None) -> Future[ClusterMetadata]:
-        """Tracks these topics, None for all. The future resolves when they were asked for; at once if nothing changes."""
+        """Tracks these topics, None for all. The future resolves when their metadata was fetched; at once if nothing changes."""
         wanted = None if topics is None else sorted(check_topics(topics))
         if wanted == self.topics:
             settled: Future[ClusterMetadata] = Future()
@@ -168,7 +168,7 @@ class MetadataRefresher:
                 await self.refresh()
             except KafkaActorsError as error:
                 log.debug("metadata could not be refreshed: %s", error)
-            except Exception:  # a mistake here must not leave the client with what it knows now, for good
+            except Exception:  # a bug here must not end refreshing for good
                 log.exception("metadata could not be refreshed")
 
     async def refresh(self) -> None:
@@ -188,7 +188,7 @@ class MetadataRefresher:
         response, version = await self._ask_any(metadata_request(topics))
         self._cluster.update_metadata(response, version=version, partial=True)
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ requests to any broker
 
     def candidates(self) -> list[int]:
         """The nodes to ask, in order: known brokers by load, then bootstrap servers, which know the brokers that are
@@ -196,7 +196,7 @@ class MetadataRefresher:
         return by_load(self._known(), self._rand) + by_load(self._bootstrap_states(), self._rand)
 
     def _known(self) -> list[NodeState]:
-        if self._rebootstrap:  # a broker said that all we know is obsolete (KIP-1102)
+        if self._rebootstrap:  # a broker said that all known brokers are obsolete (KIP-1102)
             return []
         return [self._pool.state(node_id) for node_id in self._cluster.snapshot().brokers]
 

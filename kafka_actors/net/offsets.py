@@ -1,4 +1,4 @@
-"""Offsets by timestamp and ends of epochs, asked of each partition's leader."""
+"""`OffsetLookups`: offsets by timestamp and ends of epochs, from each partition's leader."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EpochEnd(Struct, frozen=True):
 
 
 Answers = dict[TopicPartition, tuple[int, A]]
-"""By partition: error code and answer."""
+"""The error code and the answer by partition."""
 
 
 class LeaderClient(Protocol):
@@ -84,7 +84,7 @@ class LeaderClient(Protocol):
 
 
 class OffsetLookups:
-    """Asks the leaders, and again where an error is temporary, until `timeout_ms` (`request_timeout_ms`) is over.
+    """Looks offsets up at the leaders, again after temporary errors, until `timeout_ms` (default `request_timeout_ms`) is over.
 
     A broker that doesn't answer is not waited for once its partitions are led elsewhere. Results are per
     partition: the answer, or the error that is final or was the last one.
@@ -170,7 +170,7 @@ class OffsetLookups:
 
 
 class _LeaderCall(Generic[A]):
-    """Drives the questions of one call: a task for each leader that is being asked."""
+    """Drives the queries of one call: a task for each request to a leader."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class _LeaderCall(Generic[A]):
             await self._driver.stop()
 
     def poll(self, now: float) -> Ready[QueryAction, Never]:
-        """Polls the questions, which know the cluster as it is now."""
+        """Polls the queries with the present snapshot of the cluster."""
         self._lookups.snapshot = self._client.snapshot
         return self._lookups.poll(now)
 
@@ -239,9 +239,7 @@ class _LeaderCall(Generic[A]):
             for tp in [tp for tp in tps if tp in answers]:
                 code, answer = answers[tp]
                 stale |= self._lookups.answered(tp, leader, code, answer, now)
-            missing = ProtocolError(
-                f"broker {leader} left out of its {self._request} response what was asked for"
-            )
+            missing = ProtocolError(f"broker {leader} left partitions out of its {self._request} response")
             self._lookups.failed(leader, [tp for tp in tps if tp not in answers], missing, now)
         except KafkaActorsError as error:
             self._lookups.failed(leader, tps, error, self._client.now())
@@ -254,7 +252,7 @@ class _LeaderCall(Generic[A]):
         try:
             await self._client.fetch_metadata(sorted(topics))
         except KafkaActorsError:
-            pass  # the partitions stay unknown, and are asked for again after their pause
+            pass  # the partitions stay unknown, and are tried again after their pause
         self._forget_task()
 
     def _forget_task(self) -> None:

@@ -18,7 +18,7 @@ SPACE_BYTES = 64 * 1024 * 1024
 """Addresses of a ring. Only those that were received into have memory behind them."""
 IDLE_S = 10.0
 SLACK = 3
-"""One part in so many is used beyond what is lent at the same time, because parts of many sizes leave gaps."""
+"""The divisor of the reserve: a third more is used than is lent at the same time, because parts of many sizes leave gaps."""
 FADES = 0.99
 """The factor by which the largest use falls with each response: a large one is forgotten after some hundred others."""
 

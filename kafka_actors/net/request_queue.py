@@ -105,7 +105,7 @@ class RequestQueue:
             self._send_due()
 
     def _send_due(self) -> None:
-        """Writes what may be written now, and sets the timer for what comes next."""
+        """Writes the requests that may be written now, and sets the timer for the next event."""
         now = self._clock()
         while self._queue and not self.in_flight.full and not self.in_flight.throttled(now):
             if now >= self.renew_at:
@@ -167,11 +167,11 @@ class RequestQueue:
             self._timer = self._loop.call_later(max(self._next_event(now) - now, 0.0), self._on_time)
 
     def _next_event(self, now: float) -> float:
-        """When something is due: a deadline, the end of throttling, or closing for idleness."""
+        """The time of the next event: a deadline, the end of throttling, or closing for idleness."""
         due = [queued.deadline for queued in self._queue]
         if (first := self.in_flight.next_deadline()) is not None:
             due.append(first)
-        # The responses that a renewal waits for, and its own end, send what is due without a timer.
+        # While a session is renewed, the responses that it waits for and its own end call `_send_due`: no timer is needed.
         renewing = now >= self.renew_at and (self._renewing or len(self.in_flight) > 0)
         if self._queue and not self.in_flight.full and not renewing:
             due.append(now + self.in_flight.throttled(now))

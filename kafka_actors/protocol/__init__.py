@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from .messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
     from .schema import ZERO_UUID, Message, Request, Response
 
-# Loaded when first used: nobody speaks of all.
+# Loaded at the first use of a name: no process uses all messages.
 _HOMES = {
     "AddOffsetsToTxnRequest": "messages.add_offsets_to_txn",
     "AddOffsetsToTxnResponse": "messages.add_offsets_to_txn",

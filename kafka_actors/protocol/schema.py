@@ -98,7 +98,7 @@ ZERO_UUID = uuid.UUID(int=0)
 
 @dataclass_transform(frozen_default=True)
 class _Declared(msgspec.StructMeta):
-    """Tells type checkers that subclasses of Element are frozen too, without saying so on each."""
+    """Makes type checkers treat every subclass of Element as frozen."""
 
 
 class Element(msgspec.Struct, metaclass=_Declared, frozen=True, gc=False):
@@ -218,7 +218,7 @@ def _field(name: str, hint: Any, default: Any) -> FieldSpec:
 
 
 def _unwrap(hint: Any) -> tuple[Any, WireType | None, V]:
-    """The bare type of an annotation, and what was annotated."""
+    """The bare type of an annotation, with its `WireType` (None for a plain type) and its `V`."""
     wire, v = None, _EVERYWHERE
     if typing.get_origin(hint) is Annotated:
         hint, *extras = typing.get_args(hint)

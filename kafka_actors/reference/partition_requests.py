@@ -115,7 +115,7 @@ def list_offsets(requests: Iterable[PartitionOffsetRequest]) -> ListOffsetsReque
 def offset_commit(
     group: str, generation_id: int, member_id: str, requests: Iterable[PartitionOffsetCommitRequest]
 ) -> OffsetCommitRequest:
-    """An OffsetCommit of a member; generation -1 and an empty member id are those of nobody."""
+    """An OffsetCommit of a member; generation -1 and an empty member id commit without a membership."""
     return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation_id,

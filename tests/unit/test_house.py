@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 298,
     "files": 488,
-    "modules without a test file": 196,
+    "modules without a test file": 188,
     "numbered tests": 0,
     "short files": 37,
 }

@@ -129,7 +129,7 @@ def merge(
     topics: dict[str, TopicMetadata] = dict(old.topics) if partial else {}
     reliable = version is None or version >= RELIABLE_EPOCHS_FROM
     for wire in response.topics:
-        if wire.name is None:  # asked by id, and the id is unknown
+        if wire.name is None:  # requested by id, and the id is unknown
             continue
         topic_id = wire.topic_id.bytes if wire.topic_id.int else None
         present = old.topics.get(wire.name)

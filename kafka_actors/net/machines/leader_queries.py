@@ -1,7 +1,11 @@
-"""Questions about partitions that only their leaders can answer, asked until each has an answer. Pure.
+"""`LeaderQueries`: queries about partitions that only their leaders can answer, repeated until each has an answer.
 
-Leaders move, brokers fail: what is temporary is asked again, after a pause that grows per partition, of whoever
-leads then. Times are seconds.
+Theory of operation. Each partition of a call is open until it has an answer or a final error. An open one is out (a request to its
+leader is on its way), in a pause, or due. `poll` sends the due ones, in one request for each leader; for a partition without a leader
+it wants metadata instead. `answered` and `failed` take the results: a temporary error begins a pause that grows with each failure of
+that partition, a final one settles it. Leaders move and brokers fail meanwhile, so the leader is looked up anew each time, an answer
+from a broker that was not asked last is ignored, and `moved` gives up requests to brokers that no longer lead. At the deadline each open
+partition fails with the last error about it. Times are seconds. Java: `OffsetFetcher`, `OffsetsForLeaderEpochClient`.
 """
 
 from __future__ import annotations
@@ -22,22 +26,22 @@ A = TypeVar("A")
 
 @dataclass(slots=True)
 class _OpenQuery:
-    """A question without an answer. `asked` is the leader that is thinking about it, None if none is."""
+    """A query without an answer. `leader` is the broker to which a request is out, None while none is; `error` the last one."""
 
     backoff: Backoff
-    asked: int | None = None
+    leader: int | None = None
     error: KafkaActorsError | None = None
 
 
 class AskLeader(NamedTuple):
-    """Ask this broker about partitions that it leads; the answer goes to `answered`, or to `failed`."""
+    """A request to a broker about partitions that it leads; the answer goes to `answered`, or to `failed`."""
 
     leader: int
     partitions: list[TopicPartition]
 
 
 class LearnTopics(NamedTuple):
-    """Ask for the metadata of topics that aren't known."""
+    """A request for the metadata of topics that aren't known."""
 
     topics: frozenset[str]
 
@@ -46,7 +50,7 @@ QueryAction = AskLeader | LearnTopics | RefreshMetadata
 
 
 class LeaderQueries(Generic[A]):
-    """Holds the questions of one call until each has its answer, or the deadline is over. `request` is the API's name, for errors."""
+    """Holds the queries of one call until each has its answer, or the deadline is over. `request` is the API's name, for errors."""
 
     def __init__(
         self,
@@ -71,29 +75,29 @@ class LeaderQueries(Generic[A]):
         return not self._open
 
     def poll(self, now: float) -> Ready[QueryAction, Never]:
-        """Says whom to ask. Partitions whose pause is over and whose leader is known count as asked then.
+        """Returns the requests that are due, which count as sent, and the time of the next ones.
 
-        After the deadline, what is still open fails with the last that was heard about it.
+        After the deadline, each open partition fails with the last error about it.
         """
         ask: dict[int, list[TopicPartition]] = {}
         unknown: set[str] = set()
         stale = False
         wake = self._deadline
-        for tp, question in list(self._open.items()):
-            if question.asked is not None:
+        for tp, query in list(self._open.items()):
+            if query.leader is not None:
                 continue
-            pause = question.backoff.remaining(now)
+            pause = query.backoff.remaining(now)
             if pause > 0:
                 wake = min(wake, now + pause)
                 continue
             leader = self.snapshot.leader(tp)
             if leader is not None and leader >= 0:
-                question.asked = leader
+                query.leader = leader
                 ask.setdefault(leader, []).append(tp)
                 continue
-            self._no_leader(tp, question, now)
+            self._no_leader(tp, query, now)
             if tp in self._open:
-                wake = min(wake, now + question.backoff.remaining(now))
+                wake = min(wake, now + query.backoff.remaining(now))
                 if leader is None:
                     unknown.add(tp.topic)
                 else:
@@ -109,63 +113,63 @@ class LeaderQueries(Generic[A]):
             actions.append(RefreshMetadata())
         return Ready(tuple(actions), next_wake=wake)
 
-    def _no_leader(self, tp: TopicPartition, question: _OpenQuery, now: float) -> None:
+    def _no_leader(self, tp: TopicPartition, query: _OpenQuery, now: float) -> None:
         code = self.snapshot.topic_error(tp.topic)
         if not code:
             code = 3 if self.snapshot.leader(tp) is None else 5
-        self._refused(tp, question, code, now)
+        self._refused(tp, query, code, now)
 
-    def _refused(self, tp: TopicPartition, question: _OpenQuery, code: int, now: float) -> bool:
-        """Notes an error code. Returns whether metadata is to be asked for."""
+    def _refused(self, tp: TopicPartition, query: _OpenQuery, code: int, now: float) -> bool:
+        """Notes an error code. Returns whether newer metadata is needed."""
         error = error_for_code(code, request=self._request, topic=tp.topic, partition=tp.partition)
         assert error is not None  # the caller has a code other than 0
-        question.asked = None
+        query.leader = None
         if not error.retriable:
             self._settle(tp, error)
             return False
-        question.error = error
-        question.backoff.failed(now)
+        query.error = error
+        query.backoff.failed(now)
         return error.invalid_metadata
 
     def answered(self, tp: TopicPartition, leader: int, code: int, answer: A, now: float) -> bool:
-        """A leader's answer about a partition. Returns whether metadata is to be asked for."""
-        question = self._open.get(tp)
-        if question is None or question.asked != leader:
-            return False  # no longer asked of this one
+        """Takes a leader's answer about a partition. Returns whether newer metadata is needed."""
+        query = self._open.get(tp)
+        if query is None or query.leader != leader:
+            return False  # the request is no longer that of this leader
         if code == 0:
             self._settle(tp, answer)
             return False
-        return self._refused(tp, question, code, now)
+        return self._refused(tp, query, code, now)
 
     def failed(self, leader: int, tps: Iterable[TopicPartition], error: KafkaActorsError, now: float) -> None:
-        """The request to a leader failed, or what it answered says nothing of these partitions."""
+        """Takes the failure of a request to a leader, or an answer that lacks these partitions."""
         for tp in tps:
-            question = self._open.get(tp)
-            if question is None or question.asked != leader:
+            query = self._open.get(tp)
+            if query is None or query.leader != leader:
                 continue
-            question.asked = None
+            query.leader = None
             if error.retriable:
-                question.error = error
-                question.backoff.failed(now)
+                query.error = error
+                query.backoff.failed(now)
             else:
                 self._settle(tp, error)
 
     def moved(self) -> set[int]:
-        """Takes back questions from who no longer leads. Returns those that need not be waited for any more."""
+        """Gives up requests to brokers that no longer lead. Returns the brokers that need not be waited for any more."""
         left: set[int] = set()
-        for tp, question in self._open.items():
-            if question.asked is not None and self.snapshot.leader(tp) not in (question.asked, None):
-                left.add(question.asked)
-                question.asked = None
-        return left - {question.asked for question in self._open.values()}
+        for tp, query in self._open.items():
+            if query.leader is not None and self.snapshot.leader(tp) not in (query.leader, None):
+                left.add(query.leader)
+                query.leader = None
+        return left - {query.leader for query in self._open.values()}
 
     def _expire(self) -> None:
-        for tp, question in list(self._open.items()):
-            heard = f": {question.error}" if question.error is not None else ""
+        for tp, query in list(self._open.items()):
+            last = f": {query.error}" if query.error is not None else ""
             late = KafkaTimeoutError(
-                f"{self._request} for {tp.topic}-{tp.partition}: no answer in time{heard}"
+                f"{self._request} for {tp.topic}-{tp.partition}: no answer in time{last}"
             )
-            late.__cause__ = question.error
+            late.__cause__ = query.error
             self._settle(tp, late)
 
     def _settle(self, tp: TopicPartition, answer: A | KafkaActorsError) -> None:

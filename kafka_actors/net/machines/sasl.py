@@ -75,7 +75,7 @@ def oauthbearer(token: Secret, extensions: Mapping[str, str] | None = None) -> S
             raise SaslError(f"OAUTHBEARER: {name!r} is no SASL extension that can be sent")
         pairs.append(f"{name}={value}")
     why = yield (f"n,,\x01auth=Bearer {token.reveal()}" + "\x01".join(pairs) + "\x01\x01").encode()
-    if why:  # the broker refuses, and waits for this before it says so as an error
+    if why:  # the broker refuses the token, and sends its error only after this message
         yield b"\x01"
         raise SaslError("OAUTHBEARER: the broker refused the token and did not end the exchange")
 

@@ -64,12 +64,12 @@ def authenticate(config: ClientConfig, host: str, port: int, versions: ApiVersio
     except DecodeError as error:
         raise SaslError(f"{address}: an answer to SASL can't be read: {error}") from error
     except KafkaActorsError as error:
-        judged = login.judged(error)
-        if isinstance(judged, (SaslError, ConnectionFailedError)) and address not in str(judged):
-            raise type(judged)(f"{address}: {judged}") from error.__cause__
-        if judged is error:
+        raised = login.error_of(error)
+        if isinstance(raised, (SaslError, ConnectionFailedError)) and address not in str(raised):
+            raise type(raised)(f"{address}: {raised}") from error.__cause__
+        if raised is error:
             raise
-        raise judged from error
+        raise raised from error
     login.accepted()
     return lifetime_ms
 

@@ -66,7 +66,7 @@ class SaslLogin:
             with _lock:
                 _accepted[self._key] = None
 
-    def judged(self, error: KafkaActorsError) -> KafkaActorsError:
+    def error_of(self, error: KafkaActorsError) -> KafkaActorsError:
         """The error to raise for a login that failed with `error`: a `ConnectionFailedError`, which is retriable, where another
         try may send something else, because a cached token is dropped, or a reference leads to another text, now or soon."""
         if not isinstance(error, _REFUSALS):
@@ -102,7 +102,7 @@ class SaslLogin:
 def _token(config: ClientConfig) -> tuple[Secret, dict[str, str]]:
     provider = config.sasl_oauth_token_provider
     if provider is None:
-        from .oauth import client_credentials  # and with it HTTP, which nobody else here needs
+        from .oauth import client_credentials  # loads HTTP, which no other mechanism needs
 
         return client_credentials(config), {}
     try:
@@ -111,7 +111,7 @@ def _token(config: ClientConfig) -> tuple[Secret, dict[str, str]]:
     except Exception as error:  # the user's code
         kind = (
             ConnectionFailedError if isinstance(error, OSError) else SaslError
-        )  # what is not reached now may be soon
+        )  # a server that is not reached now may be soon
         raise kind(f"OAUTHBEARER: the token provider failed: {type(error).__name__}: {error}") from error
     if not isinstance(token, str):
         raise SaslError(

@@ -83,6 +83,6 @@ def _minor(error: Any) -> int:
 def _why(error: Any) -> str:
     """The cause on one line: the minor status, because the major one only says where it was noticed."""
     words = error.get_all_statuses(error.min_code, False) if error.min_code else []
-    said = "; ".join(words or error.get_all_statuses(error.maj_code, True)).replace("\n", " ")
+    reason = "; ".join(words or error.get_all_statuses(error.maj_code, True)).replace("\n", " ")
     hint = _HINTS.get(_minor(error))
-    return f"{said}: {hint}" if hint else said
+    return f"{reason}: {hint}" if hint else reason

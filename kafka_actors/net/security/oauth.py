@@ -41,13 +41,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _CachedToken:
-    """The token of one login, and the pending request for the next one (`asking`). Times are the clock's."""
+    """The token of one login, and the pending request for the next one. Times are the clock's."""
 
     token: Secret | None = None
-    asked: float = 0.0
+    requested: float = 0.0
     renew_at: float = 0.0
     ends: float = 0.0
-    asking: Future[Secret] | None = None
+    pending: Future[Secret] | None = None
 
 
 _lock = threading.Lock()  # held for moments only, never during a request
@@ -74,30 +74,30 @@ def client_credentials(
     try changes nothing.
     """
     with _lock:
-        held = _tokens.setdefault(_key(config), _CachedToken())
+        cached = _tokens.setdefault(_key(config), _CachedToken())
         now = clock()
-        token = held.token if now < held.ends else None
-        if token is not None and (now < held.renew_at or held.asking is not None):
+        token = cached.token if now < cached.ends else None
+        if token is not None and (now < cached.renew_at or cached.pending is not None):
             return token
-        asking, mine = held.asking, held.asking is None
-        if asking is None:
-            asking = held.asking = Future()
-    if mine and token is None:
-        _renew(held, asking, config, clock, sleep)
-    elif mine:
-        arguments = held, asking, config, clock, sleep
+        pending, first = cached.pending, cached.pending is None
+        if pending is None:
+            pending = cached.pending = Future()
+    if first and token is None:
+        _renew(cached, pending, config, clock, sleep)
+    elif first:
+        arguments = cached, pending, config, clock, sleep
         threading.Thread(target=_renew, args=arguments, name="kafka-actors-token", daemon=True).start()
-    return asking.result() if token is None else token
+    return pending.result() if token is None else token
 
 
 def forget(config: ClientConfig, token: Secret, before: float) -> bool:
     """Drops a token that a broker has refused. Returns whether it was the cached one, and was requested before that time."""
     with _lock:
-        held = _tokens.get(_key(config))
-        if held is None or held.token != token:
+        cached = _tokens.get(_key(config))
+        if cached is None or cached.token != token:
             return False
-        held.ends = 0.0
-        return held.asked < before
+        cached.ends = 0.0
+        return cached.requested < before
 
 
 def _key(config: ClientConfig) -> tuple[object, ...]:
@@ -111,27 +111,27 @@ def _key(config: ClientConfig) -> tuple[object, ...]:
 
 
 def _renew(
-    held: _CachedToken,
-    asking: Future[Secret],
+    cached: _CachedToken,
+    pending: Future[Secret],
     config: ClientConfig,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
-    asked = clock()
+    requested = clock()
     try:
         token, lifetime = _fetch(config, sleep)
     except BaseException as error:
         with _lock:
-            held.asking, held.renew_at = None, clock() + _AGAIN_S
-            left = held.ends - clock()
+            cached.pending, cached.renew_at = None, clock() + _AGAIN_S
+            left = cached.ends - clock()
         if left > 0:
             log.warning("the token is used for its last %.0f s, because it can't be renewed: %s", left, error)
-        asking.set_exception(error)
+        pending.set_exception(error)
         return
     with _lock:
-        held.token, held.asked, held.asking = token, asked, None
-        held.renew_at, held.ends = asked + lifetime * _FRESH, asked + lifetime
-    asking.set_result(token)
+        cached.token, cached.requested, cached.pending = token, requested, None
+        cached.renew_at, cached.ends = requested + lifetime * _FRESH, requested + lifetime
+    pending.set_result(token)
 
 
 def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[Secret, float]:
@@ -218,8 +218,8 @@ def _seconds(expires_in: Any) -> float:
 def _reason(error: urllib.error.HTTPError) -> str:
     """The endpoint's own reason, from the fields that RFC 6749 names; nothing else of its answer is shown."""
     try:
-        said: Any = json.loads(_read(error))
-        found = [str(said[name]) for name in ("error", "error_description") if said.get(name)]
+        answer: Any = json.loads(_read(error))
+        found = [str(answer[name]) for name in ("error", "error_description") if answer.get(name)]
     except (ValueError, OSError, http.client.HTTPException, AttributeError, TypeError, RecursionError):
         found = []
     return f": {_one_line(': '.join(found))}" if found else f" {_one_line(str(error.reason))}"

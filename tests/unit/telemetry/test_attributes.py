@@ -1,10 +1,11 @@
-"""Reasons for people, and what kind each is."""
+"""Kinds of reasons, and attributes of values."""
 
 import pytest
 
-from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.errors import ConfigError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from kafka_actors.fetch.machines.partition_state import FetchPartition, FetchState, PartitionStart
-from kafka_actors.telemetry.attributes import kind_of_reason
+from kafka_actors.telemetry.attributes import error_type, kind_of_reason, of_partition, with_error
+from kafka_actors.telemetry.instruments import BY_NAME, CONSUMED_MESSAGES
 from kafka_actors.types import TopicPartition
 
 KINDS = {
@@ -64,3 +65,23 @@ def test_a_partition_waits_for_a_transaction_where_only_its_records_are_left():
     assert not waiting.waits_for_a_transaction(read_committed=False)
     assert not partition(last_stable_offset=6, high_watermark=9).waits_for_a_transaction(True)
     assert not partition(last_stable_offset=5, high_watermark=5).waits_for_a_transaction(True)
+
+
+# ---------------------------------------------------------------- attributes
+
+A = of_partition("g", "t", 0, "process")
+
+
+def test_errors_are_named_as_kafka_names_them():
+    class Mine(ValueError): ...
+
+    assert error_type(UnknownTopicOrPartitionError()) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert error_type(ValueError("the text of a user")) == "ValueError"
+    assert error_type(ConfigError("a", "b")) == "kafka_actors.errors.ConfigError"
+    assert error_type(Mine()).endswith("test_errors_are_named_as_kafka_names_them.Mine")
+    assert with_error(A, None) == A
+    assert with_error((), ValueError()) == (("error.type", "ValueError"),)
+
+
+def test_every_attribute_that_is_given_is_in_the_table():
+    assert {key for key, _ in A} <= set(BY_NAME[CONSUMED_MESSAGES.name].attributes)

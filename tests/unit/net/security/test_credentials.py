@@ -40,7 +40,7 @@ def began(config, now=0.0):
 
 def outcome(config, now=0.0):
     """What becomes of a login that the broker refuses."""
-    return began(config, now)[0].judged(REFUSED)
+    return began(config, now)[0].error_of(REFUSED)
 
 
 def test_a_password_that_is_written_out_is_refused_for_good():
@@ -63,7 +63,7 @@ def test_a_wrong_password_behind_a_reference_is_refused_at_once(file):
 def test_a_password_that_was_changed_meanwhile_is_tried(file):
     login, _ = began(config_of(f"${{file:{file}}}"))
     file.write_text("new")
-    judged = login.judged(REFUSED)
+    judged = login.error_of(REFUSED)
     assert isinstance(judged, ConnectionFailedError)
     assert judged.retriable
     assert "looked up again" in str(judged)
@@ -78,7 +78,7 @@ def test_a_login_that_was_accepted_may_be_refused_while_its_password_is_changed(
     began(config)[0].accepted()
     assert isinstance(outcome(config, 9000.0), ConnectionFailedError)
     other = UnsupportedSaslMechanismError("PLAIN")
-    assert began(config)[0].judged(other) is other, "no other password changes that"
+    assert began(config)[0].error_of(other) is other, "no other password changes that"
 
 
 def test_a_file_may_be_missing_for_a_moment_while_it_is_replaced(file):
@@ -91,7 +91,7 @@ def test_a_file_may_be_missing_for_a_moment_while_it_is_replaced(file):
         login = SaslLogin(config, lambda: 0.0)
         with pytest.raises(ConfigError) as caught:
             login.steps("broker")
-        assert isinstance(login.judged(caught.value), ConnectionFailedError) is accepted
+        assert isinstance(login.error_of(caught.value), ConnectionFailedError) is accepted
 
 
 def test_a_kept_token_that_is_refused_is_asked_for_anew(monkeypatch):
@@ -115,10 +115,10 @@ def test_a_kept_token_that_is_refused_is_asked_for_anew(monkeypatch):
     assert b"Bearer a" in log_in()[1]
     login, sent = log_in()
     assert b"Bearer a" in sent
-    assert isinstance(login.judged(REFUSED), ConnectionFailedError)
+    assert isinstance(login.error_of(REFUSED), ConnectionFailedError)
     login, sent = log_in()
     assert b"Bearer b" in sent
-    assert login.judged(REFUSED) is REFUSED, "it was asked for just now"
+    assert login.error_of(REFUSED) is REFUSED, "it was asked for just now"
     assert b"Bearer c" in log_in()[1]
 
 

@@ -1,0 +1,41 @@
+"""Paths of users are refused with what to write instead."""
+
+import os
+
+import pytest
+
+from kafka_actors.base.paths import sync, wrong_path
+
+
+@pytest.mark.parametrize(
+    "path", ["/data", "data/orders", "file:///data", "s3://bucket/x", "HDFS://host/x", "c:data"]
+)
+def test_directories_and_known_uris_are_right(path: str) -> None:
+    assert wrong_path(path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (None, "is None: accepts a directory or URI"),
+        ("", "is '': accepts a directory or URI"),
+        (
+            "s3a://bucket",
+            "is 's3a://bucket', by Hadoop's name of the file system: write s3://, on every engine",
+        ),
+        ("ftp://host/x", "is 'ftp://host/x': the URIs that are known begin with file://, s3://"),
+        ("s3:/bucket", "is 's3:/bucket': the URIs that are known begin with file://, s3://"),
+    ],
+)
+def test_others_are_wrong_for_a_reason(path: object, said: str) -> None:
+    assert (wrong_path(path) or "").startswith(said)
+
+
+def test_a_file_and_a_directory_are_flushed_and_a_missing_one_is_an_error(tmp_path: os.PathLike[str]) -> None:
+    file = os.path.join(tmp_path, "x")
+    with open(file, "w") as opened:
+        opened.write("x")
+    sync(file)
+    sync(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        sync(os.path.join(tmp_path, "y"))

@@ -15,8 +15,8 @@ import pytest
 from fakes.prometheus import MISSING
 from waiting import slow_s, until
 
-# Java programs of tests are short-lived: compiling them twice, and collecting garbage in threads of its own, takes a third of what Spark's
-# tests compute (spark batch: 116 CPU seconds with Java's defaults, 76 with these).
+# Java programs of tests are short-lived: compiling them a second time takes a third of what Spark's tests compute (spark batch: 116 CPU
+# seconds with Java's defaults, 76 without its second compiler). The serial collector starts no threads of its own.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _REAL_KAFKA = {"kafka_cluster", "kafka_cluster_3", "kafka_topic", "produce", "secure"}
